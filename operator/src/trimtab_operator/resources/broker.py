@@ -1,0 +1,72 @@
+"""`Broker`: one broker of the cluster, discovered from its pod or declared by a person."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import ConfigDict, Field
+
+from trimtab_operator.resources.common import Conditions, Name, Resource, Status, Timestamp, cel
+
+Percent = Annotated[float, Field(ge=0)]
+"""Usage of its limit in percent; above 100 when a source says so."""
+
+
+class Capacity(Resource):
+    """What counts as 100 %; overrides what Prometheus reports. Absent fields keep the reported limit."""
+
+    cpu: Annotated[float, Field(gt=0, le=4096)] | None = None
+    """CPU cores."""
+    memory: Annotated[float, Field(gt=0)] | None = None
+    """Bytes of memory."""
+    network_in: Annotated[float, Field(gt=0)] | None = None
+    """Bytes per second received."""
+    network_out: Annotated[float, Field(gt=0)] | None = None
+    """Bytes per second sent."""
+
+
+class BrokerSpec(Resource):
+    """What is wished of a broker."""
+
+    model_config = ConfigDict(
+        json_schema_extra=cel(("has(self.pod) || has(self.address)", "one of pod or address must be set")),
+    )
+
+    pod: Name | None = None
+    """Name of its pod, which its metrics carry as a label. Set by discovery."""
+    address: Annotated[str, Field(pattern=r"^[^/ ]+:[0-9]+$", max_length=253)] | None = None
+    """`host:webPort`, for a broker that no pod stands for."""
+    schedulable: bool = True
+    """Whether it may be given bundles."""
+    capacity: Capacity | None = None
+    """What counts as 100 % of it."""
+
+
+class BrokerLoad(Status):
+    """A summary of its load in percent of its limits, rewritten when it changes by a point or more."""
+
+    cpu: Percent | None = None
+    """CPU."""
+    memory: Percent | None = None
+    """Working set."""
+    network_in: Percent | None = None
+    """Received."""
+    network_out: Percent | None = None
+    """Sent."""
+
+
+class BrokerStatus(Status):
+    """What is observed of a broker."""
+
+    ready: bool = False
+    """Whether it is alive: its pod is Ready, or a declared broker that has no pod."""
+    load: BrokerLoad | None = None
+    """Its load when it last changed noticeably."""
+    bundles: Annotated[int, Field(ge=0)] = 0
+    """How many bundles it owns."""
+    last_seen: Timestamp | None = None
+    """When it was last ready; set when it stops being so."""
+    observed_generation: Annotated[int, Field(ge=0)] = 0
+    """Generation this status speaks of."""
+    conditions: Conditions = []
+    """`Ready`, and `Trusted`: whether its metrics can be believed."""

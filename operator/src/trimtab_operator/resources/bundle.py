@@ -1,0 +1,84 @@
+"""`Bundle`: one hash range of a topic namespace, and which broker owns it."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import ConfigDict, Field
+
+from trimtab_operator.resources.common import Name, Resource, Status, Timestamp, cel
+
+Hash32 = Annotated[str, Field(pattern=r"^0x[0-9a-f]{8}$", max_length=10)]
+"""A position on the 32-bit hash ring, as Pulsar writes it: ``0x`` and eight lower-case digits."""
+
+
+class BundleState(StrEnum):
+    """Where a bundle stands between owners (Pulsar's `ServiceUnitState` words)."""
+
+    FREE = "Free"
+    ASSIGNING = "Assigning"
+    OWNED = "Owned"
+    RELEASING = "Releasing"
+
+
+class BundleRange(Resource):
+    """Half-open range of hashes; the last range of a namespace includes its upper end."""
+
+    model_config = ConfigDict(
+        json_schema_extra=cel(("self.lower < self.upper", "range.lower must be below range.upper")),
+    )
+
+    lower: Hash32
+    """First hash in the bundle."""
+    upper: Hash32
+    """First hash after the bundle; 0xffffffff ends the ring."""
+
+
+class Assignment(Resource):
+    """Who gave the bundle to its owner, and why. Written together with `owner`; absent when a person wrote it."""
+
+    policy: Annotated[str, Field(max_length=253)] = ""
+    """The BalancingPolicy that decided."""
+    epoch: Annotated[int, Field(ge=0)] = 0
+    """Counts the operator's starts, so that a late writer can be told apart."""
+    reason: Annotated[str, Field(max_length=64)]
+    """One word from the closed vocabulary of reasons."""
+    time: Timestamp
+    """When it was decided."""
+
+
+class BundleSpec(Resource):
+    """What is wished: the range never changes, the owner does."""
+
+    model_config = ConfigDict(
+        json_schema_extra=cel(
+            ("self.topicNamespace == oldSelf.topicNamespace", "topicNamespace is immutable: create another Bundle"),
+            ("self.range == oldSelf.range", "range is immutable: split the bundle instead"),
+        ),
+    )
+
+    topic_namespace: Name
+    """Name of the TopicNamespace the bundle belongs to."""
+    range: BundleRange
+    """Its part of the hash ring. Immutable."""
+    owner: Annotated[str, Field(max_length=253)] = ""
+    """Name of the Broker that should own it. Change it to move the bundle (`kubectl patch`, Git or the operator
+    itself); empty means nobody was asked yet."""
+    pinned: bool = False
+    """Keep the bundle on its owner: balancing leaves it alone, and an owner that changes by itself is driven back."""
+    assignment: Assignment | None = None
+    """Who decided on the owner, and why."""
+
+
+class BundleStatus(Status):
+    """What is observed: written by the broker that takes or releases the bundle."""
+
+    owner: Annotated[str, Field(max_length=253)] = ""
+    """Name of the Broker that serves it now; empty when nobody does."""
+    state: BundleState = BundleState.FREE
+    """Free, Assigning, Owned or Releasing."""
+    since: Timestamp | None = None
+    """When `owner` or `state` last changed."""
+    observed_generation: Annotated[int, Field(ge=0)] = 0
+    """Generation of the wish that was last carried out. While it is below metadata.generation the wish is open."""

@@ -1,0 +1,176 @@
+"""`BalancingPolicy`: how a cluster is balanced, and what the last cycle saw, did and left undone."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import Field
+
+from trimtab_operator.resources.common import Conditions, Duration, Name, Resource, Status, Timestamp
+from trimtab_operator.resources.strategies import PlacementSpec, ShedderSpec
+
+Url = Annotated[str, Field(pattern=r"^https?://[^\s]+$", max_length=512)]
+
+
+class Mode(StrEnum):
+    """What a policy may do with its plan."""
+
+    DRY_RUN = "DryRun"
+    AUTO = "Auto"
+
+
+class ResourcePreset(StrEnum):
+    """Whose metrics say how busy a broker is."""
+
+    KUBERNETES = "Kubernetes"
+    PULSAR = "Pulsar"
+
+
+class ActuatorType(StrEnum):
+    """Who makes the wished owner real."""
+
+    DECLARATIVE = "Declarative"
+
+
+class BrokerSelector(Resource):
+    """Which brokers the policy balances: pods found by label, Broker objects named, or (both absent) all Broker objects."""
+
+    pod_labels: Annotated[dict[str, Annotated[str, Field(max_length=63)]], Field(max_length=16)] | None = None
+    """Labels of the pods to discover. A Broker object is kept for each such pod of the policy's namespace."""
+    names: Annotated[list[Name], Field(min_length=1, max_length=1000)] | None = None
+    """Balance only these Broker objects. While one of them does not exist, nothing moves."""
+
+
+class PrometheusSpec(Resource):
+    """A Prometheus server and how to read it."""
+
+    url: Url
+    """Base URL, e.g. `http://prometheus.monitoring.svc:9090`."""
+    resources: ResourcePreset = ResourcePreset.KUBERNETES
+    """Where broker usage comes from. `Kubernetes`: cAdvisor and kube-state-metrics, usage against the container's limit.
+    `Pulsar`: what the brokers say themselves (`pulsar_lb_*`, percent). Bundle traffic is `pulsar_bundle_*` in both."""
+    window: Duration = "60s"
+    """Rates are taken over this time; at least two scrape intervals."""
+    timeout: Duration = "10s"
+    """How long one query may take."""
+    max_age: Duration = "2m"
+    """A broker whose newest sample is older is not trusted: it neither sheds nor receives."""
+    nic_speed: Annotated[float, Field(gt=0)] = 1.25e9
+    """Bytes per second that count as 100 % of network in, and of network out (1.25e9 = 10 Gbit/s)."""
+    container: Annotated[str, Field(max_length=63)] = "broker"
+    """Name of the broker's container in its pod."""
+
+
+class Source(Resource):
+    """Where load comes from."""
+
+    prometheus: PrometheusSpec
+    """A Prometheus server."""
+
+
+class Limits(Resource):
+    """What no strategy may exceed. The guard applies these to every plan, whichever strategy made it."""
+
+    cool_down: Duration = "30m"
+    """A bundle that moved stays where it is for this long (Pulsar: loadBalancerSheddingGracePeriodMinutes)."""
+    max_moves_per_cycle: Annotated[int, Field(ge=1, le=10000)] = 20
+    """At most so many moves in one cycle."""
+    max_moves_per_broker: Annotated[int, Field(ge=1, le=10000)] = 10
+    """At most so many moves from, and so many to, one broker in one cycle."""
+    max_moves_per_hour: Annotated[int, Field(ge=1, le=100000)] = 200
+    """At most so many moves in any hour."""
+    min_trusted_brokers: Annotated[float, Field(ge=0, le=100)] = 75
+    """Percent of the brokers whose data must be trusted; below it nothing moves."""
+    max_lost_brokers: Annotated[float, Field(ge=0, le=100)] = 40
+    """Percent of the brokers that may be missing or not ready; above it nothing moves, as moving would make it worse."""
+    move_timeout: Duration = "60s"
+    """A move that its destination has not confirmed after this time has failed."""
+
+
+class BalancingPolicySpec(Resource):
+    """How to balance. The defaults act on nothing: `mode` is `DryRun`."""
+
+    mode: Mode = Mode.DRY_RUN
+    """`DryRun` shows what would move in status.proposal. `Auto` moves, within `limits`."""
+    paused: bool = False
+    """Stop deciding. Wishes that people write are still carried out."""
+    interval: Duration = "60s"
+    """Time from one decision to the next."""
+    brokers: BrokerSelector = BrokerSelector()
+    """Which brokers."""
+    source: Source
+    """Where load comes from."""
+    shedder: ShedderSpec
+    """Which bundles leave which brokers."""
+    placement: PlacementSpec
+    """Where they go, and where bundles that nobody owns go."""
+    limits: Limits = Limits()
+    """What no strategy may exceed."""
+    actuator: ActuatorType = ActuatorType.DECLARATIVE
+    """`Declarative`: brokers (or a sidecar) watch Bundle objects and confirm in status.owner."""
+
+
+class UsageRange(Status):
+    """Percent of the least and the most used broker."""
+
+    lowest: float
+    """Percent of the least used broker."""
+    highest: float
+    """Percent of the most used broker."""
+
+
+class ProposedMove(Status):
+    """One move that was planned."""
+
+    bundle: str
+    """Name of the Bundle object."""
+    source: str
+    """Broker it leaves; empty when nobody owns it."""
+    destination: str
+    """Broker it goes to."""
+    reason: str
+    """Why."""
+
+
+class Proposal(Status):
+    """What the last cycle would do (DryRun) or did (Auto)."""
+
+    moves: Annotated[list[ProposedMove], Field(max_length=50)] = []
+    """The first 50 moves."""
+    total: Annotated[int, Field(ge=0)] = 0
+    """How many there are in all."""
+    cpu_before: UsageRange | None = None
+    """CPU of the least and the most used broker, as measured."""
+    cpu_after: UsageRange | None = None
+    """The same, as predicted once all moves have landed."""
+
+
+class LastCycle(Status):
+    """What the last cycle did."""
+
+    time: Timestamp
+    """When it began."""
+    seconds: float
+    """How long it took."""
+    outcome: str
+    """One word from the closed vocabulary of reasons: `Overloaded` when something moved, else why nothing did."""
+    moved: Annotated[int, Field(ge=0)] = 0
+    """Moves written."""
+    held_back: Annotated[dict[str, int], Field(max_length=64)] = {}
+    """Moves considered and not made, counted by reason."""
+
+
+class BalancingPolicyStatus(Status):
+    """What is observed of a policy."""
+
+    observed_generation: Annotated[int, Field(ge=0)] = 0
+    """Generation of the spec that the last cycle ran."""
+    conditions: Conditions = []
+    """`Ready` sums up; `Valid`, `DataTrusted`, `Balanced` say more."""
+    last_cycle: LastCycle | None = None
+    """The last cycle."""
+    proposal: Proposal | None = None
+    """What it proposed."""
+    in_flight: Annotated[int, Field(ge=0)] = 0
+    """Moves written that have not landed yet."""

@@ -1,0 +1,110 @@
+"""The door to the pipeline: what the operator hands in, what it gets, and the port between.
+
+Importing this module loads neither Spark nor pandas: `SparkLoadSource` is built by `spark_source`, which does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from trimtab_strategies.model.load import BoolArray, FloatArray, IntArray
+
+if TYPE_CHECKING:
+    from trimtab_strategies.model import ClusterLoad
+
+
+class SourceUnavailableError(RuntimeError):
+    """Nothing could be measured: the source did not answer, or answered nothing usable. Says which URL and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """What the resources say exists, in the rows that the resulting `ClusterLoad` will have.
+
+    brokers:        names of the Broker objects (n); `pods`: the pod label each one's metrics carry.
+    declared_limit: (n, 5) capacities a person declared (`RESOURCES` order), NaN where the source's own limit counts.
+    ready, schedulable: (n,).
+    bundles:        Pulsar's spelling ``tenant/namespace/0x.._0x..`` (m); `namespace`, `owner`, `last_unload`, `pinned`,
+                    `in_flight`, `moving_from`, `moving_share`: (m,) exactly as in `trimtab_strategies.model.Bundles`.
+    """
+
+    brokers: tuple[str, ...]
+    pods: tuple[str, ...]
+    declared_limit: FloatArray
+    ready: BoolArray
+    schedulable: BoolArray
+    namespaces: tuple[str, ...]
+    bundles: tuple[str, ...]
+    namespace: IntArray
+    owner: IntArray
+    last_unload: FloatArray
+    pinned: BoolArray
+    in_flight: BoolArray
+    moving_from: IntArray
+    moving_share: FloatArray
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """One look at the cluster.
+
+    load:    the picture, rows as in the topology; `load.now` is the evaluation time.
+    seconds: time spent by phase (``prometheus``, ``spark``, ``write``, ...), for `trimtab_cycle_seconds`.
+    """
+
+    load: ClusterLoad
+    seconds: Mapping[str, float]
+
+
+class LoadSource(Protocol):
+    """Where load comes from. Implementations work in a thread of their own; nothing here blocks an event loop."""
+
+    def observe(self, topology: Topology, at: float) -> Future[Observation]:
+        """Measure the cluster as of `at` (epoch seconds).
+
+        The future fails with `SourceUnavailableError` when nothing could be measured; a part that is missing is told
+        in `Observation.load.quality` and by untrusted brokers instead.
+        """
+
+    def close(self) -> None:
+        """Stop the thread and whatever runs behind it. Idempotent."""
+
+
+class LoadSources(Protocol):
+    """Makes one `LoadSource` per policy, all on one engine."""
+
+    def open(self, policy: str, settings: PrometheusSettings) -> LoadSource:
+        """A source for the policy named `policy` (``namespace/name``), which also names its history folder."""
+
+    def close(self) -> None:
+        """Stop the engine. Idempotent."""
+
+
+@dataclass(frozen=True, slots=True)
+class PrometheusSettings:
+    """How to read one Prometheus.
+
+    url:        base URL, e.g. ``http://prometheus.monitoring.svc:9090``.
+    namespace:  Kubernetes namespace whose pods are the brokers.
+    resources:  ``kubernetes`` (cAdvisor and kube-state-metrics) or ``pulsar`` (``pulsar_lb_*``, percent).
+    window:     seconds over which rates are taken; at least two scrape intervals.
+    timeout:    seconds for one query.
+    max_age:    seconds after which the newest sample of a broker counts as stale.
+    nic_speed:  bytes/s that count as 100 % of network in, and of network out (preset ``kubernetes``).
+    container:  container name of the broker in its pod.
+    short_tau, long_tau: time constants (seconds) of the short- and long-term averages.
+    """
+
+    url: str
+    namespace: str
+    resources: str = "kubernetes"
+    window: float = 60.0
+    timeout: float = 10.0
+    max_age: float = 120.0
+    nic_speed: float = 1.25e9
+    container: str = "broker"
+    short_tau: float = 120.0
+    long_tau: float = 3600.0

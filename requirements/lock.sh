@@ -1,0 +1,7 @@
+#!/bin/sh
+# Rewrites the hashed lock files beside this script from pyproject.toml. Needs `uv` (pip install uv). Pass --upgrade to take newer versions.
+set -eu
+cd "$(dirname "$0")/.."
+lock() { out=$1; shift; uv pip compile pyproject.toml "$@" --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet -o "$out"; }
+uv pip compile --group build --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet -o requirements/build.txt "$@"
+lock requirements/dev.txt --extra demo --group dev "$@"

@@ -1,0 +1,188 @@
+"""`ClusterLoad`: one picture of the cluster, as read-only numpy arrays.
+
+Rows are brokers or bundles; a name is its row's position in ``names``. Arrays are float64 and made read-only on
+construction, so a strategy can't change what the next one sees. NaN means *unknown* everywhere, never zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
+
+RESOURCES = ("cpu", "memory", "directMemory", "networkIn", "networkOut")
+"""Columns of `Brokers.usage` and `Brokers.limit`, in this order. Pulsar calls the last two bandwidthIn/bandwidthOut."""
+CPU, MEMORY, DIRECT_MEMORY, NETWORK_IN, NETWORK_OUT = range(5)
+
+TRAFFIC = ("rateIn", "rateOut", "throughputIn", "throughputOut")
+"""Columns of every traffic array: msg/s, msg/s, bytes/s, bytes/s."""
+RATE_IN, RATE_OUT, THROUGHPUT_IN, THROUGHPUT_OUT = range(4)
+
+
+class InvalidLoadError(ValueError):
+    """A `ClusterLoad` whose parts contradict each other (lengths, an owner that is no broker)."""
+
+
+def _freeze(owner: object) -> None:
+    for f in fields(owner):  # type: ignore[arg-type]
+        value = getattr(owner, f.name)
+        if isinstance(value, np.ndarray) and value.flags.writeable:
+            view = value.view()
+            view.flags.writeable = False
+            object.__setattr__(owner, f.name, view)
+
+
+def _check_shape(what: str, array: npt.NDArray[Any], expected: tuple[int, ...]) -> None:
+    if array.shape != expected:
+        raise InvalidLoadError(f"{what} has shape {array.shape}, expected {expected}")
+
+
+@dataclass(frozen=True)
+class Brokers:
+    """What is known of each broker; n rows.
+
+    usage, limit:  (n, 5) columns `RESOURCES`, in each resource's own unit (CPU in cores, memory in bytes, network in
+                   bytes/s; a source that only knows percent uses limit 100). A limit of 0 or less means "not measured",
+                   which counts as 0 % (Pulsar does the same); NaN usage means unknown.
+    traffic:       (n, 4) columns `TRAFFIC`, the broker's own totals, which may differ from the sum over its bundles.
+    age:           (n,) seconds since the newest sample, +inf if there never was one.
+    ready, schedulable, trusted: (n,) alive; may receive bundles; its data can be believed.
+    """
+
+    names: tuple[str, ...]
+    usage: FloatArray
+    limit: FloatArray
+    traffic: FloatArray
+    age: FloatArray
+    ready: BoolArray
+    schedulable: BoolArray
+    trusted: BoolArray
+
+    def __post_init__(self) -> None:
+        n = len(self.names)
+        _check_shape("brokers.usage", self.usage, (n, len(RESOURCES)))
+        _check_shape("brokers.limit", self.limit, (n, len(RESOURCES)))
+        _check_shape("brokers.traffic", self.traffic, (n, len(TRAFFIC)))
+        for name in ("age", "ready", "schedulable", "trusted"):
+            _check_shape(f"brokers.{name}", getattr(self, name), (n,))
+        _freeze(self)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @cached_property
+    def index(self) -> Mapping[str, int]:
+        """Row of each name."""
+        return MappingProxyType({name: row for row, name in enumerate(self.names)})
+
+
+@dataclass(frozen=True)
+class Bundles:
+    """What is known of each bundle; m rows.
+
+    names:       ``tenant/namespace/0xLLLLLLLL_0xUUUUUUUU`` (Pulsar's spelling).
+    namespace:   (m,) row of `ClusterLoad.namespaces`.
+    owner:       (m,) row of the broker that has it, or will have it once its open move lands; -1 nobody.
+    short, long: (m, 4) columns `TRAFFIC`, short-term and long-term averages; NaN when never measured. Such a bundle
+                 counts as owned but is never chosen for a move.
+    topics, sessions: (m,) numbers of topics, and of producers plus consumers.
+    last_unload: (m,) epoch seconds of its last move, NaN never.
+    pinned:      (m,) a person tied it to its owner.
+    in_flight:   (m,) a wish to move it is open.
+    moving_from: (m,) row of the broker whose *measured* load still contains this bundle's traffic, -1 none.
+    moving_share: (m,) ratio 0-1 of the bundle's load that is still measured there (1 while the move is open, then
+                 falling to 0 within the averaging window of the rates).
+    """
+
+    names: tuple[str, ...]
+    namespace: IntArray
+    owner: IntArray
+    short: FloatArray
+    long: FloatArray
+    topics: FloatArray
+    sessions: FloatArray
+    last_unload: FloatArray
+    pinned: BoolArray
+    in_flight: BoolArray
+    moving_from: IntArray
+    moving_share: FloatArray
+
+    def __post_init__(self) -> None:
+        m = len(self.names)
+        _check_shape("bundles.short", self.short, (m, len(TRAFFIC)))
+        _check_shape("bundles.long", self.long, (m, len(TRAFFIC)))
+        one_column = (
+            "namespace owner topics sessions last_unload pinned in_flight moving_from moving_share"  # all but the above
+        )
+        for name in one_column.split():
+            _check_shape(f"bundles.{name}", getattr(self, name), (m,))
+        _freeze(self)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @cached_property
+    def index(self) -> Mapping[str, int]:
+        """Row of each name."""
+        return MappingProxyType({name: row for row, name in enumerate(self.names)})
+
+    @cached_property
+    def _by_owner(self) -> tuple[IntArray, IntArray]:
+        order = np.argsort(self.owner, kind="stable")
+        top = int(self.owner.max(initial=-1)) + 1
+        return order, np.searchsorted(self.owner[order], np.arange(top + 1))
+
+    def owned_by(self, broker: int) -> IntArray:
+        """Rows of the bundles that `broker` (a row) has, ascending."""
+        order, start = self._by_owner
+        return order[start[broker] : start[broker + 1]] if broker + 1 < len(start) else order[:0]
+
+
+@dataclass(frozen=True)
+class DataQuality:
+    """How far the picture can be trusted.
+
+    dropped:  samples that were not used, counted by `Reason`-like word (``NaN``, ``Infinite``, ``Negative``,
+              ``AboveLimit``, ``Duplicate``, ``Unknown``).
+    missing_brokers, missing_bundles: expected by the resources, absent from the source.
+    failed:   (shard or query, error text) of every part of the source that did not answer.
+    warnings: what the source itself said about its answer (``warnings`` of Prometheus: partial data).
+    """
+
+    dropped: Mapping[str, int] = field(default_factory=dict)
+    missing_brokers: int = 0
+    missing_bundles: int = 0
+    failed: tuple[tuple[str, str], ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def partial(self) -> bool:
+        """Whether some part of the source did not answer, or said that its answer is incomplete."""
+        return bool(self.failed or self.warnings)
+
+
+@dataclass(frozen=True)
+class ClusterLoad:
+    """The whole picture at `now` (epoch seconds, the evaluation time of the samples, not the clock of the reader)."""
+
+    brokers: Brokers
+    bundles: Bundles
+    namespaces: tuple[str, ...]
+    now: float
+    quality: DataQuality = field(default_factory=DataQuality)
+
+    def __post_init__(self) -> None:
+        owner, namespace = self.bundles.owner, self.bundles.namespace
+        if owner.size and (owner.min() < -1 or owner.max() >= len(self.brokers)):
+            raise InvalidLoadError(f"bundles.owner must be -1 or a row of the {len(self.brokers)} brokers")
+        if namespace.size and (namespace.min() < 0 or namespace.max() >= len(self.namespaces)):
+            raise InvalidLoadError(f"bundles.namespace must be a row of the {len(self.namespaces)} namespaces")

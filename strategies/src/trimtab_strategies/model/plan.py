@@ -1,0 +1,75 @@
+"""`Plan`: what to do, what it is expected to change, and what was left undone and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from trimtab_strategies.model.load import FloatArray
+from trimtab_strategies.model.reason import Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Give `bundle` to `destination`. `source` is empty when nobody owned it.
+
+    load: percent points of its source's CPU that the bundle is believed to cause (what `explain` shows), NaN unknown.
+    """
+
+    bundle: str
+    source: str
+    destination: str
+    reason: Reason
+    load: float = float("nan")
+
+    def __str__(self) -> str:
+        return f"{self.bundle}: {self.source or '(nobody)'} -> {self.destination} ({self.reason})"
+
+
+@dataclass(frozen=True, slots=True)
+class HeldBack:
+    """Something that was considered and not done. `subject` names a broker or bundle, or is empty for the cycle."""
+
+    subject: str
+    reason: Reason
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Moves in the order in which they are to be made, and the broker usage before and after (as predicted).
+
+    before, after: (n, 5) percent 0-100+ per broker and resource, rows as in the `ClusterLoad` the plan was made from.
+    brokers: the names of those rows.
+    """
+
+    moves: tuple[Move, ...]
+    held_back: tuple[HeldBack, ...]
+    brokers: tuple[str, ...]
+    before: FloatArray
+    after: FloatArray
+
+    @property
+    def empty(self) -> bool:
+        """Whether the plan moves nothing."""
+        return not self.moves
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What a strategy pair remembers between cycles: JSON values only, so it survives a restart unchanged.
+
+    shedder, placement: each strategy's own memory, in the form its module documents. Empty at the start.
+    """
+
+    shedder: Mapping[str, Any] = field(default_factory=dict)
+    placement: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What a decision returns: the plan, and the memory to hand back in at the next one."""
+
+    plan: Plan
+    memory: Memory

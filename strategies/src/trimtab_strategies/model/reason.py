@@ -1,0 +1,61 @@
+"""Why something was done, and why something was not: one closed vocabulary.
+
+The same words are used unchanged as log field, metric label, condition reason and report column. Pulsar's own words
+(`UnloadDecision.Reason`) are kept where they exist; the rest are ours.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Reason(StrEnum):
+    """One word per cause. A member's comment is what a person on call needs to know about it."""
+
+    # why a bundle moves
+    OVERLOADED = "Overloaded"  # the source carries more than the strategy allows
+    UNDERLOADED = "Underloaded"  # the destination carries much less than the others
+    UNOWNED = "Unowned"  # nobody owns the bundle: an assignment, not balancing
+    BROKER_LOST = "BrokerLost"  # the owner is gone: an assignment, not balancing
+    ADMIN = "Admin"  # a person or Git asked for it
+
+    # why nothing moved: the strategy
+    BALANCED = "Balanced"  # no broker is far enough from the others
+    HIT_COUNT = "HitCount"  # the condition has not held for enough cycles
+    COOL_DOWN = "CoolDown"  # moved too recently to be moved again
+    NO_BUNDLES = "NoBundles"  # the broker has no bundle that may leave it
+    SOLE_BUNDLE = "SoleBundle"  # the broker is overloaded by a single bundle: split it or add partitions
+    NO_BROKERS = "NoBrokers"  # fewer than two brokers can take part
+    NO_CANDIDATE = "NoCandidate"  # no broker may receive the bundle
+    SAME_BROKER = "SameBroker"  # the placement chose the broker that owns it already
+    BELOW_MINIMUM = "BelowMinimum"  # too little traffic to be worth a move
+
+    # why nothing moved: data
+    NO_LOAD_DATA = "NoLoadData"  # a broker or bundle was never measured
+    OUT_DATED_DATA = "OutDatedData"  # the newest sample is too old
+    UNTRUSTED = "Untrusted"  # samples arrived but can't be right (NaN, infinite, negative, above the limit)
+    PARTIAL_DATA = "PartialData"  # the source answered, but not for the whole cluster
+    SOURCE_UNAVAILABLE = "SourceUnavailable"  # the source did not answer at all
+
+    # why nothing moved: the guard
+    PAUSED = "Paused"  # the policy, or an annotation, says so
+    DRY_RUN = "DryRun"  # shown, not done
+    PINNED = "Pinned"  # a person pinned the bundle to its owner
+    IN_FLIGHT = "InFlight"  # an earlier move of this bundle has not landed
+    CYCLE_CAP = "CycleCap"  # the policy's moves per cycle are spent
+    BROKER_CAP = "BrokerCap"  # the policy's moves per broker and cycle are spent
+    HOUR_CAP = "HourCap"  # the policy's moves per hour are spent
+    UNSCHEDULABLE = "Unschedulable"  # the broker takes no bundles
+    NOT_READY = "NotReady"  # the broker is not ready
+    MASS_FAILURE = "MassFailure"  # so many brokers are missing that moving would make it worse
+    STORE_NOT_SYNCED = "StoreNotSynced"  # the operator's picture of the bundles is not complete or not fresh
+
+    # how a move ended
+    LANDED = "Landed"  # the destination confirmed it
+    CONFLICT = "Conflict"  # somebody else changed the bundle first
+    TIMED_OUT = "TimedOut"  # the destination did not confirm it in time
+    SUPERSEDED = "Superseded"  # a newer wish replaced it
+    DEADLINE = "Deadline"  # the cycle ran out of time
+    UNKNOWN_BROKER = "UnknownBroker"  # the name belongs to no broker
+    INVALID_POLICY = "InvalidPolicy"  # the policy can't be run as written
+    INTERNAL_ERROR = "InternalError"  # a defect of ours; the log has the traceback
