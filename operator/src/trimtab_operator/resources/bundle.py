@@ -38,6 +38,8 @@ class BundleRange(Resource):
 class Assignment(Resource):
     """Who gave the bundle to its owner, and why. Written together with `owner`; absent when a person wrote it."""
 
+    owner: Annotated[str, Field(max_length=253)]
+    """The Broker it chose. Differs from `spec.owner` once somebody else has written that."""
     policy: Annotated[str, Field(max_length=253)] = ""
     """The BalancingPolicy that decided."""
     epoch: Annotated[int, Field(ge=0)] = 0

@@ -85,7 +85,10 @@ class Limits(Resource):
     max_lost_brokers: Annotated[float, Field(ge=0, le=100)] = 40
     """Percent of the brokers that may be missing or not ready; above it nothing moves, as moving would make it worse."""
     move_timeout: Duration = "60s"
-    """A move that its destination has not confirmed after this time has failed."""
+    """A move that its destination has not confirmed after this time has failed: it is withdrawn, or the bundle goes
+    to another broker when its source has let go already."""
+    lost_after: Duration = "30s"
+    """A broker that was not ready for this long is lost: its bundles get other owners."""
 
 
 class BalancingPolicySpec(Resource):

@@ -18,6 +18,8 @@ class Reason(StrEnum):
     UNOWNED = "Unowned"  # nobody owns the bundle: an assignment, not balancing
     BROKER_LOST = "BrokerLost"  # the owner is gone: an assignment, not balancing
     ADMIN = "Admin"  # a person or Git asked for it
+    ADOPTED = "Adopted"  # the owner changed without a wish, and the wish follows it
+    RESTORED = "Restored"  # a pinned bundle left its owner, and is driven back
 
     # why nothing moved: the strategy
     BALANCED = "Balanced"  # no broker is far enough from the others
