@@ -1,0 +1,1 @@
+"""Placements: one module per strategy that says which broker a bundle should go to."""

@@ -1,0 +1,143 @@
+"""LeastResourceUsageWithWeight: any broker that is clearly below the average, picked at random.
+
+Idea. Among the candidates take those whose smoothed usage is at least `average_difference` points below the average of
+the candidates; when there is none, every candidate is as good as any other. The random pick spreads what is placed
+together over all brokers that have room, which a strict minimum would not.
+
+Formula. u = weighted maximum of the resources' percent; ema = history * ema + (1 - history) * u; a = mean of ema over
+the candidates; best = those with ema + d <= a.
+
+Two forms, as Pulsar has two managers. `LeastResourceUsageWithWeight` (modular) advances its average at *every call*, so
+it follows the number of placements rather than time; a broker without bundles or messages loses its history.
+`ExtensibleLeastResourceUsageWithWeight` counts heap memory too, and its average advances once per picture of the
+cluster, as it comes from the brokers' reports there; load that the plan has moved since counts at once and in full.
+
+When it helps. Together with a shedder that moves several bundles at once. When it hurts. With brokers so even that
+nobody is `average_difference` below the average, placement is random, and may choose the fullest.
+
+Source. Pulsar 4.2.4 `...loadbalance.impl.LeastResourceUsageWithWeight` and
+`...loadbalance.extensions.strategy.LeastResourceUsageWithWeight`, with equal decisions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import Field
+
+from trimtab_strategies.model import RATE_IN, RATE_OUT, RESOURCES, ClusterLoad
+from trimtab_strategies.model.load import BoolArray, FloatArray, IntArray
+from trimtab_strategies.params import StrategyParams
+from trimtab_strategies.protocols import Choice, recall, remember
+from trimtab_strategies.usage import MODULAR_COLUMNS, Weight, Weights, mean, percent, smooth, weighted_maximum
+
+ALL_COLUMNS = tuple(range(len(RESOURCES)))
+
+
+class LeastResourceUsageWithWeightParams(StrategyParams):
+    """What can be tuned on LeastResourceUsageWithWeight."""
+
+    average_difference: Annotated[float, Field(ge=0, le=100)] = 10
+    """Percent points below the candidates' average at which a broker counts as having room.
+    Pulsar: loadBalancerAverageResourceUsageDifferenceThresholdPercentage"""
+    history: Annotated[float, Field(ge=0, le=1)] = 0.9
+    """Ratio of the smoothed usage that comes from earlier placements.
+    Pulsar: loadBalancerHistoryResourcePercentage"""
+    cpu_weight: Weight = 1
+    """Factor on CPU percent.
+    Pulsar: loadBalancerCPUResourceWeight"""
+    direct_memory_weight: Weight = 0
+    """Factor on direct memory percent.
+    Pulsar: loadBalancerDirectMemoryResourceWeight"""
+    network_in_weight: Weight = 1
+    """Factor on percent of the network received.
+    Pulsar: loadBalancerBandwidthInResourceWeight"""
+    network_out_weight: Weight = 1
+    """Factor on percent of the network sent.
+    Pulsar: loadBalancerBandwidthOutResourceWeight"""
+
+    @property
+    def weights(self) -> Weights:
+        """The weights of all resources."""
+        return Weights(self.cpu_weight, 0.0, self.direct_memory_weight, self.network_in_weight, self.network_out_weight)
+
+
+class ExtensibleLeastResourceUsageWithWeightParams(LeastResourceUsageWithWeightParams):
+    """What can be tuned on ExtensibleLeastResourceUsageWithWeight."""
+
+    memory_weight: Weight = 0
+    """Factor on heap memory percent.
+    Pulsar: loadBalancerMemoryResourceWeight"""
+
+    @property
+    def weights(self) -> Weights:
+        """The weights of all resources."""
+        return super().weights._replace(memory=self.memory_weight)
+
+
+def with_room(ema: FloatArray, difference: float) -> BoolArray:
+    """Which of the brokers (`ema`: ratio, NaN unknown) are `difference` (points) below the average; all, if none is."""
+    known = np.isfinite(ema)
+    below: BoolArray = ema + difference / 100 <= mean(ema[known])
+    return below if below.any() else np.ones(len(ema), dtype=bool)
+
+
+@dataclass(frozen=True)
+class LeastResourceUsageWithWeight:
+    """The modular form, see the module. Memory: ``brokers.ema``, smoothed usage (ratio), advanced by every call."""
+
+    params: LeastResourceUsageWithWeightParams
+
+    def best(self, cluster: ClusterLoad, bundle: int, candidates: IntArray, memory: Mapping[str, Any]) -> Choice:  # noqa: ARG002 - every bundle is alike to it
+        """The candidates that have room."""
+        names = [cluster.brokers.names[row] for row in candidates]
+        usage = _usage(cluster, candidates, self.params.weights, MODULAR_COLUMNS)
+        history = np.where(_idle(cluster, candidates), np.nan, recall(memory, "ema", names))
+        ema = smooth(history, usage, self.params.history)
+        room = with_room(ema, self.params.average_difference)
+        return Choice(candidates[room], remember(memory, "ema", names, ema))
+
+
+@dataclass(frozen=True)
+class ExtensibleLeastResourceUsageWithWeight:
+    """The extensible form, see the module.
+
+    Memory: ``now`` of the picture that was last averaged in, and ``brokers.ema`` and ``brokers.usage`` (ratios) of it.
+    """
+
+    params: ExtensibleLeastResourceUsageWithWeightParams
+
+    def best(self, cluster: ClusterLoad, bundle: int, candidates: IntArray, memory: Mapping[str, Any]) -> Choice:  # noqa: ARG002 - every bundle is alike to it
+        """The candidates that have room; one without data only when nobody has."""
+        if memory.get("now") != cluster.now:
+            memory = self.advanced(cluster, memory)
+        names = [cluster.brokers.names[row] for row in candidates]
+        moved = _usage(cluster, candidates, self.params.weights, ALL_COLUMNS) - recall(memory, "usage", names)
+        ema = recall(memory, "ema", names) + np.nan_to_num(moved)
+        return Choice(candidates[with_room(ema, self.params.average_difference)], memory)
+
+    def advanced(self, cluster: ClusterLoad, memory: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The memory after one more picture of the cluster."""
+        names = cluster.brokers.names
+        usage = _usage(cluster, np.arange(len(names)), self.params.weights, ALL_COLUMNS)
+        ema = smooth(recall(memory, "ema", names), usage, self.params.history)
+        return {**remember(remember(memory, "ema", names, ema), "usage", names, usage), "now": cluster.now}
+
+
+def _usage(cluster: ClusterLoad, rows: IntArray, weights: Weights, columns: tuple[int, ...]) -> FloatArray:
+    """Weighted usage (ratio) of the brokers `rows`, NaN where nothing is known."""
+    percents = percent(cluster.brokers.usage[rows], cluster.brokers.limit[rows])
+    usage = weighted_maximum(percents, weights, columns)
+    return np.where(np.isfinite(usage), usage, np.nan)
+
+
+def _idle(cluster: ClusterLoad, rows: IntArray) -> BoolArray:
+    """Which of the brokers have no bundle, or no messages in either direction."""
+    traffic = cluster.brokers.traffic[rows]
+    silent = (traffic[:, RATE_IN] == 0) & (traffic[:, RATE_OUT] == 0)
+    empty = np.array([not len(cluster.bundles.owned_by(row)) for row in rows.tolist()], dtype=bool)
+    idle: BoolArray = silent | empty
+    return idle

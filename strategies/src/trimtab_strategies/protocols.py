@@ -1,0 +1,85 @@
+"""What a strategy is: one method, a picture of the cluster in, a choice out.
+
+A strategy keeps nothing: what it must remember goes in and comes back as `memory`, a mapping of JSON values. What it
+remembers of a broker stands in ``memory["brokers"][what][broker name]``, so that the balancer can forget brokers that
+left without knowing the strategy; `recall` and `remember` read and write that form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from trimtab_strategies.model import ClusterLoad, HeldBack, Reason
+from trimtab_strategies.model.load import BoolArray, FloatArray, IntArray
+
+
+@dataclass(frozen=True, slots=True)
+class Unload:
+    """Bundles (rows, in the order in which they should leave) that a broker (row) should give away, and why."""
+
+    broker: int
+    bundles: IntArray
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Shedding:
+    """What a shedder answers: what should leave which broker, what it left alone and why, and its memory."""
+
+    unloads: tuple[Unload, ...] = ()
+    held_back: tuple[HeldBack, ...] = ()
+    memory: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What a placement answers: every broker (rows) that is as good as the best, and its memory."""
+
+    brokers: IntArray
+    memory: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Shedder(Protocol):
+    """Says which bundles should leave which brokers."""
+
+    def shed(self, cluster: ClusterLoad, sheddable: BoolArray, memory: Mapping[str, Any]) -> Shedding:
+        """Choose among the bundles marked `sheddable` (m,). All brokers of `cluster` take part in the comparison.
+
+        The memory that comes back is handed in again at the next decision, and only then.
+        """
+
+
+class Placement(Protocol):
+    """Says which broker a bundle should go to."""
+
+    def best(self, cluster: ClusterLoad, bundle: int, candidates: IntArray, memory: Mapping[str, Any]) -> Choice:
+        """The best of `candidates` (rows, ascending, never empty) for `bundle` (row); several when they tie.
+
+        `cluster` shows the load as it will be after the moves planned so far.
+        """
+
+
+def recall(memory: Mapping[str, Any], what: str, brokers: Sequence[str]) -> FloatArray:
+    """What was remembered of each broker (names, n): (n,), NaN where nothing was."""
+    known = memory.get("brokers", {}).get(what, {})
+    return np.array([known.get(name, np.nan) for name in brokers], dtype=np.float64)
+
+
+def remember(memory: Mapping[str, Any], what: str, brokers: Sequence[str], values: FloatArray) -> dict[str, Any]:
+    """A copy of `memory` in which each broker (names, n) has its value (n,); values of others stay, NaN forgets."""
+    known = dict(memory.get("brokers", {}).get(what, {}))
+    known.update(zip(brokers, values.tolist(), strict=True))
+    kept = {name: value for name, value in known.items() if value == value}  # noqa: PLR0124 - NaN differs from itself
+    return {**memory, "brokers": {**memory.get("brokers", {}), what: kept}}
+
+
+def forget_others(memory: Mapping[str, Any], brokers: Sequence[str]) -> dict[str, Any]:
+    """A copy of `memory` that knows only these brokers (names)."""
+    present = set(brokers)
+    known = memory.get("brokers", {})
+    kept = {what: {name: value for name, value in of.items() if name in present} for what, of in known.items()}
+    return {**memory, "brokers": kept} if kept else dict(memory)

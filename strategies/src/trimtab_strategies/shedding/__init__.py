@@ -1,0 +1,1 @@
+"""Shedders: one module per strategy that says which bundles should leave which brokers."""

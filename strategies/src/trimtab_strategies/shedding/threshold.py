@@ -1,0 +1,181 @@
+"""ThresholdShedder: whoever is well above the average gives some load away.
+
+Idea. Smooth each broker's usage over the cycles. A broker whose smoothed usage reaches the average of all plus
+`threshold` points sheds its busiest bundles until the excess, and five points more, have left.
+
+Formula. u = weighted maximum of the resources' percent; ema = history * ema + (1 - history) * u; a = mean of ema.
+A broker sheds when ema >= a + t, wanted = throughput * (ema - a - t + 0.05), where throughput is what the broker itself
+reports. Its bundles leave in descending short-term throughput until `wanted` is reached: always at least one, so the
+last one may overshoot. With `lower_boundary`, when nobody sheds: the busiest broker gives half of t when some broker is
+more than t below the average.
+
+When it helps. Any cluster whose brokers are alike; it is Pulsar's default up to 4.x and is widely understood.
+When it hurts. Few brokers (one hot broker lifts the average, so half of two at 90 and 50 % is not seen); a single big
+bundle; right after a burst, as the smoothed usage lags and a broker that has already cooled keeps shedding.
+
+Source. Pulsar 4.2.4 `org.apache.pulsar.broker.loadbalance.impl.ThresholdShedder`, with equal decisions. One difference:
+a broker of whose resources nothing is known takes no part, where Pulsar would compute with minus infinity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import Field
+
+from trimtab_strategies.model import THROUGHPUT_IN, THROUGHPUT_OUT, ClusterLoad, HeldBack, Reason
+from trimtab_strategies.model.load import BoolArray, FloatArray, IntArray
+from trimtab_strategies.params import StrategyParams
+from trimtab_strategies.protocols import Shedding, Unload, recall, remember
+from trimtab_strategies.usage import Weight, Weights, broker_usage, bundle_throughput, mean, smooth
+
+MARGIN = 0.05
+"""Ratio of a broker's throughput that it sheds beyond its excess, so that it does not end on the threshold."""
+
+MEBIBYTE = 1048576
+
+
+class ThresholdShedderParams(StrategyParams):
+    """What can be tuned on ThresholdShedder."""
+
+    threshold: Annotated[float, Field(gt=0, le=100)] = 10
+    """Percent points above the average of all brokers at which a broker sheds.
+    Pulsar: loadBalancerBrokerThresholdShedderPercentage"""
+    history: Annotated[float, Field(ge=0, le=1)] = 0.9
+    """Ratio of the smoothed usage that comes from earlier cycles; 0 looks at this cycle alone.
+    Pulsar: loadBalancerHistoryResourcePercentage"""
+    min_throughput: Annotated[float, Field(ge=0)] = 10
+    """MiB/s that must be worth moving, or the broker is left alone.
+    Pulsar: loadBalancerBundleUnloadMinThroughputThreshold"""
+    lower_boundary: bool = False
+    """Also move from the busiest broker when one is far below the average.
+    Pulsar: lowerBoundarySheddingEnabled"""
+    cpu_weight: Weight = 1
+    """Factor on CPU percent.
+    Pulsar: loadBalancerCPUResourceWeight"""
+    direct_memory_weight: Weight = 0
+    """Factor on direct memory percent.
+    Pulsar: loadBalancerDirectMemoryResourceWeight"""
+    network_in_weight: Weight = 1
+    """Factor on percent of the network received.
+    Pulsar: loadBalancerBandwidthInResourceWeight"""
+    network_out_weight: Weight = 1
+    """Factor on percent of the network sent.
+    Pulsar: loadBalancerBandwidthOutResourceWeight"""
+
+    @property
+    def weights(self) -> Weights:
+        """The weights of all resources."""
+        return Weights(self.cpu_weight, 0.0, self.direct_memory_weight, self.network_in_weight, self.network_out_weight)
+
+
+@dataclass(frozen=True)
+class ThresholdShedder:
+    """See the module. Memory: ``brokers.ema``, the smoothed usage (ratio) of each broker."""
+
+    params: ThresholdShedderParams
+
+    def shed(self, cluster: ClusterLoad, sheddable: BoolArray, memory: Mapping[str, Any]) -> Shedding:
+        """Bundles that brokers at or above average plus threshold should give away."""
+        usage = broker_usage(cluster, self.params.weights)
+        brokers = np.flatnonzero(np.isfinite(usage))
+        names = [cluster.brokers.names[row] for row in brokers]
+        view = _View(cluster, sheddable, brokers, self.params)
+        ema = smooth(recall(memory, "ema", names), usage[brokers], self.params.history)
+        shedding = view.upper(ema)
+        if self.params.lower_boundary and not shedding.unloads and mean(ema) != 0:
+            # Pulsar recomputes the averages here, so with this switch they advance twice in a quiet cycle.
+            ema = smooth(ema, usage[brokers], self.params.history)
+            shedding = view.lower(ema, shedding)
+        return Shedding(shedding.unloads, shedding.held_back, remember(memory, "ema", names, ema))
+
+
+@dataclass(frozen=True)
+class _View:
+    """The cluster as this shedder sees it: `brokers` are the rows (k,) that take part."""
+
+    cluster: ClusterLoad
+    sheddable: BoolArray
+    brokers: IntArray
+    params: ThresholdShedderParams
+
+    @property
+    def threshold(self) -> float:
+        return self.params.threshold / 100
+
+    @property
+    def throughput(self) -> FloatArray:
+        """What the brokers themselves report, bytes/s (k,)."""
+        traffic = self.cluster.brokers.traffic[self.brokers]
+        return traffic[:, THROUGHPUT_IN] + traffic[:, THROUGHPUT_OUT]
+
+    def upper(self, ema: FloatArray) -> Shedding:
+        """Every broker at or above average plus threshold (`ema`: ratio, k) sheds its excess."""
+        average = mean(ema)
+        if average == 0:
+            return Shedding(held_back=(HeldBack("", Reason.BALANCED, "no broker is used at all"),))
+        hit = np.flatnonzero(~(ema < average + self.threshold))
+        wanted = self.throughput * (ema - average - self.threshold + MARGIN)
+        found = [self.relieve(int(self.brokers[k]), float(wanted[k]), Reason.OVERLOADED) for k in hit]
+        if not found:
+            found = [HeldBack("", Reason.BALANCED, self.nobody_above(ema, average))]
+        return _sorted_out(found)
+
+    def lower(self, ema: FloatArray, before: Shedding) -> Shedding:
+        """The busiest broker sheds half the threshold if some broker is below average minus threshold."""
+        floor = mean(ema) - self.threshold
+        many = np.array([len(self.cluster.bundles.owned_by(int(row))) > 1 for row in self.brokers], dtype=bool)
+        may = many & (ema > floor)
+        if not may.any() or not (ema < floor).any():
+            return before
+        busiest = int(np.argmax(np.where(may, ema, -np.inf)))
+        wanted = float(self.throughput[busiest]) * self.threshold * 0.5
+        shedding = _sorted_out([self.relieve(int(self.brokers[busiest]), wanted, Reason.UNDERLOADED)])
+        return Shedding(shedding.unloads, before.held_back + shedding.held_back if not shedding.unloads else ())
+
+    def relieve(self, broker: int, wanted: float, reason: Reason) -> Unload | HeldBack:
+        """The busiest sheddable bundles of `broker` (row) that make up `wanted` bytes/s, or why there are none."""
+        name, owned = self.cluster.brokers.names[broker], self.cluster.bundles.owned_by(broker)
+        if not wanted >= self.params.min_throughput * MEBIBYTE:
+            least = f"{self.params.min_throughput:g} MiB/s"
+            return HeldBack(
+                name, Reason.BELOW_MINIMUM, f"{wanted / MEBIBYTE:.3g} MiB/s to move, at least {least} wanted"
+            )
+        if len(owned) == 1:
+            bundle = self.cluster.bundles.names[owned[0]]
+            return HeldBack(name, Reason.SOLE_BUNDLE, f"all of its load is {bundle}: split it or add partitions")
+        rows = busiest_first(self.cluster, owned[self.sheddable[owned]], wanted)
+        if not len(rows):
+            return HeldBack(name, Reason.NO_BUNDLES, f"none of its {len(owned)} bundles may leave it now")
+        return Unload(broker, rows, reason)
+
+    def nobody_above(self, ema: FloatArray, average: float) -> str:
+        """Who comes closest, in words."""
+        top = int(np.argmax(ema))
+        name = self.cluster.brokers.names[self.brokers[top]]
+        return (
+            f"highest is {name} at {ema[top] * 100:.1f} %, average {average * 100:.1f} %,"
+            f" threshold {self.params.threshold:g} points above it"
+        )
+
+
+def _sorted_out(found: list[Unload | HeldBack]) -> Shedding:
+    return Shedding(
+        tuple(answer for answer in found if isinstance(answer, Unload)),
+        tuple(answer for answer in found if isinstance(answer, HeldBack)),
+    )
+
+
+def busiest_first(cluster: ClusterLoad, bundles: IntArray, wanted: float) -> IntArray:
+    """Of `bundles` (rows), the busiest by short-term throughput until `wanted` bytes/s are reached.
+
+    At least one if there is any. Equal ones keep their order. The one that reaches `wanted` is taken whole.
+    """
+    throughput = bundle_throughput(cluster, bundles)
+    order = np.argsort(-throughput, kind="stable")
+    marked_before = np.cumsum(throughput[order])[:-1]
+    count = 1 + np.count_nonzero(marked_before < wanted)
+    return bundles[order[:count]]

@@ -1,0 +1,168 @@
+"""Percent, weighted maximum and moving average as Pulsar computes them, and what a single bundle is believed to cause.
+
+Pulsar computes percentages in 32-bit floats and everything after in doubles. Thresholds are met or missed in the last
+bit (60 of 100 is a little above 60 %), so decisions only agree with Pulsar's when every step is rounded the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Annotated, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field
+
+from trimtab_strategies.model import (
+    CPU,
+    DIRECT_MEMORY,
+    NETWORK_IN,
+    NETWORK_OUT,
+    THROUGHPUT_IN,
+    THROUGHPUT_OUT,
+    ClusterLoad,
+)
+from trimtab_strategies.model.load import BoolArray, FloatArray, IntArray
+
+MOVING = (CPU, NETWORK_IN, NETWORK_OUT)
+"""Columns of `RESOURCES` that follow a bundle to its new owner; memory and direct memory stay with the process."""
+
+Weight = Annotated[float, Field(ge=0, le=100)]
+"""Factor on a resource's percent before the largest one counts. 0 leaves the resource out."""
+
+
+class Weights(NamedTuple):
+    """Factor on each resource's percent; columns `RESOURCES`. Pulsar's modular manager never looks at heap memory."""
+
+    cpu: float = 1.0
+    memory: float = 0.0
+    direct_memory: float = 0.0
+    network_in: float = 1.0
+    network_out: float = 1.0
+
+
+def percent(usage: FloatArray, limit: FloatArray) -> npt.NDArray[np.float32]:
+    """Usage of its limit, 0-100 and above (float32, any shape). A limit of 0 or less gives 0; NaN usage gives NaN."""
+    with np.errstate(all="ignore"):
+        ratio = usage.astype(np.float32) / limit.astype(np.float32)
+        return np.where(limit > 0, ratio * np.float32(100), np.float32(0))
+
+
+def weighted_maximum(percents: npt.NDArray[np.float32], weights: Weights, columns: Sequence[int]) -> FloatArray:
+    """The most used of `columns` after weighting, as ratio: (n, 5) percent to (n,).
+
+    NaN never wins; -inf when every column is NaN. There is no division by the sum of the weights.
+    """
+    chosen = list(columns)
+    with np.errstate(all="ignore"):
+        weighted = percents[:, chosen].astype(np.float64) * np.array(weights)[chosen]
+    largest: FloatArray = np.fmax.reduce(weighted, axis=1, initial=-np.inf)
+    return largest / 100
+
+
+MODULAR_COLUMNS = (CPU, DIRECT_MEMORY, NETWORK_IN, NETWORK_OUT)
+"""What Pulsar's modular manager compares: everything but the heap."""
+
+
+def broker_usage(cluster: ClusterLoad, weights: Weights, columns: Sequence[int] = MODULAR_COLUMNS) -> FloatArray:
+    """Weighted usage of each broker as ratio (n,); -inf where nothing is known of it."""
+    return weighted_maximum(percent(cluster.brokers.usage, cluster.brokers.limit), weights, columns)
+
+
+def smooth(before: FloatArray, usage: FloatArray, history: float) -> FloatArray:
+    """One step of Pulsar's moving average: `history` (ratio 0-1) of `before`, the rest `usage`.
+
+    NaN in `before` means no history: the average starts at `usage`.
+    """
+    return np.where(np.isnan(before), usage, before * history + (1 - history) * usage)
+
+
+def mean(values: FloatArray) -> float:
+    """Arithmetic mean, 0 for nothing.
+
+    Summed one by one (as Java does) in ascending order, so that it does not depend on the order of the brokers.
+    """
+    return float(np.cumsum(np.sort(values))[-1] / len(values)) if len(values) else 0.0
+
+
+def bundle_throughput(cluster: ClusterLoad, bundles: IntArray) -> FloatArray:
+    """Short-term throughput in plus out of the bundles (rows), bytes/s; NaN where never measured."""
+    short = cluster.bundles.short[bundles]
+    return short[:, THROUGHPUT_IN] + short[:, THROUGHPUT_OUT]
+
+
+def drivers(cluster: ClusterLoad) -> FloatArray:
+    """What each resource is believed to follow, (m, 5) bytes/s: CPU the total throughput, network its own direction.
+
+    Bundles that were never measured count 0, and so do memory and direct memory.
+    """
+    short = np.nan_to_num(cluster.bundles.short, nan=0.0, posinf=0.0, neginf=0.0)
+    drive = np.zeros((len(cluster.bundles), 5))
+    drive[:, CPU] = short[:, THROUGHPUT_IN] + short[:, THROUGHPUT_OUT]
+    drive[:, NETWORK_IN] = short[:, THROUGHPUT_IN]
+    drive[:, NETWORK_OUT] = short[:, THROUGHPUT_OUT]
+    return drive
+
+
+def attributed(cluster: ClusterLoad, bundles: IntArray) -> FloatArray:
+    """The part of its owner's usage that each bundle (rows, k) is believed to cause: (k, 5) in each resource's unit.
+
+    A bundle causes CPU in proportion to its share of the short-term throughput of the owner's bundles, and network in
+    and out by its share of each direction; memory stays. 0 for what is unknown: a bundle without owner or data, a
+    broker without usage. Expects a cluster without moves in flight (`with_moves_in_flight`).
+    """
+    drive = drivers(cluster)
+    owner = cluster.bundles.owner
+    total = _sum_by_broker(owner, drive, len(cluster.brokers))
+    return _share_of_usage(cluster, owner[bundles], drive[bundles], total)
+
+
+def _sum_by_broker(broker: IntArray, values: FloatArray, count: int) -> FloatArray:
+    """Sum of rows (m, c) by broker row (m,), (count, c); rows of broker -1 are left out."""
+    columns = [np.bincount(broker + 1, weights=values[:, c], minlength=count + 1)[1:] for c in range(values.shape[1])]
+    return np.stack(columns, axis=1)
+
+
+def _share_of_usage(cluster: ClusterLoad, broker: IntArray, drive: FloatArray, total: FloatArray) -> FloatArray:
+    """Usage of `broker` (k,) times drive / total of that broker; 0 where any of them is unknown or nobody's (-1)."""
+    usage = np.where(cluster.brokers.limit > 0, np.nan_to_num(cluster.brokers.usage, posinf=0.0, neginf=0.0), 0.0)
+    known: BoolArray = (broker >= 0)[:, np.newaxis] & (total[broker] > 0)
+    share = np.divide(drive, total[broker], out=np.zeros_like(drive), where=known)
+    return usage[broker] * share
+
+
+def with_moves_in_flight(cluster: ClusterLoad) -> ClusterLoad:
+    """The cluster as if every open move had landed: load follows its bundle from `moving_from` to `owner`.
+
+    Of each bundle `moving_share` (ratio) is shifted, as that part is still measured at the old place. Without this the
+    next cycle would see the old load again and move as much once more.
+    """
+    bundles, n = cluster.bundles, len(cluster.brokers)
+    moving = np.flatnonzero(
+        (bundles.moving_from >= 0) & (bundles.moving_share > 0) & (bundles.moving_from != bundles.owner)
+    )
+    if not len(moving):
+        return cluster
+    share = np.clip(bundles.moving_share[moving], 0, 1)[:, np.newaxis]
+    source, destination = bundles.moving_from[moving], bundles.owner[moving]
+    drive = drivers(cluster)
+    there = drive[moving] * share
+    total = _sum_by_broker(bundles.owner, drive, n)
+    total += _sum_by_broker(source, there, n) - _sum_by_broker(destination, there, n)
+    load = _share_of_usage(cluster, source, there, total)
+    traffic = np.nan_to_num(bundles.short[moving], posinf=0.0, neginf=0.0) * share
+    brokers = replace(
+        cluster.brokers,
+        usage=_shifted(cluster.brokers.usage, load, source, destination),
+        traffic=_shifted(cluster.brokers.traffic, traffic, source, destination),
+    )
+    landed = replace(bundles, moving_from=np.full(len(bundles), -1), moving_share=np.zeros(len(bundles)))
+    return replace(cluster, brokers=brokers, bundles=landed)
+
+
+def _shifted(values: FloatArray, load: FloatArray, source: IntArray, destination: IntArray) -> FloatArray:
+    """Copy of `values` (n, c) with each row of `load` (k, c) taken from its source and added to its destination."""
+    n = len(values)
+    left = np.maximum(values - _sum_by_broker(source, load, n), np.minimum(values, 0))
+    return left + _sum_by_broker(destination, load, n)
