@@ -34,7 +34,7 @@ class ActuatorType(StrEnum):
 
 
 class BrokerSelector(Resource):
-    """Which brokers the policy balances: pods found by label, Broker objects named, or (both absent) all Broker objects."""
+    """Which brokers the policy balances: pods found by label, or Broker objects by name; all Broker objects if neither."""
 
     pod_labels: Annotated[dict[str, Annotated[str, Field(max_length=63)]], Field(max_length=16)] | None = None
     """Labels of the pods to discover. A Broker object is kept for each such pod of the policy's namespace."""
@@ -48,7 +48,7 @@ class PrometheusSpec(Resource):
     url: Url
     """Base URL, e.g. `http://prometheus.monitoring.svc:9090`."""
     resources: ResourcePreset = ResourcePreset.KUBERNETES
-    """Where broker usage comes from. `Kubernetes`: cAdvisor and kube-state-metrics, usage against the container's limit.
+    """Where broker usage comes from. `Kubernetes`: cAdvisor and kube-state-metrics, usage against the container limit.
     `Pulsar`: what the brokers say themselves (`pulsar_lb_*`, percent). Bundle traffic is `pulsar_bundle_*` in both."""
     window: Duration = "60s"
     """Rates are taken over this time; at least two scrape intervals."""
@@ -66,7 +66,7 @@ class Source(Resource):
     """Where load comes from."""
 
     prometheus: PrometheusSpec
-    """A Prometheus server."""
+    """A Prometheus server, and which of its metrics to read."""
 
 
 class Limits(Resource):
@@ -83,7 +83,7 @@ class Limits(Resource):
     min_trusted_brokers: Annotated[float, Field(ge=0, le=100)] = 75
     """Percent of the brokers whose data must be trusted; below it nothing moves."""
     max_lost_brokers: Annotated[float, Field(ge=0, le=100)] = 40
-    """Percent of the brokers that may be missing or not ready; above it nothing moves, as moving would make it worse."""
+    """Percent of the brokers that may be missing or not ready. Above it nothing moves: it would make things worse."""
     move_timeout: Duration = "60s"
     """A move that its destination has not confirmed after this time has failed: it is withdrawn, or the bundle goes
     to another broker when its source has let go already."""
@@ -101,15 +101,15 @@ class BalancingPolicySpec(Resource):
     interval: Duration = "60s"
     """Time from one decision to the next."""
     brokers: BrokerSelector = BrokerSelector()
-    """Which brokers."""
+    """Which brokers are balanced among each other; all Broker objects of the namespace if left out."""
     source: Source
-    """Where load comes from."""
+    """Where load comes from. Without data nothing moves."""
     shedder: ShedderSpec
     """Which bundles leave which brokers."""
     placement: PlacementSpec
     """Where they go, and where bundles that nobody owns go."""
     limits: Limits = Limits()
-    """What no strategy may exceed."""
+    """What no strategy may exceed: cool-down, caps, and how much must be known before anything moves."""
     actuator: ActuatorType = ActuatorType.DECLARATIVE
     """`Declarative`: brokers (or a sidecar) watch Bundle objects and confirm in status.owner."""
 
@@ -139,7 +139,7 @@ class ProposedMove(Status):
 class Proposal(Status):
     """What the last cycle would do (DryRun) or did (Auto)."""
 
-    moves: Annotated[list[ProposedMove], Field(max_length=50)] = []
+    moves: Annotated[list[ProposedMove], Field(max_length=50)] = Field(default_factory=list)
     """The first 50 moves."""
     total: Annotated[int, Field(ge=0)] = 0
     """How many there are in all."""
@@ -156,11 +156,13 @@ class LastCycle(Status):
     """When it began."""
     seconds: float
     """How long it took."""
+    phases: Annotated[dict[str, float], Field(max_length=32)] = {}
+    """Seconds by phase."""
     outcome: str
     """One word from the closed vocabulary of reasons: `Overloaded` when something moved, else why nothing did."""
     moved: Annotated[int, Field(ge=0)] = 0
     """Moves written."""
-    held_back: Annotated[dict[str, int], Field(max_length=64)] = {}
+    held_back: Annotated[dict[str, int], Field(max_length=64)] = Field(default_factory=dict)
     """Moves considered and not made, counted by reason."""
 
 
@@ -169,7 +171,7 @@ class BalancingPolicyStatus(Status):
 
     observed_generation: Annotated[int, Field(ge=0)] = 0
     """Generation of the spec that the last cycle ran."""
-    conditions: Conditions = []
+    conditions: Conditions = Field(default_factory=list)
     """`Ready` sums up; `Valid`, `DataTrusted`, `Balanced` say more."""
     last_cycle: LastCycle | None = None
     """The last cycle."""

@@ -1,0 +1,57 @@
+# Every command that people and CI run. `make help` lists them.
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+KUBE ?= build
+
+.DEFAULT_GOAL := help
+.PHONY: help setup kube controllers demo test check fmt crds lock bench clean
+
+help: ## list the targets
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(STAMP): requirements/build.txt requirements/dev.txt pyproject.toml
+	@PYTHON="$(PYTHON)" VENV="$(VENV)" bash testbed/install.sh
+	@touch $@
+
+setup: $(STAMP) kube ## virtual environment (.venv), Kubernetes and Prometheus binaries; KUBE=download fetches instead of building
+	@echo "ready: $(BIN)/trimtab --help"
+
+kube: $(STAMP)
+	@$(BIN)/python -m trimtab_testbed.setup kube prometheus $(if $(filter download,$(KUBE)),--download)
+
+controllers: $(STAMP)
+	@$(BIN)/python -m trimtab_testbed.setup controllers $(if $(filter download,$(KUBE)),--download)
+
+demo: setup ## watch a cluster of six brokers come level, on real parts, in about two minutes
+	@$(BIN)/trimtab demo $(DEMO)
+
+test: setup controllers ## all tests
+	@$(BIN)/pytest $(PYTEST)
+
+check: $(STAMP) ## linters, types, import contracts, spelling, CRD drift
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/codespell
+	$(BIN)/trimtab crds --check crds
+
+fmt: $(STAMP) ## format the code, mend what linters can mend
+	$(BIN)/ruff check --fix-only .
+	$(BIN)/ruff format .
+
+crds: $(STAMP) ## render crds/ from the resource models
+	$(BIN)/trimtab crds --write crds
+
+bench: $(STAMP) ## the benchmarks, beside their references (see docs/benchmarks.md)
+	$(BIN)/python benchmarks/decision.py
+	$(BIN)/python benchmarks/pipeline_cycle.py
+
+lock: ## rewrite the hashed lock files from pyproject.toml (needs uv)
+	sh requirements/lock.sh
+
+clean: ## remove what set-up and tests made in this folder
+	rm -rf $(VENV) .trimtab .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

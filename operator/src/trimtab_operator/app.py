@@ -1,0 +1,163 @@
+"""Puts the operator together: stores, discovery, the HTTP page and Kopf, in one event loop that ends as one.
+
+Order matters: our own tasks start before Kopf, because Kopf cancels every task younger than itself when it ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import kopf
+
+from trimtab_operator import handlers
+from trimtab_operator.cluster.api import BROKERS, BUNDLES, PODS, TOPIC_NAMESPACES, Api, ApiError, ConflictError
+from trimtab_operator.cluster.brokers import broker_record, pod_record
+from trimtab_operator.cluster.bundles import bundle_record
+from trimtab_operator.cluster.events import EventPoster
+from trimtab_operator.cluster.store import Store
+from trimtab_operator.cluster.topic_namespaces import topic_namespace_record
+from trimtab_operator.control.context import Context, Stores
+from trimtab_operator.control.discovery import discover
+from trimtab_operator.telemetry.http import serve
+from trimtab_operator.telemetry.metrics import Metrics
+from trimtab_pipeline.source import LoadSources
+
+log = logging.getLogger(__name__)
+
+DISCOVER_EVERY = 2.0
+"""Seconds between two comparisons of pods and Broker objects."""
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """The Kubernetes namespace to look after, and the address of the HTTP page (port 0: any free one)."""
+
+    namespace: str
+    http_host: str = "127.0.0.1"
+    http_port: int = 8080
+
+
+def new_context(api: Api, namespace: str, sources: LoadSources, metrics: Metrics) -> Context:
+    """A context whose stores are not running yet."""
+    stores = Stores(
+        bundles=Store(api, BUNDLES, bundle_record, namespace=namespace),
+        brokers=Store(api, BROKERS, broker_record, namespace=namespace),
+        pods=Store(api, PODS, pod_record, namespace=namespace),
+        topic_namespaces=Store(api, TOPIC_NAMESPACES, topic_namespace_record, namespace=namespace),
+    )
+    events = EventPoster(api, namespace)
+    return Context(api, namespace, stores, sources, metrics, events, time.time)
+
+
+@asynccontextmanager
+async def following(context: Context) -> AsyncIterator[None]:
+    """Keep the stores of `context` up to date for as long as the block runs."""
+    tasks = [asyncio.create_task(store.run(), name=f"store {store.ref.plural}") for store in context.stores.all()]
+    try:
+        yield
+    finally:
+        await _end(tasks)
+
+
+async def run_operator(api: Api, where: Where, sources: LoadSources, ready: Callable[[], None] | None = None) -> None:
+    """Run until SIGTERM or SIGINT. Writes under way are finished; nothing else is begun.
+
+    ready: called once all stores are complete.
+    """
+    metrics = Metrics()
+    api.metrics = metrics
+    context = new_context(api, where.namespace, sources, metrics)
+    stop = asyncio.Event()
+    tasks = [asyncio.create_task(discover_brokers(context), name="discovery")]
+    tasks.append(asyncio.create_task(_gauge_stores(context, ready), name="store gauges"))
+    async with following(context), serve(where.http_host, where.http_port, metrics, lambda: readiness(context)) as port:
+        log.info("serving /metrics, /healthz and /readyz on %s:%d", where.http_host, port)
+        tasks.append(asyncio.create_task(_stop_on_signal(stop), name="signals"))
+        try:
+            await _run_kopf(context, stop)
+        finally:
+            await _end(tasks)
+
+
+async def _run_kopf(context: Context, stop: asyncio.Event) -> None:
+    registry = handlers.registry()
+    kopf.on.login(registry=registry)(_login(context.api))
+    await kopf.operator(
+        registry=registry,
+        settings=handlers.operator_settings(),
+        memo=context,
+        standalone=True,
+        namespaces=[context.namespace],
+        stop_flag=stop,
+    )
+
+
+def _login(api: Api) -> Callable[..., kopf.ConnectionInfo]:
+    def login(**_: object) -> kopf.ConnectionInfo:
+        """The credentials that the rest of the operator uses."""
+        return kopf.ConnectionInfo(**api.connection())
+
+    return login
+
+
+async def _stop_on_signal(stop: asyncio.Event) -> None:
+    """Take the signals back from Kopf, whose handler can't be told twice."""
+    await asyncio.sleep(1.0)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    await stop.wait()
+
+
+async def discover_brokers(context: Context) -> None:
+    """Keep Broker objects in step with pods, forever."""
+    while True:
+        try:
+            if not context.stores.stale():
+                await _discover_once(context)
+        except ApiError as error:
+            log.warning("discovery: %s", error)
+        await asyncio.sleep(DISCOVER_EVERY)
+
+
+async def _discover_once(context: Context) -> None:
+    selectors = [s.pod_labels for s in context.policies.values() if s.pod_labels]
+    pods, brokers = context.stores.pods.items.values(), context.stores.brokers.items
+    changes = discover(pods, brokers, selectors, context.now())
+    for manifest in changes.create:
+        try:
+            await context.api.create(BROKERS, context.namespace, manifest)
+        except ConflictError:
+            log.info("broker %s was created by somebody else", manifest["metadata"]["name"])
+    for name, status in changes.status:
+        await context.api.patch(BROKERS, context.namespace, name, {"status": status}, subresource="status")
+
+
+def readiness(context: Context) -> tuple[bool, str]:
+    """Whether decisions could be made, and why not."""
+    stale = context.stores.stale()
+    return not stale, stale or "stores are complete and fresh"
+
+
+async def _gauge_stores(context: Context, ready: Callable[[], None] | None) -> None:
+    for store in context.stores.all():
+        await store.synced.wait()
+    if ready is not None:
+        ready()
+    while True:
+        for store in context.stores.all():
+            context.metrics.store_objects.labels(store.ref.kind).set(len(store.items))
+            context.metrics.store_age.labels(store.ref.kind).set(store.age())
+        await asyncio.sleep(5.0)
+
+
+async def _end(tasks: list[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

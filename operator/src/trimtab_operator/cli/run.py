@@ -1,0 +1,74 @@
+"""`trimtab run`: the operator."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+from pathlib import Path
+
+from trimtab_operator.app import Where, run_operator
+from trimtab_operator.cluster.api import Api
+from trimtab_pipeline.source import LoadSources, spark_sources
+
+_DESCRIPTION = """\
+Run the operator for the messaging cluster in one Kubernetes namespace, until SIGTERM or Ctrl-C.
+
+It needs the CRDs (`trimtab crds | kubectl apply -f -`), Java 17 or newer for the embedded Spark, and a
+BalancingPolicy in the namespace. A new policy is in mode DryRun: it shows what it would move and moves nothing.
+
+example:
+  trimtab run --namespace messaging --history /var/lib/trimtab
+"""
+
+
+def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the verb."""
+    parser = subparsers.add_parser(
+        "run",
+        help="run the operator",
+        description=_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_cluster_options(parser)
+    parser.add_argument("--http-host", default="127.0.0.1", help="address of /metrics, /healthz and /readyz (%(default)s)")
+    parser.add_argument("--http-port", type=int, default=8080, help="port of the same; 0 takes any free one (%(default)s)")
+    parser.add_argument("--verbose", action="store_true", help="log what Kopf and the API client do, too")
+    parser.set_defaults(run=run)
+
+
+def add_cluster_options(parser: argparse.ArgumentParser) -> None:
+    """Options of every verb that looks at a live cluster."""
+    parser.add_argument("--namespace", "-n", required=True, help="Kubernetes namespace of the messaging cluster")
+    parser.add_argument("--kubeconfig", help="kubeconfig file (default: in-cluster, $KUBECONFIG, then ~/.kube/config)")
+    parser.add_argument("--context", help="context of the kubeconfig")
+    parser.add_argument(
+        "--history", type=Path, default=Path("trimtab-history"), help="folder of the Parquet history (%(default)s)"
+    )
+    parser.add_argument(
+        "--spark", default="local[*]", help="Spark master, or sc://host:port of a Spark Connect server (%(default)s)"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Carry out the verb; returns the exit code."""
+    _log_to_stderr(verbose=arguments.verbose)
+    sources = spark_sources(arguments.history, master=arguments.spark)
+    try:
+        asyncio.run(_run(arguments, sources))
+    finally:
+        sources.close()
+    return 0
+
+
+async def _run(arguments: argparse.Namespace, sources: LoadSources) -> None:
+    where = Where(arguments.namespace, arguments.http_host, arguments.http_port)
+    async with Api.connect(arguments.kubeconfig, arguments.context) as api:
+        await run_operator(api, where, sources)
+
+
+def _log_to_stderr(*, verbose: bool) -> None:
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)-7s %(name)s: %(message)s")
+    if not verbose:
+        for name in ("kopf", "py4j", "kubernetes", "aiohttp.access"):
+            logging.getLogger(name).setLevel(logging.WARNING)

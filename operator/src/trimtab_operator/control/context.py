@@ -1,0 +1,118 @@
+"""What all policies of one messaging cluster (one Kubernetes namespace) share: the picture, the followers, the tools."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from trimtab_operator.cluster.api import Api
+from trimtab_operator.cluster.brokers import BrokerRecord, PodRecord
+from trimtab_operator.cluster.bundles import BundleRecord
+from trimtab_operator.cluster.events import EventPoster
+from trimtab_operator.cluster.store import Store
+from trimtab_operator.cluster.topic_namespaces import TopicNamespaceRecord
+from trimtab_operator.control.absence import Absences
+from trimtab_operator.control.flights import Flights
+from trimtab_operator.control.settings import Settings
+from trimtab_operator.control.topology import Picture
+from trimtab_operator.control.upkeep import needs_care
+from trimtab_operator.telemetry.metrics import Metrics
+from trimtab_pipeline.source import LoadSources
+
+FRESH_FOR = 120.0
+"""Seconds without an event, bookmark or list after which a store no longer counts as up to date."""
+
+
+@dataclass(slots=True)
+class Stores:
+    """Our own picture of the objects that decisions rest on."""
+
+    bundles: Store[BundleRecord]
+    brokers: Store[BrokerRecord]
+    pods: Store[PodRecord]
+    topic_namespaces: Store[TopicNamespaceRecord]
+
+    def all(self) -> tuple[Store[object], ...]:
+        """All four."""
+        return (self.bundles, self.brokers, self.pods, self.topic_namespaces)  # type: ignore[return-value]
+
+    def stale(self) -> str:
+        """Which store is not complete or not up to date, in words; empty when all are."""
+        for store in self.all():
+            if not store.synced.is_set():
+                return f"{store.ref.plural} are not listed yet"
+            if store.age() > FRESH_FOR:
+                return f"no news of {store.ref.plural} for {store.age():.0f} s"
+        return ""
+
+
+@dataclass(slots=True)
+class Context:
+    """Shared by the policies of one Kubernetes namespace.
+
+    policies: settings by policy name, of those whose daemon runs; `selectors` of discovery come from them.
+    care: names of bundles that upkeep must look at; wake: set to make every policy look at once.
+    """
+
+    api: Api
+    namespace: str
+    stores: Stores
+    sources: LoadSources
+    metrics: Metrics
+    events: EventPoster
+    now: Callable[[], float]
+    flights: Flights = field(default_factory=Flights)
+    absences: Absences = field(default_factory=Absences)
+    policies: dict[str, Settings] = field(default_factory=dict)
+    born: dict[str, str] = field(default_factory=dict)
+    care: set[str] = field(default_factory=set)
+    wakers: dict[str, asyncio.Event] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.stores.bundles.subscribe(self._bundle_changed)
+        self.stores.brokers.subscribe(self._broker_changed)
+
+    def _bundle_changed(self, old: BundleRecord | None, new: BundleRecord | None) -> None:
+        self.flights.see(new, old, self.now())
+        if new is not None and needs_care(new):
+            self.care.add(new.name)
+            if not new.owner:
+                self.wake()
+        elif (gone := new or old) is not None:
+            self.care.discard(gone.name)
+
+    def _broker_changed(self, old: BrokerRecord | None, new: BrokerRecord | None) -> None:
+        if (old is not None and old.ready) != (new is not None and new.ready):
+            self.wake()
+
+    def wake(self, policy: str = "") -> None:
+        """Make one policy, or all of them, look at once."""
+        for name, event in self.wakers.items():
+            if not policy or name == policy:
+                event.set()
+
+    def first_policy(self) -> str:
+        """The policy that rules here: the oldest one (by creation, then name)."""
+        return min(self.born, key=lambda name: (self.born[name], name), default="")
+
+    def picture(self, settings: Settings) -> Picture:
+        """The records a policy decides upon. Cheap: no copy of a record is made."""
+        names = settings.broker_names
+        brokers = [b for n, b in sorted(self.stores.brokers.items.items()) if names is None or n in names]
+        return Picture(
+            brokers=brokers,
+            bundles=list(self.stores.bundles.items.values()),
+            namespaces={r.name: r.full_name for r in self.stores.topic_namespaces.items.values()},
+            flights=list(self.flights.moving()),
+        )
+
+    def missing_brokers(self, settings: Settings) -> list[str]:
+        """Names in the policy that belong to no Broker object."""
+        return [n for n in settings.broker_names or () if n not in self.stores.brokers.items]
+
+    def owners(self) -> Iterable[str]:
+        """Every broker that owns, or was asked to own, a bundle that needs care."""
+        for name in self.care:
+            if (bundle := self.stores.bundles.items.get(name)) is not None:
+                yield from filter(None, (bundle.owner, bundle.status_owner))

@@ -1,0 +1,59 @@
+"""Cuts a new TopicNamespace into its first bundles, at Pulsar's default boundaries."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from trimtab_operator.cluster.api import BUNDLES, TOPIC_NAMESPACES, ConflictError
+from trimtab_operator.cluster.naming import bundle_name
+from trimtab_operator.cluster.status import set_condition
+from trimtab_operator.control.context import Context
+from trimtab_operator.control.cycle import WRITERS
+from trimtab_operator.resources.common import API_VERSION
+from trimtab_operator.resources.topic_namespace import TopicNamespaceSpec
+from trimtab_strategies.topics import default_boundaries
+
+
+def first_bundles(name: str, uid: str, spec: TopicNamespaceSpec) -> list[Mapping[str, Any]]:
+    """Manifests of the bundles of the TopicNamespace object `name`, owned by it (so they go when it goes)."""
+    edges = [f"0x{edge:08x}" for edge in default_boundaries(spec.bundles)]
+    owner = {"apiVersion": API_VERSION, "kind": "TopicNamespace", "name": name, "uid": uid, "controller": True}
+    return [
+        {
+            "apiVersion": API_VERSION,
+            "kind": "Bundle",
+            "metadata": {"name": bundle_name(spec.tenant, spec.name, lower, upper), "ownerReferences": [owner]},
+            "spec": {"topicNamespace": name, "range": {"lower": lower, "upper": upper}},
+        }
+        for lower, upper in zip(edges, edges[1:], strict=False)
+    ]
+
+
+async def cut(context: Context, topic_namespace: Mapping[str, Any]) -> None:
+    """Create the bundles of a TopicNamespace object and say so in its status.
+
+    Done once: bundles are only split later, so a namespace that was cut before is never cut again, and a cut that was
+    interrupted goes on with the bundles that are missing. Raises `ApiError` (Kopf then tries again).
+    """
+    meta, status = topic_namespace["metadata"], topic_namespace.get("status") or {}
+    if any(c["type"] == "Ready" and c["status"] == "True" for c in status.get("conditions") or []):
+        return
+    bundles = first_bundles(meta["name"], meta["uid"], TopicNamespaceSpec.model_validate(topic_namespace["spec"]))
+    gate = asyncio.Semaphore(WRITERS)
+
+    async def create(manifest: Mapping[str, Any]) -> None:
+        async with gate:
+            try:
+                await context.api.create(BUNDLES, meta["namespace"], manifest)
+            except ConflictError:
+                return  # it exists: an earlier attempt came this far
+
+    await asyncio.gather(*(create(manifest) for manifest in bundles))
+    text = f"cut into {len(bundles)} bundles"
+    conditions = set_condition([], "Ready", "True", "Cut", text, meta["generation"], context.now())
+    body = {"bundles": len(bundles), "observedGeneration": meta["generation"], "conditions": conditions}
+    await context.api.patch(
+        TOPIC_NAMESPACES, meta["namespace"], meta["name"], {"status": body}, subresource="status"
+    )

@@ -1,0 +1,136 @@
+"""One cycle: observe -> decide -> act, as a sequence of awaits that each say how long they took.
+
+The heavy parts run off the event loop: building 60,000 rows and deciding in a thread, measuring in the source's own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from trimtab_operator.actuators import Actuator, Written
+from trimtab_operator.cluster.bundles import BundleRecord
+from trimtab_operator.control.settings import Settings
+from trimtab_operator.control.topology import Picture, topology
+from trimtab_pipeline.source import LoadSource, Topology
+from trimtab_strategies.balancer import assign, decide
+from trimtab_strategies.model import RESOURCES, TRAFFIC, Brokers, Bundles, ClusterLoad, Decision, Memory, Move, Reason
+
+WRITERS = 32
+"""Writes under way at once: beyond it a kube-apiserver gains latency, not rate."""
+
+
+@dataclass(slots=True)
+class Stopwatch:
+    """Seconds by phase."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Add the time of the block to the phase `name`."""
+        begun = time.monotonic()
+        try:
+            yield
+        finally:
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.monotonic() - begun
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """The load as measured, and the record behind each bundle of it (Pulsar's spelling -> record)."""
+
+    load: ClusterLoad
+    records: dict[str, BundleRecord]
+
+
+async def look(picture: Picture, source: LoadSource, settings: Settings, at: float, watch: Stopwatch) -> Look:
+    """Measure the cluster as of `at`. Raises `SourceUnavailableError`."""
+    with watch.phase("picture"):
+        rows, records = await asyncio.to_thread(topology, picture, at=at, window=settings.prometheus.window)
+    observation = await asyncio.wrap_future(source.observe(rows, at))
+    watch.seconds.update(observation.seconds)
+    return Look(observation.load, dict(zip(rows.bundles, records, strict=True)))
+
+
+async def unmeasured_look(picture: Picture, settings: Settings, at: float) -> Look:
+    """The cluster as the resources describe it, with no load: enough to give homeless bundles an owner."""
+    rows, records = await asyncio.to_thread(topology, picture, at=at, window=settings.prometheus.window)
+    return Look(unmeasured(rows, at), dict(zip(rows.bundles, records, strict=True)))
+
+
+async def plan(
+    seen: Look,
+    settings: Settings,
+    memory: Memory,
+    rng: np.random.Generator,
+    moved_last_hour: int,
+    watch: Stopwatch,
+) -> Decision:
+    """What the policy's pair would do about what was seen."""
+    with watch.phase("decide"):
+        return await asyncio.to_thread(
+            decide, seen.load, settings.pair, settings.limits, memory, rng, moved_last_hour=moved_last_hour
+        )
+
+
+async def house(seen: Look, names: Sequence[str], reason: Reason, settings: Settings, memory: Memory) -> Decision:
+    """Owners for the bundles `names` (Pulsar's spelling) that have none."""
+    index = seen.load.bundles.index
+    rows = np.array([index[name] for name in names], dtype=np.int64)
+    rng = np.random.default_rng(int(seen.load.now * 1000))
+    return await asyncio.to_thread(
+        assign, seen.load, rows, settings.pair.placement, settings.limits, memory, rng, reason
+    )
+
+
+async def carry_out(moves: Sequence[Move], seen: Look, actuator: Actuator, watch: Stopwatch) -> list[Written]:
+    """Write every move, a bounded number at a time, each against the bundle as it was when the plan was made."""
+    gate = asyncio.Semaphore(WRITERS)
+
+    async def one(move: Move) -> Written:
+        async with gate:
+            return await actuator.wish(seen.records[move.bundle], move.destination, move.reason)
+
+    with watch.phase("act"):
+        return list(await asyncio.gather(*(one(move) for move in moves)))
+
+
+def unmeasured(rows: Topology, at: float) -> ClusterLoad:
+    """A `ClusterLoad` of which nothing was measured: brokers untrusted, all traffic NaN."""
+    n, m = len(rows.brokers), len(rows.bundles)
+    brokers = Brokers(
+        names=rows.brokers,
+        usage=_unknown(n, len(RESOURCES)),
+        limit=rows.declared_limit,
+        traffic=_unknown(n, len(TRAFFIC)),
+        age=np.full(n, np.inf),
+        ready=rows.ready,
+        schedulable=rows.schedulable,
+        trusted=np.zeros(n, dtype=bool),
+    )
+    bundles = Bundles(
+        names=rows.bundles,
+        namespace=rows.namespace,
+        owner=rows.owner,
+        short=_unknown(m, len(TRAFFIC)),
+        long=_unknown(m, len(TRAFFIC)),
+        topics=np.full(m, np.nan),
+        sessions=np.full(m, np.nan),
+        last_unload=rows.last_unload,
+        pinned=rows.pinned,
+        in_flight=rows.in_flight,
+        moving_from=rows.moving_from,
+        moving_share=rows.moving_share,
+    )
+    return ClusterLoad(brokers, bundles, rows.namespaces, at)
+
+
+def _unknown(*shape: int) -> npt.NDArray[np.float64]:
+    return np.full(shape, np.nan)

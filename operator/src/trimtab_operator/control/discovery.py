@@ -1,0 +1,54 @@
+"""Keeps Broker objects in step with the pods a policy selects. Pure: what to create, and which status to write."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from trimtab_operator.cluster.brokers import BrokerRecord, PodRecord
+from trimtab_operator.cluster.status import timestamp
+from trimtab_operator.resources.common import API_VERSION
+
+
+@dataclass(slots=True)
+class Changes:
+    """Broker objects to create, and merge-patches for the status of those that exist."""
+
+    create: list[dict[str, Any]] = field(default_factory=list)
+    status: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+
+
+def selects(labels: Mapping[str, str], pod: PodRecord) -> bool:
+    """Whether `pod` carries all of `labels`."""
+    return all(pod.labels.get(key) == value for key, value in labels.items())
+
+
+def discover(
+    pods: Iterable[PodRecord],
+    brokers: Mapping[str, BrokerRecord],
+    selectors: Iterable[Mapping[str, str]],
+    now: float,
+) -> Changes:
+    """What to change so that every pod matching a selector has a Broker, and every Broker knows whether it is ready.
+
+    A Broker is named after its pod. One whose pod is gone stays (its settings, such as `schedulable`, outlive a
+    restart) and is not ready. One that names no pod was declared by a person, who vouches for it: it is ready.
+    """
+    by_name = {pod.name: pod for pod in pods}
+    wanted = {pod.name for pod in by_name.values() if any(selects(labels, pod) for labels in selectors)}
+    known = {broker.pod for broker in brokers.values() if broker.pod}
+    changes = Changes(create=[_manifest(name) for name in sorted(wanted - known) if name not in brokers])
+    for broker in brokers.values():
+        ready = by_name[broker.pod].ready if broker.pod in by_name else not broker.pod
+        if ready != broker.ready:
+            changes.status.append((broker.name, _readiness(ready, now)))
+    return changes
+
+
+def _manifest(pod: str) -> dict[str, Any]:
+    return {"apiVersion": API_VERSION, "kind": "Broker", "metadata": {"name": pod}, "spec": {"pod": pod}}
+
+
+def _readiness(ready: bool, now: float) -> dict[str, Any]:  # noqa: FBT001  it is the fact itself
+    return {"ready": ready} if ready else {"ready": False, "lastSeen": timestamp(now)}

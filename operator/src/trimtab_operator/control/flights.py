@@ -1,0 +1,103 @@
+"""Moves in flight: every open wish from the moment it is seen until its destination confirms it, and a little longer.
+
+A wish is *open* while ``metadata.generation > status.observedGeneration``; it does not matter who wrote it. Nothing here
+is stored: after a restart the open wishes are read off the bundles again. A landed move is remembered until the window
+over which rates are averaged has passed, because until then part of the bundle's traffic is still *measured* at its
+source: of a rate over w seconds, the share 1 - t/w stems from before a move that landed t seconds ago.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+
+from trimtab_operator.cluster.bundles import BundleRecord
+from trimtab_strategies.model import Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Flight:
+    """One move. Times are epoch seconds; `source` is empty when nobody had the bundle."""
+
+    bundle: str
+    source: str
+    destination: str
+    generation: int
+    since: float
+    landed: float | None = None
+    overdue: bool = False
+
+    def still_measured(self, now: float, window: float) -> float:
+        """Ratio 0-1 of the bundle's load that rates over `window` seconds still show at the source."""
+        if self.landed is None:
+            return 1.0
+        return min(1.0, max(0.0, 1.0 - (now - self.landed) / window))
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a move ended: `LANDED`, `TIMED_OUT` (told once, the wish is still open) or `SUPERSEDED`."""
+
+    flight: Flight
+    reason: Reason
+
+
+@dataclass(slots=True)
+class Flights:
+    """Follows open wishes. Feed it every change of a bundle; ask it what is in the air."""
+
+    open: dict[str, Flight] = field(default_factory=dict)
+    landed: dict[str, Flight] = field(default_factory=dict)
+    _outcomes: list[Outcome] = field(default_factory=list)
+
+    def see(self, new: BundleRecord | None, old: BundleRecord | None, now: float) -> None:
+        """Take note of a bundle as it is now (None: deleted) and as it was (None: not known)."""
+        if new is None:
+            if old is not None:
+                self.open.pop(old.name, None)
+                self.landed.pop(old.name, None)
+        elif new.open_wish:
+            self._take_off(new, now)
+        elif (flight := self.open.pop(new.name, None)) is not None:
+            self._touch_down(flight, new, now)
+
+    def _take_off(self, bundle: BundleRecord, now: float) -> None:
+        before = self.open.get(bundle.name)
+        if before is not None and before.generation == bundle.generation:
+            return
+        if before is not None and before.destination != bundle.owner:
+            self._outcomes.append(Outcome(before, Reason.SUPERSEDED))
+        source = bundle.status_owner or (before.source if before else "")
+        self.open[bundle.name] = Flight(bundle.name, source, bundle.owner, bundle.generation, now)
+
+    def _touch_down(self, flight: Flight, bundle: BundleRecord, now: float) -> None:
+        if bundle.status_owner != flight.destination:
+            self._outcomes.append(Outcome(flight, Reason.SUPERSEDED))
+        elif flight.source != flight.destination:
+            landed = replace(flight, landed=now)
+            self.landed[bundle.name] = landed
+            self._outcomes.append(Outcome(landed, Reason.LANDED))
+
+    def overdue(self, now: float, timeout: float) -> list[Flight]:
+        """Open moves older than `timeout` seconds; each is told as `TIMED_OUT` the first time it is found."""
+        late = [flight for flight in self.open.values() if now - flight.since > timeout]
+        for flight in late:
+            if not flight.overdue:
+                self._outcomes.append(Outcome(flight, Reason.TIMED_OUT))
+                self.open[flight.bundle] = replace(flight, overdue=True)
+        return late
+
+    def forget_landed(self, now: float, window: float) -> None:
+        """Drop landed moves whose load is wholly measured at the destination by now."""
+        for name in [n for n, flight in self.landed.items() if flight.still_measured(now, window) <= 0]:
+            del self.landed[name]
+
+    def moving(self) -> Iterator[Flight]:
+        """Every move whose load may still be measured at its source: the open ones, then those landed lately."""
+        yield from (flight for flight in self.open.values() if flight.source != flight.destination)
+        yield from (flight for name, flight in self.landed.items() if name not in self.open)
+
+    def outcomes(self) -> Iterable[Outcome]:
+        """Outcomes since the last call."""
+        told, self._outcomes = self._outcomes, []
+        return told

@@ -1,0 +1,50 @@
+"""What the next cycle of a policy would do, found out without writing anything: behind `trimtab plan`."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+import numpy as np
+
+from trimtab_operator.cluster.api import POLICIES
+from trimtab_operator.control.context import Context
+from trimtab_operator.control.cycle import Look, Stopwatch, look, plan
+from trimtab_operator.control.memory import MemoryStore
+from trimtab_operator.control.settings import Settings
+from trimtab_strategies.model import Plan
+
+SYNC_WITHIN = 60.0
+"""Seconds to wait for the stores before giving up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Foreseen:
+    """The picture, the plan made from it, and the seconds each phase took."""
+
+    seen: Look
+    plan: Plan
+    seconds: dict[str, float]
+
+
+async def foresee(context: Context, policy: str) -> Foreseen:
+    """Run one cycle of `policy` up to the decision.
+
+    Raises `NotFoundError` (no such policy), `InvalidPolicyError`, `SourceUnavailableError`, `TimeoutError` (the stores
+    did not become complete) and `ApiError`.
+    """
+    found = await context.api.get(POLICIES, context.namespace, policy)
+    settings = Settings.of(found)
+    async with asyncio.timeout(SYNC_WITHIN):
+        for store in context.stores.all():
+            await store.synced.wait()
+    remembered = await MemoryStore(context.api, context.namespace, policy, found["metadata"]["uid"]).load()
+    watch, now = Stopwatch(), context.now()
+    source = context.sources.open(f"{context.namespace}/{policy}", settings.prometheus)
+    try:
+        seen = await look(context.picture(settings), source, settings, now, watch)
+    finally:
+        source.close()
+    rng = np.random.default_rng(int(now * 1000))
+    decision = await plan(seen, settings, remembered.strategies, rng, remembered.moved_last_hour(now), watch)
+    return Foreseen(seen, decision.plan, watch.seconds)

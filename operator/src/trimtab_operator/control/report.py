@@ -1,0 +1,200 @@
+"""What a person is told of a cycle: the policy's status, its conditions, and whether an Event is due. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from trimtab_operator.actuators import Written
+from trimtab_operator.cluster.status import set_condition, timestamp
+from trimtab_strategies.model import CPU, MEMORY, NETWORK_IN, NETWORK_OUT, ClusterLoad, HeldBack, Move, Plan, Reason
+
+SHOWN_MOVES = 50
+DATA_REASONS = frozenset(
+    {
+        Reason.NO_LOAD_DATA,
+        Reason.OUT_DATED_DATA,
+        Reason.UNTRUSTED,
+        Reason.PARTIAL_DATA,
+        Reason.SOURCE_UNAVAILABLE,
+    },
+)
+"""Refusals that speak of the data and not of the cluster."""
+
+
+@dataclass(frozen=True, slots=True)
+class CycleResult:
+    """What one cycle saw and did.
+
+    started: epoch seconds; seconds: by phase; load and plan: None when it came to none; refusal: why the whole cycle
+    was refused, or None; written: what became of each of the plan's moves, in order.
+    """
+
+    started: float
+    seconds: Mapping[str, float]
+    generation: int
+    load: ClusterLoad | None = None
+    plan: Plan | None = None
+    refusal: HeldBack | None = None
+    written: Sequence[Written] = ()
+    names: Mapping[str, str] = field(default_factory=dict)
+    """Object name of each bundle in the plan's moves."""
+
+    @property
+    def moved(self) -> list[Move]:
+        """The moves that were written."""
+        moves = self.plan.moves if self.plan else ()
+        return [move for move, written in zip(moves, self.written, strict=False) if written.reason is None]
+
+    @property
+    def held_back(self) -> Counter[str]:
+        """How often each reason held something back."""
+        planned = self.plan.held_back if self.plan else ()
+        counts = Counter(str(held.reason) for held in planned)
+        counts.update(str(written.reason) for written in self.written if written.reason is not None)
+        if self.refusal is not None:
+            counts[str(self.refusal.reason)] += 1
+        return counts
+
+    @property
+    def outcome(self) -> Reason:
+        """The cycle in one word: why something moved or was proposed, else why nothing was."""
+        if self.refusal is not None:
+            return self.refusal.reason
+        if self.plan is None:
+            return Reason.INTERNAL_ERROR
+        if self.plan.moves:
+            return self.plan.moves[0].reason
+        return self.plan.held_back[0].reason if self.plan.held_back else Reason.BALANCED
+
+
+def cpu_range(plan: Plan | None, *, after: bool = False) -> tuple[float, float] | None:
+    """Percent of the least and the most used broker, or None when none was measured."""
+    if plan is None or not len(plan.brokers):
+        return None
+    cpu = (plan.after if after else plan.before)[:, CPU]
+    known = cpu[np.isfinite(cpu)]
+    return (float(known.min()), float(known.max())) if known.size else None
+
+
+def policy_status(result: CycleResult, previous: Sequence[Mapping[str, Any]], in_flight: int) -> dict[str, Any]:
+    """Status of the policy after `result`; `previous` are the conditions it has now, `in_flight` its open moves."""
+    return {
+        "observedGeneration": result.generation,
+        "conditions": conditions(result, previous),
+        "lastCycle": _last_cycle(result),
+        "proposal": _proposal(result),
+        "inFlight": in_flight,
+    }
+
+
+def _last_cycle(result: CycleResult) -> dict[str, Any]:
+    return {
+        "time": timestamp(result.started),
+        "seconds": round(sum(result.seconds.values()), 3),
+        "phases": {phase: round(value, 3) for phase, value in result.seconds.items()},
+        "outcome": str(result.outcome),
+        "moved": len(result.moved),
+        "heldBack": dict(result.held_back),
+    }
+
+
+def _proposal(result: CycleResult) -> dict[str, Any] | None:
+    if result.plan is None:
+        return None
+    moves = [
+        {
+            "bundle": result.names.get(move.bundle, move.bundle),
+            "source": move.source,
+            "destination": move.destination,
+            "reason": str(move.reason),
+        }
+        for move in result.plan.moves[:SHOWN_MOVES]
+    ]
+    return {
+        "moves": moves,
+        "total": len(result.plan.moves),
+        "cpuBefore": _range(cpu_range(result.plan)),
+        "cpuAfter": _range(cpu_range(result.plan, after=True)),
+    }
+
+
+def _range(ends: tuple[float, float] | None) -> dict[str, float] | None:
+    return None if ends is None else {"lowest": round(ends[0], 1), "highest": round(ends[1], 1)}
+
+
+def conditions(result: CycleResult, previous: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """`Valid`, `DataTrusted`, `Balanced` and their sum `Ready`, merged into the `previous` conditions."""
+    found = [("Valid", *_valid(result)), ("DataTrusted", *_data(result)), ("Balanced", *_balanced(result))]
+    found.append(("Ready", *_ready(result)))
+    merged = [dict(condition) for condition in previous]
+    for kind, status, reason, message in found:
+        merged = set_condition(merged, kind, status, reason, message, result.generation, result.started)
+    return merged
+
+
+def _valid(result: CycleResult) -> tuple[str, str, str]:
+    if result.refusal is not None and result.refusal.reason in {Reason.INVALID_POLICY, Reason.UNKNOWN_BROKER}:
+        return "False", str(result.refusal.reason), result.refusal.detail
+    return "True", "Valid", "the policy can be run as written"
+
+
+def _data(result: CycleResult) -> tuple[str, str, str]:
+    if result.refusal is not None and result.refusal.reason in DATA_REASONS:
+        return "False", str(result.refusal.reason), result.refusal.detail
+    if result.load is None:
+        return "Unknown", str(result.outcome), "nothing was measured in this cycle"
+    brokers = result.load.brokers
+    untrusted = [name for name, trusted in zip(brokers.names, brokers.trusted, strict=True) if not trusted]
+    if untrusted:
+        shown = ", ".join(untrusted[:5]) + (" and others" if len(untrusted) > 5 else "")  # noqa: PLR2004  a readable few
+        return "False", str(Reason.UNTRUSTED), f"{shown}: neither shed nor receive until their metrics can be believed"
+    if result.load.quality.partial:
+        return "False", str(Reason.PARTIAL_DATA), quality_text(result.load)
+    return "True", "Trusted", f"{len(brokers)} brokers measured"
+
+
+def quality_text(load: ClusterLoad) -> str:
+    """What was missing from a picture, in one line."""
+    parts = [f"{where}: {error}" for where, error in load.quality.failed] + list(load.quality.warnings)
+    return "; ".join(parts)[:1024] or "the source answered in part"
+
+
+def _balanced(result: CycleResult) -> tuple[str, str, str]:
+    ends = cpu_range(result.plan)
+    if result.refusal is not None or result.plan is None or ends is None:
+        return "Unknown", str(result.outcome), "no decision was made in this cycle"
+    text = f"CPU between {ends[0]:.0f} % and {ends[1]:.0f} %"
+    if result.plan.moves:
+        return "False", str(result.plan.moves[0].reason), f"{text}; {len(result.plan.moves)} moves planned"
+    if any(held.reason is not Reason.BALANCED for held in result.plan.held_back):
+        held = next(h for h in result.plan.held_back if h.reason is not Reason.BALANCED)
+        return "False", str(held.reason), f"{text}; nothing may move: {held.detail or held.reason}"
+    return "True", str(Reason.BALANCED), text
+
+
+def _ready(result: CycleResult) -> tuple[str, str, str]:
+    if result.refusal is not None:
+        return "False", str(result.refusal.reason), result.refusal.detail
+    return "True", "Cycled", f"last cycle: {result.outcome}, {len(result.moved)} moved"
+
+
+def transitions(previous: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The conditions among `Valid`, `DataTrusted` and `Ready` whose status or reason changed: each deserves an Event."""
+    before = {c["type"]: (c["status"], c["reason"]) for c in previous}
+    told = {"Valid", "DataTrusted", "Ready"}
+    return [c for c in now if c["type"] in told and before.get(c["type"]) != (c["status"], c["reason"])]
+
+
+def broker_load(plan: Plan, row: int) -> dict[str, float | None]:
+    """The summary that a Broker's status shows: percent, whole points, None where unknown."""
+    columns = {"cpu": CPU, "memory": MEMORY, "networkIn": NETWORK_IN, "networkOut": NETWORK_OUT}
+    return {name: _whole(plan.before[row, column]) for name, column in columns.items()}
+
+
+def _whole(percent: float) -> float | None:
+    return float(round(percent)) if np.isfinite(percent) else None

@@ -1,0 +1,95 @@
+"""A policy as the loop runs it: the resource, checked, with its durations in seconds and its strategies built."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from pydantic import ValidationError
+
+from trimtab_operator.resources.common import seconds
+from trimtab_operator.resources.policy import BalancingPolicySpec, Mode
+from trimtab_pipeline.source import PrometheusSettings
+from trimtab_strategies import registry
+from trimtab_strategies.balancer import Pair
+from trimtab_strategies.constraints import Limits
+
+PAUSE_ANNOTATION = "trimtab.dev/paused"
+
+
+class InvalidPolicyError(ValueError):
+    """The policy can't be run as written; the text names each field, its value and what is allowed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Everything one cycle needs to know of its policy. Durations in seconds, limits as ratios."""
+
+    generation: int
+    mode: Mode
+    paused: bool
+    interval: float
+    move_timeout: float
+    lost_after: float
+    pod_labels: Mapping[str, str] | None
+    broker_names: tuple[str, ...] | None
+    prometheus: PrometheusSettings
+    pair: Pair
+    limits: Limits
+
+    @classmethod
+    def of(cls, policy: Mapping[str, Any]) -> Self:
+        """Read a BalancingPolicy object (as JSON); raises `InvalidPolicyError`."""
+        meta = policy["metadata"]
+        spec = _validated(policy.get("spec") or {})
+        shedder, shedder_params = spec.shedder.chosen()
+        placement, placement_params = spec.placement.chosen()
+        annotations = meta.get("annotations") or {}
+        return cls(
+            generation=meta.get("generation", 0),
+            mode=spec.mode,
+            paused=spec.paused or annotations.get(PAUSE_ANNOTATION) == "true",
+            interval=seconds(spec.interval),
+            move_timeout=seconds(spec.limits.move_timeout),
+            lost_after=seconds(spec.limits.lost_after),
+            pod_labels=spec.brokers.pod_labels,
+            broker_names=tuple(spec.brokers.names) if spec.brokers.names is not None else None,
+            prometheus=_prometheus(spec, meta["namespace"]),
+            pair=registry.pair(shedder, shedder_params, placement, placement_params),
+            limits=_limits(spec),
+        )
+
+
+def _validated(spec: Mapping[str, Any]) -> BalancingPolicySpec:
+    try:
+        return BalancingPolicySpec.model_validate(spec)
+    except ValidationError as error:
+        problems = (f"spec.{'.'.join(map(str, e['loc']))}: {e['msg']} (got {e['input']!r:.80})" for e in error.errors())
+        raise InvalidPolicyError("; ".join(problems)) from error
+
+
+def _prometheus(spec: BalancingPolicySpec, namespace: str) -> PrometheusSettings:
+    source = spec.source.prometheus
+    return PrometheusSettings(
+        url=source.url,
+        namespace=namespace,
+        resources=source.resources.value.lower(),
+        window=seconds(source.window),
+        timeout=seconds(source.timeout),
+        max_age=seconds(source.max_age),
+        nic_speed=source.nic_speed,
+        container=source.container,
+    )
+
+
+def _limits(spec: BalancingPolicySpec) -> Limits:
+    limits = spec.limits
+    return Limits(
+        cool_down=seconds(limits.cool_down),
+        max_moves_per_cycle=limits.max_moves_per_cycle,
+        max_moves_per_broker=limits.max_moves_per_broker,
+        max_moves_per_hour=limits.max_moves_per_hour,
+        min_trusted_brokers=limits.min_trusted_brokers / 100,
+        max_lost_brokers=limits.max_lost_brokers / 100,
+    )

@@ -1,0 +1,131 @@
+"""Carries out upkeep: follows moves until they end, repairs wishes, and finds owners for bundles that have none."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from trimtab_operator.actuators import Actuator, Written
+from trimtab_operator.cluster.bundles import BundleRecord
+from trimtab_operator.control.context import Context
+from trimtab_operator.control.cycle import Look, Stopwatch, carry_out, house, look, unmeasured_look
+from trimtab_operator.control.settings import Settings
+from trimtab_operator.control.upkeep import Upkeep, upkeep
+from trimtab_pipeline.source import LoadSource, SourceUnavailableError
+from trimtab_strategies.model import HeldBack, Memory, Reason
+
+if TYPE_CHECKING:
+    from trimtab_operator.control.telling import Teller
+
+RETRY_HOMELESS = 10.0
+"""Seconds before the same homeless bundles are tried again after no broker could take them."""
+
+
+@dataclass(slots=True)
+class Tender:
+    """Upkeep for one policy."""
+
+    context: Context
+    _tried: frozenset[str] = frozenset()
+    _retry_at: float = 0.0
+    _mass: bool = field(default=False)
+
+    async def tend(
+        self,
+        settings: Settings,
+        actuator: Actuator,
+        source: LoadSource,
+        memory: Memory,
+        teller: Teller,
+    ) -> None:
+        """One round. Raises `ApiError` only for what concerns the whole round; a bundle's conflict is its own."""
+        now = self.context.now()
+        lost = self._lost(settings, now)
+        overdue = {flight.bundle for flight in self.context.flights.overdue(now, settings.move_timeout)}
+        await teller.outcomes(self.context.flights.outcomes())
+        self.context.flights.forget_landed(now, settings.prometheus.window)
+        work = upkeep(self._concerned(lost), lost, overdue)
+        await self._brake(work, lost, settings, teller)
+        if work.empty:
+            return
+        done = await self._write(work, actuator)
+        done += await self._house(work, settings, actuator, source, memory)
+        await teller.upkeep(work, done)
+
+    def _lost(self, settings: Settings, now: float) -> frozenset[str]:
+        brokers = self.context.stores.brokers.items
+        present = [name for name, broker in brokers.items() if broker.ready]
+        self.context.absences.see(present, [*brokers, *self.context.owners()], now)
+        return self.context.absences.lost(now, settings.lost_after)
+
+    def _concerned(self, lost: frozenset[str]) -> list[BundleRecord]:
+        bundles = self.context.stores.bundles.items
+        names = set(self.context.care)
+        if lost:
+            names.update(name for name, bundle in bundles.items() if bundle.status_owner in lost)
+        return [bundles[name] for name in sorted(names) if name in bundles]
+
+    async def _brake(self, work: Upkeep, lost: frozenset[str], settings: Settings, teller: Teller) -> None:
+        """When too many brokers are gone at once, the picture is more likely wrong than they: take nothing from them."""
+        brokers = self.context.stores.brokers.items
+        gone = sum(name in lost for name in brokers)
+        mass = bool(brokers) and gone / len(brokers) > settings.limits.max_lost_brokers
+        if mass:
+            work.frees.clear()
+            work.homeless = [(bundle, why) for bundle, why in work.homeless if why is Reason.UNOWNED]
+        if mass and not self._mass:
+            await teller.brake(f"{gone} of {len(brokers)} brokers are lost: their bundles stay where they are")
+        self._mass = mass
+
+    async def _write(self, work: Upkeep, actuator: Actuator) -> list[Written]:
+        frees = await asyncio.gather(*(actuator.free(bundle) for bundle in work.frees))
+        wishes = await asyncio.gather(*(actuator.wish(w.bundle, w.owner, w.reason) for w in work.wishes))
+        return [*frees, *wishes]
+
+    async def _house(
+        self,
+        work: Upkeep,
+        settings: Settings,
+        actuator: Actuator,
+        source: LoadSource,
+        memory: Memory,
+    ) -> list[Written]:
+        freed = {bundle.name for bundle in work.frees}
+        homeless = [(bundle, why) for bundle, why in work.homeless if bundle.name not in freed]
+        names, now = frozenset(bundle.name for bundle, _ in homeless), self.context.now()
+        if not homeless or (names == self._tried and now < self._retry_at):
+            return []
+        self._tried, self._retry_at = names, now + RETRY_HOMELESS
+        seen = await self._look(settings, source)
+        spelling = {record.name: full for full, record in seen.records.items()}
+        done: list[Written] = []
+        for why in sorted({why for _, why in homeless}):
+            wanted = [spelling[b.name] for b, reason in homeless if reason is why and b.name in spelling]
+            done += await self._place(wanted, why, seen, settings, actuator, memory)
+        return done
+
+    async def _place(
+        self,
+        wanted: Sequence[str],
+        why: Reason,
+        seen: Look,
+        settings: Settings,
+        actuator: Actuator,
+        memory: Memory,
+    ) -> list[Written]:
+        decision = await house(seen, wanted, why, settings, memory)
+        written = await carry_out(decision.plan.moves, seen, actuator, Stopwatch())
+        return [*written, *(_not_placed(held) for held in decision.plan.held_back)]
+
+    async def _look(self, settings: Settings, source: LoadSource) -> Look:
+        picture, now = self.context.picture(settings), self.context.now()
+        try:
+            return await look(picture, source, settings, now, Stopwatch())
+        except SourceUnavailableError:
+            return await unmeasured_look(picture, settings, now)
+
+
+def _not_placed(held: HeldBack) -> Written:
+    return Written(held.subject, held.reason, held.detail)

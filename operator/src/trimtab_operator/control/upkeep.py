@@ -1,0 +1,86 @@
+"""What must be done about bundles whatever the mode and the load: keep wishes and owners honest, and nobody homeless.
+
+This is not balancing. It runs often, in every mode, and moves nothing that has a living owner and no open wish:
+
+| found | done |
+|---|---|
+| an owner changed and nobody wished it | the wish follows (`ADOPTED`); a pinned bundle is driven back (`RESTORED`) |
+| an open wish whose source is lost | its status is freed, so that the destination can take it |
+| an open wish that is overdue, or whose destination is lost, and the source still serves | the wish is withdrawn |
+| no living owner, nobody asked | it is *homeless*: the placement chooses (`UNOWNED`, `BROKER_LOST`, `TIMED_OUT`) |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+
+from trimtab_operator.cluster.bundles import BundleRecord
+from trimtab_strategies.model import Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """Write `owner` as the wished owner of a bundle, because of `reason`."""
+
+    bundle: BundleRecord
+    owner: str
+    reason: Reason
+
+
+@dataclass(slots=True)
+class Upkeep:
+    """What is to be written (`wishes`), freed (`frees`), and placed (`homeless`, with the reason)."""
+
+    wishes: list[Wish] = field(default_factory=list)
+    frees: list[BundleRecord] = field(default_factory=list)
+    homeless: list[tuple[BundleRecord, Reason]] = field(default_factory=list)
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to do."""
+        return not (self.wishes or self.frees or self.homeless)
+
+
+def needs_care(bundle: BundleRecord) -> bool:
+    """Whether a bundle can be the subject of upkeep at all, seen without its broker."""
+    return bundle.open_wish or bundle.owner != bundle.status_owner or not bundle.owner
+
+
+def upkeep(bundles: Iterable[BundleRecord], lost: Collection[str], overdue: Collection[str]) -> Upkeep:
+    """Work for `bundles`, given the names of lost brokers and of bundles whose open wish is overdue."""
+    work = Upkeep()
+    for bundle in bundles:
+        if bundle.open_wish:
+            _open_wish(work, bundle, lost, overdue)
+        else:
+            _settled(work, bundle, lost)
+    return work
+
+
+def _open_wish(work: Upkeep, bundle: BundleRecord, lost: Collection[str], overdue: Collection[str]) -> None:
+    source_alive = bool(bundle.status_owner) and bundle.status_owner not in lost
+    destination_lost, late = bundle.owner in lost, bundle.name in overdue
+    if source_alive:
+        if (destination_lost or late) and bundle.owner != bundle.status_owner:
+            reason = Reason.BROKER_LOST if destination_lost else Reason.TIMED_OUT
+            work.wishes.append(Wish(bundle, bundle.status_owner, reason))
+        return
+    if bundle.status_owner:
+        work.frees.append(bundle)
+    if destination_lost or late:
+        work.homeless.append((bundle, Reason.BROKER_LOST if destination_lost else Reason.TIMED_OUT))
+
+
+def _settled(work: Upkeep, bundle: BundleRecord, lost: Collection[str]) -> None:
+    alive = bool(bundle.status_owner) and bundle.status_owner not in lost
+    if not alive:
+        if bundle.status_owner:
+            work.frees.append(bundle)
+        known = bool(bundle.owner or bundle.status_owner)
+        work.homeless.append((bundle, Reason.BROKER_LOST if known else Reason.UNOWNED))
+    elif bundle.owner != bundle.status_owner:
+        if bundle.pinned and bundle.owner and bundle.owner not in lost:
+            work.wishes.append(Wish(bundle, bundle.owner, Reason.RESTORED))
+        else:
+            work.wishes.append(Wish(bundle, bundle.status_owner, Reason.ADOPTED))

@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# Makes the virtual environment from the hashed lock files. Called by the Makefile with PYTHON and VENV set.
+set -euo pipefail
+
+say() { printf '%s\n' "setup: $*"; }
+fail() { printf '%s\n' "setup: $*" >&2; exit 1; }
+
+command -v "$PYTHON" >/dev/null || fail "$PYTHON not found: install Python 3.11 or newer, or name one with PYTHON=..."
+"$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
+  fail "$PYTHON is $("$PYTHON" --version 2>&1); Trimtab needs Python 3.11 or newer (name one with PYTHON=...)"
+"$PYTHON" -c 'import venv, ensurepip' 2>/dev/null || fail "$PYTHON has no venv module: install it (Debian: python3-venv)"
+
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+
+# Shows a line every five seconds until the command is done; its output only when it fails.
+quietly() {
+  local what=$1 begun=$SECONDS
+  shift
+  "$@" >"$log" 2>&1 &
+  local pid=$! told=0
+  while kill -0 "$pid" 2>/dev/null; do
+    sleep 0.2
+    if ((SECONDS - begun - told >= 5)); then
+      told=$((SECONDS - begun))
+      say "$what ($told s)"
+    fi
+  done
+  wait "$pid" || { tail -n 40 "$log" >&2; fail "$what failed, see above"; }
+  say "$what: done in $((SECONDS - begun)) s"
+}
+
+[ -x "$VENV/bin/python" ] || quietly "virtual environment" "$PYTHON" -m venv "$VENV"
+pip=("$VENV/bin/python" -m pip install --quiet --disable-pip-version-check)
+quietly "build tools" "${pip[@]}" --require-hashes -r requirements/build.txt
+quietly "dependencies, Spark among them (450 MB)" "${pip[@]}" --no-build-isolation --require-hashes -r requirements/dev.txt
+quietly "trimtab itself" "${pip[@]}" --no-build-isolation --no-deps -e .
