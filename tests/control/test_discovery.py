@@ -1,0 +1,47 @@
+"""Broker objects follow the pods a policy selects."""
+
+from __future__ import annotations
+
+from records import broker, pod
+
+from trimtab_operator.control.discovery import discover
+
+SELECTOR = {"app": "pulsar", "component": "broker"}
+
+
+def test_a_selected_pod_gets_a_broker_of_its_name() -> None:
+    changes = discover([pod("x"), pod("zk", labels={"app": "zookeeper"})], {}, [SELECTOR], now=0)
+
+    assert [manifest["metadata"]["name"] for manifest in changes.create] == ["x"]
+    assert changes.create[0]["spec"] == {"pod": "x"}
+
+
+def test_a_pod_that_has_a_broker_gets_no_second_one() -> None:
+    assert discover([pod("x")], {"other": broker("other", pod="x")}, [SELECTOR], now=0).create == []
+
+
+def test_readiness_follows_the_pod() -> None:
+    brokers = {"x": broker("x"), "y": broker("y", ready=False)}
+
+    changes = discover([pod("x", ready=False), pod("y")], brokers, [], now=0)
+
+    assert changes.status == [("x", {"ready": False, "lastSeen": "1970-01-01T00:00:00Z"}), ("y", {"ready": True})]
+
+
+def test_a_broker_whose_pod_is_gone_stays_and_is_not_ready() -> None:
+    changes = discover([], {"x": broker("x")}, [SELECTOR], now=0)
+
+    assert changes.create == []
+    assert [name for name, status in changes.status if not status["ready"]] == ["x"]
+
+
+def test_a_declared_broker_without_a_pod_is_ready() -> None:
+    changes = discover([], {"x": broker("x", pod="", ready=False)}, [], now=0)
+
+    assert changes.status == [("x", {"ready": True})]
+
+
+def test_nothing_changed_writes_nothing() -> None:
+    changes = discover([pod("x")], {"x": broker("x")}, [SELECTOR], now=0)
+
+    assert (changes.create, changes.status) == ([], [])

@@ -1,0 +1,114 @@
+"""A move is followed from the moment its wish is seen until its load is measured where it went."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from records import bundle, wished
+
+from trimtab_operator.control.flights import Flights
+from trimtab_strategies.model import Reason
+
+
+def confirmed(name: str = "b", owner: str = "y"):  # noqa: ANN201  a record
+    return bundle(name, owner, generation=4, observed_generation=4)
+
+
+def reasons(flights: Flights) -> list[Reason]:
+    return [outcome.reason for outcome in flights.outcomes()]
+
+
+def test_an_open_wish_is_a_move_from_its_server_to_its_wished_owner() -> None:
+    flights = Flights()
+
+    flights.see(wished(source="x", destination="y"), None, now=10)
+
+    assert [(f.bundle, f.source, f.destination, f.since) for f in flights.moving()] == [("b", "x", "y", 10)]
+
+
+def test_the_source_is_remembered_after_it_let_go() -> None:
+    flights = Flights()
+    flights.see(wished(source="x"), None, now=10)
+
+    flights.see(wished(source=""), None, now=11)
+
+    assert flights.open["b"].source == "x"
+
+
+def test_a_confirmed_move_lands_once() -> None:
+    flights = Flights()
+    flights.see(wished(), None, now=10)
+
+    flights.see(confirmed(), None, now=12)
+
+    assert reasons(flights) == [Reason.LANDED]
+    assert reasons(flights) == []
+    assert not flights.open
+
+
+@pytest.mark.parametrize(("now", "share"), [(12, 1.0), (27, 0.75), (42, 0.5), (72, 0.0), (100, 0.0)])
+def test_a_landed_move_is_still_measured_at_its_source_until_the_window_is_over(now: float, share: float) -> None:
+    flights = Flights()
+    flights.see(wished(), None, now=10)
+    flights.see(confirmed(), None, now=12)
+
+    assert flights.landed["b"].still_measured(now, window=60) == pytest.approx(share)
+
+
+def test_a_move_whose_load_is_all_at_the_destination_is_forgotten() -> None:
+    flights = Flights()
+    flights.see(wished(), None, now=10)
+    flights.see(confirmed(), None, now=12)
+
+    flights.forget_landed(now=72, window=60)
+
+    assert list(flights.moving()) == []
+
+
+def test_a_second_wish_supersedes_the_first_one() -> None:
+    flights = Flights()
+    flights.see(wished(destination="y"), None, now=10)
+
+    flights.see(wished(destination="z", generation=5), None, now=11)
+
+    assert reasons(flights) == [Reason.SUPERSEDED]
+    assert flights.open["b"].destination == "z"
+
+
+def test_a_wish_for_the_broker_that_serves_it_is_no_move() -> None:
+    flights = Flights()
+    flights.see(wished(source="x", destination="x"), None, now=10)
+    assert list(flights.moving()) == []
+
+    flights.see(confirmed(owner="x"), None, now=11)
+
+    assert reasons(flights) == []
+
+
+def test_an_overdue_move_is_told_once_and_stays_open() -> None:
+    flights = Flights()
+    flights.see(wished(), None, now=10)
+
+    first, second = flights.overdue(now=71, timeout=60), flights.overdue(now=80, timeout=60)
+
+    assert [f.bundle for f in first] == [f.bundle for f in second] == ["b"]
+    assert reasons(flights) == [Reason.TIMED_OUT]
+
+
+def test_a_deleted_bundle_leaves_nothing_behind() -> None:
+    flights = Flights()
+    flights.see(wished(), None, now=10)
+
+    flights.see(None, wished(), now=11)
+
+    assert list(flights.moving()) == []
+
+
+def test_seeing_the_same_wish_again_does_not_restart_its_clock() -> None:
+    flights = Flights()
+    flights.see(wished(), None, now=10)
+
+    flights.see(replace(wished(), resource_version="8"), None, now=50)
+
+    assert flights.open["b"].since == 10

@@ -1,0 +1,49 @@
+"""Builders of the operator's records, varied only through what a test is about."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trimtab_operator.cluster.brokers import BrokerRecord, PodRecord
+from trimtab_operator.cluster.bundles import BundleRecord
+
+NAN = float("nan")
+
+
+def bundle(name: str = "b", owner: str = "x", serving: str | None = None, **changes: Any) -> BundleRecord:
+    """A bundle wished on `owner` and served by `serving` (default: the same), with no open wish."""
+    fields: dict[str, Any] = {
+        "name": name,
+        "topic_namespace": "t-n",
+        "lower": "0x00000000",
+        "upper": "0xffffffff",
+        "owner": owner,
+        "pinned": False,
+        "generation": 3,
+        "resource_version": "7",
+        "status_owner": owner if serving is None else serving,
+        "state": "Owned",
+        "observed_generation": 3,
+        "since": NAN,
+        "assigned_at": NAN,
+        "assigned_owner": owner,
+        "reason": "",
+    }
+    return BundleRecord(**{**fields, **changes})
+
+
+def wished(name: str = "b", source: str = "x", destination: str = "y", **changes: Any) -> BundleRecord:
+    """A bundle served by `source` with an open wish for `destination`."""
+    return bundle(name, destination, source, **{"generation": 4, "observed_generation": 3, **changes})
+
+
+def broker(name: str = "x", **changes: Any) -> BrokerRecord:
+    """A ready, schedulable broker with a pod of its own name."""
+    fields: dict[str, Any] = {"name": name, "pod": name, "ready": True, "schedulable": True, "capacity": {}}
+    return BrokerRecord(**{**fields, **changes})
+
+
+def pod(name: str = "x", **changes: Any) -> PodRecord:
+    """A ready pod labelled as a broker."""
+    fields: dict[str, Any] = {"name": name, "labels": {"app": "pulsar", "component": "broker"}, "ready": True}
+    return PodRecord(**{**fields, **changes})
