@@ -42,6 +42,9 @@ class Weights(NamedTuple):
     network_out: float = 1.0
 
 
+DEFAULT_WEIGHTS = Weights()
+
+
 def percent(usage: FloatArray, limit: FloatArray) -> npt.NDArray[np.float32]:
     """Usage of its limit, 0-100 and above (float32, any shape). A limit of 0 or less gives 0; NaN usage gives NaN."""
     with np.errstate(all="ignore"):

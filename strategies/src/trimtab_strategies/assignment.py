@@ -1,0 +1,125 @@
+"""Assignment: an owner for bundles that nobody serves. That is no balancing, so no cap and no cool-down applies.
+
+Whoever has load data is asked through the placement; a bundle that was never measured counts as an average one, so that
+a hundred fresh bundles spread out instead of all going to whoever is least used at this moment. On a cluster without
+trusted data (a new one) the broker with the fewest bundles gets the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from trimtab_strategies.constraints import Limits, Verdict, measured, trusted_brokers
+from trimtab_strategies.model import CPU, ClusterLoad, Decision, HeldBack, Memory, Move, Plan, Reason
+from trimtab_strategies.model.load import FloatArray, IntArray
+from trimtab_strategies.predicted import PredictedLoad
+from trimtab_strategies.protocols import Placement, forget_others
+from trimtab_strategies.usage import Weights, attributed, drivers, percent, with_moves_in_flight
+
+
+def assign(  # noqa: PLR0917 - the nouns of `decide`, in its order
+    cluster: ClusterLoad,
+    bundles: IntArray,
+    placement: Placement,
+    limits: Limits,
+    memory: Memory,
+    rng: np.random.Generator,
+    reason: Reason,
+) -> Decision:
+    """Give each of `bundles` (rows) an owner among the brokers that are ready and schedulable.
+
+    The placement decides among brokers with trusted data; when those are fewer than `limits.min_trusted_brokers` of the
+    ready ones, the number of bundles decides among all. Of equally good brokers the one with the fewest bundles is
+    taken, then `rng`. `reason` is given to every move.
+    """
+    landed = with_moves_in_flight(cluster)
+    measured_brokers = trusted_brokers(landed)
+    trusted = _enough(measured_brokers, cluster, limits)
+    may_receive = np.flatnonzero(cluster.brokers.ready & cluster.brokers.schedulable)
+    candidates = may_receive[measured_brokers.allowed[may_receive]] if trusted else may_receive
+    before = percent(cluster.brokers.usage, cluster.brokers.limit).astype(np.float64)
+    predicted = PredictedLoad(landed, Weights())
+    if not len(candidates):
+        nobody = HeldBack("", Reason.NO_CANDIDATE, f"{len(bundles)} bundles wait: no broker is ready and schedulable")
+        return Decision(Plan((), (nobody,) if len(bundles) else (), cluster.brokers.names, before, before), memory)
+    housing = _Housing(landed, placement if trusted else None, candidates, predicted, rng, memory.placement)
+    moves = tuple(housing.moves(bundles, reason))
+    plan = Plan(moves, (), cluster.brokers.names, before, predicted.percent())
+    return Decision(plan, Memory(memory.shedder, forget_others(housing.memory, cluster.brokers.names)))
+
+
+def _enough(measured_brokers: Verdict, cluster: ClusterLoad, limits: Limits) -> bool:
+    """Whether enough brokers have data, and one of them can receive."""
+    trusted, ready = measured_brokers.allowed, cluster.brokers.ready
+    receivers = bool((trusted & cluster.brokers.schedulable).any())
+    return receivers and int(trusted.sum()) >= limits.min_trusted_brokers * int(ready.sum())
+
+
+@dataclass
+class _Housing:
+    """One assignment under way: the prediction, the bundle counts and the placement's memory so far."""
+
+    cluster: ClusterLoad
+    placement: Placement | None
+    candidates: IntArray
+    predicted: PredictedLoad
+    rng: np.random.Generator
+    memory: Mapping[str, Any]
+
+    def __post_init__(self) -> None:
+        self._counts = np.bincount(self.cluster.bundles.owner + 1, minlength=len(self.cluster.brokers) + 1)[1:]
+
+    def moves(self, bundles: IntArray, reason: Reason) -> list[Move]:
+        """A move to its new owner for each bundle (rows), in the given order."""
+        load, traffic = expected_load(self.cluster, bundles)
+        return [self.move(bundle, load[k], traffic[k], reason) for k, bundle in enumerate(bundles.tolist())]
+
+    def move(self, bundle: int, load: FloatArray, traffic: FloatArray, reason: Reason) -> Move:
+        """Choose, and add the bundle's expected load and count to the chosen broker."""
+        chosen = self.fewest(self.best(bundle))
+        self._counts[chosen] += 1
+        self.predicted.add(chosen, load, traffic)
+        owner = self.cluster.bundles.owner[bundle]
+        names, limit = self.cluster.brokers.names, self.cluster.brokers.limit
+        points = float(percent(load, limit[chosen])[CPU])
+        return Move(
+            self.cluster.bundles.names[bundle], names[owner] if owner >= 0 else "", names[chosen], reason, points
+        )
+
+    def best(self, bundle: int) -> IntArray:
+        """The equally good candidates for a bundle."""
+        if self.placement is None:
+            return self.candidates
+        choice = self.placement.best(self.predicted.cluster, bundle, self.candidates, self.memory)
+        self.memory = choice.memory
+        return choice.brokers
+
+    def fewest(self, brokers: IntArray) -> int:
+        """One of those with the fewest bundles."""
+        counts = self._counts[brokers]
+        tied = brokers[counts == counts.min()]
+        return int(tied[self.rng.integers(len(tied))])
+
+
+def expected_load(cluster: ClusterLoad, bundles: IntArray) -> tuple[FloatArray, FloatArray]:
+    """Usage (k, 5) and traffic (k, 4) that bundles (rows) without a working owner will bring to whoever gets them.
+
+    Measured ones cause what that traffic causes on average over all trusted brokers, unmeasured ones what the average
+    measured bundle causes. 0 while nothing was ever measured.
+    """
+    known = measured(cluster)
+    short = np.where(known[:, np.newaxis], cluster.bundles.short, 0.0)
+    traffic = np.where(known[bundles, np.newaxis], short[bundles], short.sum(axis=0) / max(1, int(known.sum())))
+    believed = trusted_brokers(cluster).allowed
+    owned = np.flatnonzero((cluster.bundles.owner >= 0) & known)
+    owned = owned[believed[cluster.bundles.owner[owned]]]
+    drive = drivers(cluster)
+    total = drive[owned].sum(axis=0)
+    caused = attributed(cluster, owned).sum(axis=0)
+    rate = np.divide(caused, total, out=np.zeros(len(caused)), where=total > 0)
+    mean_drive = drive[known].sum(axis=0) / max(1, int(known.sum()))
+    return np.where(known[bundles, np.newaxis], drive[bundles], mean_drive) * rate, traffic

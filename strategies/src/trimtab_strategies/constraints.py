@@ -1,0 +1,204 @@
+"""The guard's pure half: who may shed, who may receive, which bundles may move, and whether this cycle acts at all.
+
+One place for all strategies. Filtering and explaining are the same pass: whatever is ruled out carries its `Reason`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from trimtab_strategies.model import ClusterLoad, HeldBack, Reason
+from trimtab_strategies.model.load import BoolArray
+from trimtab_strategies.usage import MOVING
+
+_CODES = (
+    Reason.NOT_READY,
+    Reason.NO_LOAD_DATA,
+    Reason.OUT_DATED_DATA,
+    Reason.UNTRUSTED,
+    Reason.UNSCHEDULABLE,
+    Reason.UNOWNED,
+    Reason.PINNED,
+    Reason.IN_FLIGHT,
+    Reason.COOL_DOWN,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What no strategy may exceed.
+
+    cool_down:            seconds for which a bundle that moved stays where it is; exactly that age still stays.
+    max_moves_per_cycle, max_moves_per_hour: moves in one decision; moves in any hour.
+    max_moves_per_broker: moves from, and moves to, one broker in one decision.
+    min_trusted_brokers:  ratio 0-1 of the ready brokers whose data must be trusted.
+    max_lost_brokers:     ratio 0-1 of the brokers that may be not ready.
+    """
+
+    cool_down: float = 1800.0
+    max_moves_per_cycle: int = 20
+    max_moves_per_broker: int = 10
+    max_moves_per_hour: int = 200
+    min_trusted_brokers: float = 0.75
+    max_lost_brokers: float = 0.4
+
+
+class Verdict:
+    """Which rows pass, and the first reason that each of the others met."""
+
+    def __init__(self, count: int) -> None:
+        """Start with `count` rows that all pass."""
+        self._code: npt.NDArray[np.int8] = np.full(count, -1, dtype=np.int8)
+
+    @property
+    def allowed(self) -> BoolArray:
+        """Which rows pass."""
+        passed: BoolArray = self._code < 0
+        return passed
+
+    def reason(self, row: int) -> Reason | None:
+        """Why a row does not pass; None if it does."""
+        code = self._code[row]
+        return _CODES[code] if code >= 0 else None
+
+    def counts(self) -> Mapping[Reason, int]:
+        """How many rows each reason held back."""
+        return Counter(_CODES[code] for code in self._code[self._code >= 0].tolist())
+
+    def rule_out(self, rows: BoolArray, reason: Reason) -> Verdict:
+        """A verdict in which these rows (mask), unless ruled out before, are ruled out for `reason`."""
+        after = Verdict(0)
+        after._code = np.where(rows & self.allowed, np.int8(_CODES.index(reason)), self._code)
+        return after
+
+
+@dataclass(frozen=True, slots=True)
+class Guarded:
+    """What a decision may touch.
+
+    sheddable:   bundles (m) that may leave their owner.
+    may_shed:    brokers (n) that take part in the comparison and may give load away.
+    may_receive: brokers (n) that may be given bundles.
+    refusal:     why this cycle moves nothing at all, or None.
+    budget:      how many moves are left, and the cap that ends them.
+    """
+
+    sheddable: Verdict
+    may_shed: Verdict
+    may_receive: Verdict
+    refusal: HeldBack | None
+    budget: int
+    cap: Reason
+    held_back: tuple[HeldBack, ...] = field(default=())
+
+
+def guard(cluster: ClusterLoad, limits: Limits, *, moved_last_hour: int) -> Guarded:
+    """Apply `limits` to a picture of the cluster (moves in flight counted as landed)."""
+    may_shed = trusted_brokers(cluster)
+    may_receive = may_shed.rule_out(~cluster.brokers.schedulable, Reason.UNSCHEDULABLE)
+    sheddable = movable_bundles(cluster, limits)
+    left_this_hour = max(0, limits.max_moves_per_hour - moved_last_hour)
+    return Guarded(
+        sheddable=sheddable,
+        may_shed=may_shed,
+        may_receive=may_receive,
+        refusal=_refusal(cluster, limits, may_shed),
+        budget=min(limits.max_moves_per_cycle, left_this_hour),
+        cap=Reason.HOUR_CAP if left_this_hour < limits.max_moves_per_cycle else Reason.CYCLE_CAP,
+        held_back=(*_brokers_held_back(cluster, may_receive), *_bundles_held_back(sheddable, limits)),
+    )
+
+
+def trusted_brokers(cluster: ClusterLoad) -> Verdict:
+    """The brokers whose load can be compared: ready, trusted, and measured in all that follows a bundle.
+
+    A resource that no broker has data for is left out of that; one that only some have data for is missed by the rest.
+    """
+    brokers = cluster.brokers
+    usage, limit = brokers.usage[:, MOVING], brokers.limit[:, MOVING]
+    known = (np.isfinite(usage) & np.isfinite(limit)) | (limit <= 0)
+    believed = brokers.ready & brokers.trusted
+    required: BoolArray = np.logical_or.reduce(known[believed], axis=0)
+    complete = np.logical_and(known[:, required].all(axis=1), required.any())
+    verdict = Verdict(len(brokers)).rule_out(~brokers.ready, Reason.NOT_READY)
+    verdict = verdict.rule_out(~np.isfinite(brokers.age) | (brokers.trusted & ~complete), Reason.NO_LOAD_DATA)
+    verdict = verdict.rule_out(~brokers.trusted & known.all(axis=1), Reason.OUT_DATED_DATA)
+    return verdict.rule_out(~brokers.trusted, Reason.UNTRUSTED)
+
+
+def movable_bundles(cluster: ClusterLoad, limits: Limits) -> Verdict:
+    """The bundles that may be chosen for a move: owned, not pinned, not moving, not just moved, and measured."""
+    bundles = cluster.bundles
+    verdict = Verdict(len(bundles)).rule_out(bundles.owner < 0, Reason.UNOWNED)
+    verdict = verdict.rule_out(bundles.pinned, Reason.PINNED)
+    verdict = verdict.rule_out(bundles.in_flight, Reason.IN_FLIGHT)
+    verdict = verdict.rule_out(bundles.last_unload >= cluster.now - limits.cool_down, Reason.COOL_DOWN)
+    return verdict.rule_out(~measured(cluster), Reason.NO_LOAD_DATA)
+
+
+def measured(cluster: ClusterLoad) -> BoolArray:
+    """The bundles (m) whose short-term averages are all known."""
+    known: BoolArray = np.logical_and.reduce(np.isfinite(cluster.bundles.short), axis=1)
+    return known
+
+
+def _refusal(cluster: ClusterLoad, limits: Limits, may_shed: Verdict) -> HeldBack | None:
+    brokers = cluster.brokers
+    count, ready = len(brokers), int(brokers.ready.sum())
+    trusted = int(may_shed.allowed.sum())
+    if count and (count - ready) / count > limits.max_lost_brokers:
+        bound = f"more than {limits.max_lost_brokers:.0%} (limits.maxLostBrokers)"
+        return HeldBack("", Reason.MASS_FAILURE, f"{count - ready} of {count} brokers are not ready, {bound}")
+    if ready and trusted / ready < limits.min_trusted_brokers:
+        bound = f"fewer than {limits.min_trusted_brokers:.0%} (limits.minTrustedBrokers)"
+        return HeldBack("", _main_doubt(may_shed), f"{trusted} of {ready} ready brokers have trusted data, {bound}")
+    if trusted < 2:  # noqa: PLR2004 - it takes two
+        return HeldBack("", Reason.NO_BROKERS, f"{trusted} of {count} brokers can take part: two are needed to compare")
+    return _partial(cluster, limits)
+
+
+def _main_doubt(may_shed: Verdict) -> Reason:
+    """The most common reason not to believe a broker's data."""
+    doubts = {reason: n for reason, n in may_shed.counts().items() if reason is not Reason.NOT_READY}
+    return max(doubts, key=lambda reason: (doubts[reason], reason))
+
+
+def _partial(cluster: ClusterLoad, limits: Limits) -> HeldBack | None:
+    """Refuse when the source's answer was incomplete and too many bundles have no data.
+
+    A part that failed costs its brokers their trust already; this covers the bundles: with many unmeasured, the rest
+    would be blamed for all of their broker's load. The bound is that of the brokers.
+    """
+    owned = cluster.bundles.owner >= 0
+    count = int((owned & measured(cluster)).sum())
+    total = int(owned.sum())
+    if not cluster.quality.partial or count >= limits.min_trusted_brokers * total:
+        return None
+    what = "; ".join(
+        [f"{part}: {error}" for part, error in cluster.quality.failed[:3]] + list(cluster.quality.warnings[:3])
+    )
+    return HeldBack("", Reason.PARTIAL_DATA, f"{count} of {total} bundles are measured ({what})")
+
+
+def _brokers_held_back(cluster: ClusterLoad, may_receive: Verdict) -> list[HeldBack]:
+    """One entry per broker that takes no bundles."""
+    rows = np.flatnonzero(~may_receive.allowed).tolist()
+    found = [(cluster.brokers.names[row], may_receive.reason(row), cluster.brokers.age[row]) for row in rows]
+    return [HeldBack(name, reason, f"newest sample {age:.0f} s old") for name, reason, age in found if reason]
+
+
+def _bundles_held_back(sheddable: Verdict, limits: Limits) -> list[HeldBack]:
+    """One entry per reason, with the number of bundles."""
+    words = {
+        Reason.PINNED: "pinned to their owner",
+        Reason.IN_FLIGHT: "still moving",
+        Reason.COOL_DOWN: f"moved less than {limits.cool_down:.0f} s ago",
+        Reason.NO_LOAD_DATA: "never measured",
+        Reason.UNOWNED: "owned by nobody",
+    }
+    return [HeldBack("", reason, f"{count} bundles {words[reason]}") for reason, count in sheddable.counts().items()]

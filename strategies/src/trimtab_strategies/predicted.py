@@ -1,0 +1,51 @@
+"""The cluster as it will be once the moves planned so far have landed.
+
+Placing bundle after bundle against the same measured load piles them up on whoever was least used (Pulsar's modular
+manager does that). Here each placement sees what the ones before it added.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from trimtab_strategies.model import ClusterLoad
+from trimtab_strategies.model.load import FloatArray, IntArray
+from trimtab_strategies.usage import MOVING, Weights, percent, weighted_maximum
+
+
+class PredictedLoad:
+    """A working copy of the brokers' load. `cluster` shows it, through read-only views, to strategies.
+
+    Bundles keep the owner they were measured on; only the brokers' usage and traffic follow the moves.
+    """
+
+    def __init__(self, cluster: ClusterLoad, weights: Weights) -> None:
+        """Start from `cluster`; `weights` say which resources count in `pressure`."""
+        brokers = cluster.brokers
+        self._usage, self._traffic = brokers.usage.copy(), brokers.traffic.copy()
+        self._limit, self._weights = brokers.limit, weights
+        self.cluster = replace(cluster, brokers=replace(brokers, usage=self._usage, traffic=self._traffic))
+
+    def percent(self) -> FloatArray:
+        """Usage in percent (n, 5)."""
+        return percent(self._usage, self._limit).astype(np.float64)
+
+    def pressure(self, brokers: IntArray, load: FloatArray) -> FloatArray:
+        """Weighted usage (ratio, k) that each of `brokers` (rows, k) would have with `load` (5,) on top of its own.
+
+        The most used resource among those that follow a bundle: a full heap is no reason to keep a bundle away.
+        """
+        return weighted_maximum(percent(self._usage[brokers] + load, self._limit[brokers]), self._weights, MOVING)
+
+    def add(self, broker: int, load: FloatArray, traffic: FloatArray) -> None:
+        """Put `load` (5,) and `traffic` (4,) on a broker (row)."""
+        self._usage[broker] += load
+        self._traffic[broker] += traffic
+
+    def move(self, source: int, destination: int, load: FloatArray, traffic: FloatArray) -> None:
+        """Shift `load` (5,) and `traffic` (4,) from one broker (row) to another."""
+        self.add(destination, load, traffic)
+        self._usage[source] = np.maximum(self._usage[source] - load, 0)
+        self._traffic[source] = np.maximum(self._traffic[source] - traffic, 0)

@@ -1,0 +1,99 @@
+"""Every strategy there is, in two tables one can read. Adding one is a module, a row here, and an example."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from pydantic import ValidationError
+
+from trimtab_strategies.balancer import Pair
+from trimtab_strategies.params import StrategyParams
+from trimtab_strategies.placement.least_resource_usage import (
+    ExtensibleLeastResourceUsageWithWeight,
+    ExtensibleLeastResourceUsageWithWeightParams,
+    LeastResourceUsageWithWeight,
+    LeastResourceUsageWithWeightParams,
+)
+from trimtab_strategies.protocols import Placement, Shedder
+from trimtab_strategies.shedding.threshold import ThresholdShedder, ThresholdShedderParams
+from trimtab_strategies.usage import DEFAULT_WEIGHTS
+
+Strategy = TypeVar("Strategy", Shedder, Placement)
+
+_PULSAR = "org.apache.pulsar.broker.loadbalance"
+
+
+class UnknownStrategyError(ValueError):
+    """A strategy name that is in no table; the text lists the known ones."""
+
+
+class InvalidParamsError(ValueError):
+    """Parameters that a strategy refuses; the text names each field, its value and what is allowed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row(Generic[Strategy]):
+    """One strategy: its parameters, how it is made of them, what it does in one sentence, and Pulsar's class."""
+
+    params: type[StrategyParams]
+    build: Callable[[Any], Strategy]
+    summary: str
+    pulsar_class: str
+
+
+SHEDDERS: Mapping[str, Row[Shedder]] = {
+    "ThresholdShedder": Row(
+        params=ThresholdShedderParams,
+        build=ThresholdShedder,
+        summary="Brokers whose smoothed usage is well above the average give their busiest bundles away.",
+        pulsar_class=f"{_PULSAR}.impl.ThresholdShedder",
+    ),
+}
+
+PLACEMENTS: Mapping[str, Row[Placement]] = {
+    "LeastResourceUsageWithWeight": Row(
+        params=LeastResourceUsageWithWeightParams,
+        build=LeastResourceUsageWithWeight,
+        summary="Any broker clearly below the average; the average advances with every placement.",
+        pulsar_class=f"{_PULSAR}.impl.LeastResourceUsageWithWeight",
+    ),
+    "ExtensibleLeastResourceUsageWithWeight": Row(
+        params=ExtensibleLeastResourceUsageWithWeightParams,
+        build=ExtensibleLeastResourceUsageWithWeight,
+        summary="Any broker clearly below the average, heap memory included; the average advances with every cycle.",
+        pulsar_class=f"{_PULSAR}.extensions.strategy.LeastResourceUsageWithWeight",
+    ),
+}
+
+
+def pair(
+    shedder: str,
+    shedder_params: Mapping[str, Any] | StrategyParams,
+    placement: str,
+    placement_params: Mapping[str, Any] | StrategyParams,
+) -> Pair:
+    """A pair of strategies by name. Raises `UnknownStrategyError` or `InvalidParamsError`."""
+    shedding, placing = _row("shedder", SHEDDERS, shedder), _row("placement", PLACEMENTS, placement)
+    tuned = _params(shedder, shedding.params, shedder_params)
+    return Pair(
+        shedder=shedding.build(tuned),
+        placement=placing.build(_params(placement, placing.params, placement_params)),
+        weights=getattr(tuned, "weights", DEFAULT_WEIGHTS),
+    )
+
+
+def _row(kind: str, table: Mapping[str, Row[Strategy]], name: str) -> Row[Strategy]:
+    if name not in table:
+        raise UnknownStrategyError(f"{kind} {name!r} is unknown, use one of {', '.join(sorted(table))}")
+    return table[name]
+
+
+def _params(name: str, model: type[StrategyParams], given: Mapping[str, Any] | StrategyParams) -> StrategyParams:
+    values = given.model_dump(by_alias=True) if isinstance(given, StrategyParams) else dict(given)
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        problems = (f"{'.'.join(map(str, e['loc']))}: {e['msg']} (got {e['input']!r:.80})" for e in error.errors())
+        raise InvalidParamsError(f"{name}: {'; '.join(problems)}") from error
