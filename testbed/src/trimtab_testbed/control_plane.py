@@ -1,0 +1,263 @@
+"""A Kubernetes control plane of one's own: real etcd and kube-apiserver on 127.0.0.1, ready in about three seconds.
+
+Without the controller-manager nothing collects the objects of a deleted owner and deleted namespaces stay Terminating:
+use fresh namespaces rather than deletion, or ask for `controllers`.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import ssl
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from trimtab_testbed.binaries import KubeBinaries
+from trimtab_testbed.certificates import Authority
+from trimtab_testbed.kube_rest import KubeRest
+from trimtab_testbed.processes import HOST, PortTakenError, Server, free_ports
+
+_ATTEMPTS = 3
+_CONTROLLERS = (
+    "garbage-collector-controller",
+    "namespace-controller",
+    "serviceaccount-controller",
+    "node-lifecycle-controller",
+    "deployment-controller",
+    "replicaset-controller",
+    "statefulset-controller",
+    "endpointslice-controller",
+)
+_AUDIT_POLICY = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived"],
+    "rules": [{"level": "Metadata"}],
+}
+
+
+class ControlPlane:
+    """etcd, kube-apiserver and, with `controllers`, kube-controller-manager; a context manager.
+
+    work_dir:    where data, certificates, kubeconfigs and logs (``NAME.log``) go; they stay there after the end.
+    fairness:    turn on API Priority and Fairness and the limits on requests in flight, as a real cluster has them.
+                 Off by default: a test has no tenants to be fair to.
+    audit:       write each request to `audit_log`, one JSON object a line.
+    extra_flags: for kube-apiserver.
+
+    Raises `ServerFailedError` when a server does not become ready.
+    """
+
+    def __init__(
+        self,
+        binaries: KubeBinaries,
+        work_dir: Path,
+        *,
+        controllers: bool = False,
+        fairness: bool = False,
+        audit: bool = False,
+        extra_flags: Sequence[str] = (),
+    ) -> None:
+        if controllers and binaries.controller_manager is None:
+            raise ValueError("controllers=True needs binaries found with controllers=True")
+        self.binaries = binaries
+        self.dir = work_dir.resolve()
+        self.audit_log = self.dir / "audit.jsonl"
+        self.token = secrets.token_hex(16)
+        self._controllers, self._fairness, self._audit = controllers, fairness, audit
+        self._extra_flags = tuple(extra_flags)
+        self._servers: dict[str, Server] = {}
+
+    def start(self) -> Self:
+        """Start all servers and wait until they are ready."""
+        self._authority = Authority(self.dir)
+        self.ca = self._authority.certificate
+        self._authority.server("apiserver")
+        self._authority.signing_key("sa")
+        self._write("tokens.csv", f'{self.token},admin,admin,"system:masters"\n')
+        self._write("audit-policy.json", json.dumps(_AUDIT_POLICY))
+        self._on_free_ports(self._start_etcd)
+        self._on_free_ports(self._start_new_apiserver)
+        self.kubeconfig = self.write_kubeconfig("admin", {"token": self.token})
+        if self._controllers:
+            self._on_free_ports(self._start_controller_manager)
+        return self
+
+    def stop(self) -> None:
+        """Stop all servers, etcd last: the others would wait for it on their way out. Idempotent."""
+        for server in reversed(self._servers.values()):
+            server.stop()
+
+    def __enter__(self) -> Self:
+        try:
+            return self.start()
+        except BaseException:
+            self.stop()
+            raise
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.stop()
+
+    @property
+    def url(self) -> str:
+        """URL of the API server; the same after a restart."""
+        return f"https://{HOST}:{self._port}"
+
+    @property
+    def rest(self) -> KubeRest:
+        """A blocking client with all rights, for set-up and for looking in tests."""
+        return KubeRest(self.url, token=self.token, ca=self.ca)
+
+    def server(self, name: str) -> Server:
+        """One of the processes: ``etcd``, ``kube-apiserver`` or ``kube-controller-manager``."""
+        return self._servers[name]
+
+    def stop_apiserver(self, *, kill: bool = False) -> None:
+        """Stop the API server alone, in order or (with `kill`) as in a crash. Its data stays in etcd."""
+        apiserver = self._servers["kube-apiserver"]
+        apiserver.kill() if kill else apiserver.stop()
+
+    def start_apiserver(self) -> None:
+        """Start the API server again on its old port, and wait until it is ready."""
+        self._servers["kube-apiserver"].start()
+        self._wait_for_apiserver()
+
+    def restart_apiserver(self, *, down: float = 0.0) -> None:
+        """Stop the API server, leave it away for `down` seconds, start it again on the same port."""
+        self.stop_apiserver()
+        time.sleep(down)
+        self.start_apiserver()
+
+    def write_kubeconfig(self, name: str, user: dict[str, str]) -> Path:
+        """Write ``NAME.kubeconfig`` for a `user` in kubeconfig's words: its ``token``, or ``client-certificate`` and
+        ``client-key``.
+        """
+        cluster = {"server": self.url, "certificate-authority": str(self.ca)}
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "testbed",
+            "clusters": [{"name": "testbed", "cluster": cluster}],
+            "users": [{"name": name, "user": user}],
+            "contexts": [{"name": "testbed", "context": {"cluster": "testbed", "user": name}}],
+        }
+        return self._write(f"{name}.kubeconfig", json.dumps(config, indent=2))  # JSON is YAML
+
+    def user_kubeconfig(self, user: str, *groups: str) -> Path:
+        """A kubeconfig for `user` with a client certificate; it may do what RBAC grants to it or its groups."""
+        certificate, key = self._authority.client(user, *groups)
+        return self.write_kubeconfig(certificate.stem, {"client-certificate": str(certificate), "client-key": str(key)})
+
+    def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
+        """Run kubectl as administrator and return what it printed; raises `KubectlError` with what it complained of."""
+        command = [str(self.binaries.kubectl), f"--kubeconfig={self.kubeconfig}", *arguments]
+        done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=60, check=False)
+        if done.returncode:
+            raise KubectlError(f"kubectl {' '.join(arguments)}: {done.stderr.strip()}")
+        return done.stdout
+
+    def audit_events(self) -> list[dict[str, Any]]:
+        """What was asked of the API server so far; empty unless `audit` is on."""
+        return [json.loads(line) for line in self.audit_log.read_text().splitlines()] if self.audit_log.exists() else []
+
+    def _write(self, name: str, text: str) -> Path:
+        path = self.dir / name
+        path.write_text(text)
+        path.chmod(0o600)
+        return path
+
+    def _on_free_ports(self, start: Callable[[int, int], None]) -> None:
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                start(*free_ports(2))
+            except PortTakenError:
+                if attempt == _ATTEMPTS:
+                    raise
+            else:
+                return
+
+    def _launch(self, program: Path, flags: Sequence[str]) -> Server:
+        server = Server([program, *flags], log=self.dir / f"{program.name}.log")
+        self._servers[program.name] = server
+        server.start()
+        return server
+
+    def _start_etcd(self, port: int, peer_port: int) -> None:
+        self.etcd_url = f"http://{HOST}:{port}"
+        flags = [
+            f"--data-dir={self.dir / 'etcd'}",
+            f"--listen-client-urls={self.etcd_url}",
+            f"--advertise-client-urls={self.etcd_url}",
+            f"--listen-peer-urls=http://{HOST}:{peer_port}",
+            "--unsafe-no-fsync",  # the data needs to survive a crash of etcd, not of the machine
+            f"--quota-backend-bytes={4 << 30}",
+            "--log-level=error",
+        ]
+        self._launch(self.binaries.etcd, flags).wait_ready(f"{self.etcd_url}/health")
+
+    def _start_new_apiserver(self, port: int, _: int) -> None:
+        self._port = port
+        self._launch(self.binaries.apiserver, [*self._apiserver_flags(), *self._extra_flags])
+        self._wait_for_apiserver()
+
+    def _wait_for_apiserver(self) -> None:
+        context = ssl.create_default_context(cafile=self.ca)
+        self._servers["kube-apiserver"].wait_ready(f"{self.url}/readyz", context=context)
+
+    def _apiserver_flags(self) -> list[str]:
+        flags = [
+            f"--etcd-servers={self.etcd_url}",
+            f"--bind-address={HOST}",
+            f"--secure-port={self._port}",
+            f"--advertise-address={HOST}",
+            "--endpoint-reconciler-type=none",  # 1.37 refuses a loopback address that it would have to publish
+            "--service-cluster-ip-range=10.0.0.0/24",
+            f"--cert-dir={self.dir}",
+            f"--tls-cert-file={self.dir / 'apiserver.crt'}",
+            f"--tls-private-key-file={self.dir / 'apiserver.key'}",
+            f"--client-ca-file={self.ca}",
+            f"--token-auth-file={self.dir / 'tokens.csv'}",
+            "--authorization-mode=RBAC",
+            "--service-account-issuer=https://kubernetes.default.svc",
+            f"--service-account-key-file={self.dir / 'sa.key'}",
+            f"--service-account-signing-key-file={self.dir / 'sa.key'}",
+            "--profiling=false",
+            "--delete-collection-workers=16",  # 1 by default, which times out beyond some 30,000 objects
+        ]
+        if not self._controllers:  # nobody makes the default ServiceAccounts then, and pods would be refused
+            flags.append("--disable-admission-plugins=ServiceAccount")
+        if not self._fairness:
+            flags += [
+                "--enable-priority-and-fairness=false",
+                "--max-requests-inflight=0",
+                "--max-mutating-requests-inflight=0",
+            ]
+        if self._audit:
+            flags += [f"--audit-policy-file={self.dir / 'audit-policy.json'}", f"--audit-log-path={self.audit_log}"]
+        return flags
+
+    def _start_controller_manager(self, port: int, _: int) -> None:
+        assert self.binaries.controller_manager is not None
+        flags = [
+            f"--kubeconfig={self.kubeconfig}",
+            "--leader-elect=false",
+            f"--bind-address={HOST}",
+            f"--secure-port={port}",
+            f"--tls-cert-file={self.dir / 'apiserver.crt'}",
+            f"--tls-private-key-file={self.dir / 'apiserver.key'}",
+            "--authorization-always-allow-paths=/healthz",
+            f"--service-account-private-key-file={self.dir / 'sa.key'}",
+            f"--root-ca-file={self.ca}",
+            f"--controllers={','.join(_CONTROLLERS)}",
+        ]
+        context = ssl.create_default_context(cafile=self.ca)
+        server = self._launch(self.binaries.controller_manager, flags)
+        server.wait_ready(f"https://{HOST}:{port}/healthz", context=context)
+
+
+class KubectlError(RuntimeError):
+    """kubectl ended with an error; says what was asked and what it complained of."""

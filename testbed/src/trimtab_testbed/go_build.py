@@ -1,0 +1,134 @@
+"""Builds programs from pinned Go modules: static, stripped, reproducible, and told apart by a key of what went in."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from trimtab_testbed.progress import Progress
+
+_ENVIRONMENT = {
+    "CGO_ENABLED": "0",  # static: needs no C compiler and runs anywhere
+    "GOFLAGS": "-buildvcs=false -trimpath -mod=readonly",
+}
+# Without these, programs of Kubernetes call themselves v0.0.0-master+$Format.
+_VERSION_VARIABLES = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
+_STAMP = (
+    "-X {at}.gitVersion={version} -X {at}.gitMajor=1 -X {at}.gitMinor={minor} -X {at}.gitTreeState=clean "
+    "-X {at}.gitCommit=from-modules -X {at}.buildDate=1970-01-01T00:00:00Z"
+)
+_STRIP = "-s -w"
+_GO = (1, 24)
+
+
+class MissingToolError(RuntimeError):
+    """A program is missing that must be there; says which, what for, and how to get it."""
+
+
+def module_dir(name: str = "") -> Path:
+    """Folder of the Go module `name`: above the sources in a checkout, inside the package in a wheel."""
+    here = Path(__file__).parent
+    for candidate in (here / "modules" / (name or "kube"), here.parents[1] / name):
+        if (candidate / "go.mod").is_file():
+            return candidate
+    raise MissingToolError(f"go.mod of module {name or 'kube'!r} is missing below {here}: reinstall trimtab")
+
+
+def cache_root() -> Path:
+    """Where built and unpacked programs are kept: ``$XDG_CACHE_HOME/trimtab``, by default ``~/.cache/trimtab``."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "trimtab"
+
+
+def cache_dir(prefix: str, module: Path) -> Path:
+    """Folder for what is built from `module`; another version, checksum or build flag gives another folder."""
+    recipe = repr((sorted(_ENVIRONMENT.items()), _VERSION_VARIABLES, _STAMP, _STRIP)).encode()
+    key = hashlib.sha256(b"".join([(module / "go.mod").read_bytes(), (module / "go.sum").read_bytes(), recipe]))
+    return cache_root() / f"{prefix}-{key.hexdigest()[:16]}"
+
+
+def pinned_version(module: Path, dependency: str) -> str:
+    """Version of `dependency` that the module's go.mod requires, e.g. ``v1.37.1``."""
+    found = re.search(
+        rf"^\s*(?:require )?{re.escape(dependency)} (v\S+)", (module / "go.mod").read_text(), re.MULTILINE
+    )
+    if not found:
+        raise MissingToolError(f"{module}/go.mod requires no {dependency}")
+    return found[1]
+
+
+def require_go(purpose: str) -> str:
+    """Path of a Go that can build our modules; raises `MissingToolError`, naming what it was wanted for."""
+    go = shutil.which("go")
+    if go is None:
+        raise MissingToolError(
+            f"Go is missing; it is needed to {purpose}. Install Go 1.24 or newer (https://go.dev/dl)"
+        )
+    said = subprocess.run([go, "version"], capture_output=True, text=True, check=True).stdout
+    found = re.search(r"go(\d+)\.(\d+)", said)
+    if not found or (int(found[1]), int(found[2])) < _GO:
+        raise MissingToolError(f"{said.strip()} is too old to {purpose}: install Go 1.24 or newer (https://go.dev/dl)")
+    return go
+
+
+@contextmanager
+def build_lock(folder: Path) -> Iterator[None]:
+    """Lets one process at a time fill `folder`; the others wait, and say so."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            with Progress(f"waiting for another process that fills {folder}"):
+                fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def build(module: Path, package: str, target: Path, *, kubernetes: str | None = None) -> None:
+    """Build the main package `package` of `module` to the file `target`, showing progress.
+
+    kubernetes: version to stamp into it (``v1.37.1``), for programs of Kubernetes. Raises `MissingToolError`.
+    """
+    go = require_go(f"build {target.name}")
+    partial = target.with_name(f".{target.name}.partial")
+    command = [
+        go,
+        "build",
+        "-v",
+        "-p",
+        str(os.cpu_count() or 1),
+        "-ldflags",
+        _linker_flags(kubernetes),
+        "-o",
+        str(partial),
+        package,
+    ]
+    with Progress(f"building {target.name} ({kubernetes or package})") as progress:
+        _run_go(command, module, progress)
+    partial.replace(target)
+
+
+def _linker_flags(kubernetes: str | None) -> str:
+    if kubernetes is None:
+        return _STRIP
+    minor = kubernetes.split(".")[1]
+    return " ".join([_STRIP, *(_STAMP.format(at=at, version=kubernetes, minor=minor) for at in _VERSION_VARIABLES)])
+
+
+def _run_go(command: list[str], module: Path, progress: Progress) -> None:
+    environment = {**os.environ, **_ENVIRONMENT}
+    lines: list[str] = []
+    with subprocess.Popen(command, cwd=module, env=environment, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            lines.append(line.rstrip())
+            progress.update(f"{len(lines)} steps, now {lines[-1][:60]}")
+    if process.returncode:
+        tail = "\n".join(lines[-15:])
+        raise MissingToolError(f"`{' '.join(command[:2])} ... {command[-1]}` in {module} failed:\n{tail}")

@@ -1,0 +1,105 @@
+"""A small blocking client of the Kubernetes API, for setting a stage and for looking at it.
+
+On the standard library, so that a test's own view of the cluster shares nothing with the client that is tested.
+"""
+
+from __future__ import annotations
+
+import json
+import ssl
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterable, Mapping
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+MERGE_PATCH = "application/merge-patch+json"
+APPLY_PATCH = "application/apply-patch+yaml"  # JSON is YAML
+
+_CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+_FIELD_MANAGER = "trimtab-testbed"
+
+
+class KubeApiError(RuntimeError):
+    """The API server refused a request. `status` is the HTTP status, `reason` Kubernetes' word for it."""
+
+    def __init__(self, status: int, reason: str, message: str) -> None:
+        super().__init__(f"{status} {reason}: {message}")
+        self.status, self.reason = status, reason
+
+
+class KubeRest:
+    """Requests to the API server at `url` with a bearer `token`, trusting the authority `ca` (PEM file)."""
+
+    def __init__(self, url: str, *, token: str, ca: Path) -> None:
+        self._url, self._token = url, token
+        self._context = ssl.create_default_context(cafile=ca)
+
+    def get(self, path: str) -> Any:
+        """Read `path`, e.g. ``/api/v1/namespaces``."""
+        return self._send("GET", path)
+
+    def create(self, path: str, body: Mapping[str, Any]) -> Any:
+        """Create an object in the collection `path`."""
+        return self._send("POST", path, body)
+
+    def patch(self, path: str, body: Mapping[str, Any]) -> Any:
+        """Merge `body` into the object (or its ``/status``) at `path`."""
+        return self._send("PATCH", path, body, MERGE_PATCH)
+
+    def delete(self, path: str) -> Any:
+        """Delete the object or collection at `path`."""
+        return self._send("DELETE", path)
+
+    def create_namespace(self, name: str) -> None:
+        """Create the Kubernetes namespace `name`."""
+        body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+        self.create("/api/v1/namespaces", body)
+
+    def apply_crds(self, crds: Iterable[Mapping[str, Any]], *, timeout: float = 30.0) -> None:
+        """Create or update CustomResourceDefinitions and wait until each is Established and answers lists."""
+        applied = list(crds)
+        for crd in applied:
+            path = f"{_CRDS}/{crd['metadata']['name']}?fieldManager={_FIELD_MANAGER}&force=true"
+            self._send("PATCH", path, crd, APPLY_PATCH)
+        deadline = time.monotonic() + timeout
+        for crd in applied:
+            while not self._serves(crd):
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"{crd['metadata']['name']} was not served within {timeout:g} s")
+                time.sleep(0.05)
+
+    def _serves(self, crd: Mapping[str, Any]) -> bool:
+        live = self.get(f"{_CRDS}/{crd['metadata']['name']}")
+        conditions = {c["type"]: c["status"] for c in live.get("status", {}).get("conditions", [])}
+        if conditions.get("Established") != "True":
+            return False
+        spec = crd["spec"]
+        try:  # shortly after Established it may still answer 404, or 429 while its storage is set up
+            self.get(f"/apis/{spec['group']}/{spec['versions'][0]['name']}/{spec['names']['plural']}?limit=1")
+        except KubeApiError as error:
+            if error.status not in (HTTPStatus.NOT_FOUND, HTTPStatus.TOO_MANY_REQUESTS):
+                raise
+            return False
+        return True
+
+    def _send(self, method: str, path: str, body: Any = None, content_type: str = "application/json") -> Any:
+        data = None if body is None else json.dumps(body).encode()
+        headers = {"Authorization": f"Bearer {self._token}", "Content-Type": content_type}
+        request = urllib.request.Request(self._url + path, data, headers, method=method)  # noqa: S310 - always https
+        try:
+            with urllib.request.urlopen(request, context=self._context, timeout=30) as response:  # noqa: S310 - as above
+                return json.load(response)
+        except urllib.error.HTTPError as error:
+            raise _api_error(error) from None
+
+
+def _api_error(error: urllib.error.HTTPError) -> KubeApiError:
+    text = error.read().decode(errors="replace")
+    try:
+        status = json.loads(text)
+    except ValueError:
+        return KubeApiError(error.code, error.reason, text[:500])
+    return KubeApiError(error.code, status.get("reason", error.reason), status.get("message", text[:500]))

@@ -1,0 +1,154 @@
+"""Servers as child processes: started on free ports, waited for, paused, stopped, and never left behind."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from pathlib import Path
+
+HOST = "127.0.0.1"
+
+_TETHER = Path(__file__).with_name("tether.py")
+# Below the range that Linux gives to outgoing connections, so that none takes the port while a server restarts.
+_PORTS = range(20000, 32000)
+_LOG_TAIL = 2000
+
+
+class ServerFailedError(RuntimeError):
+    """A server ended or did not become ready; says which, why, and the end of its log."""
+
+
+class PortTakenError(ServerFailedError):
+    """Someone else took the port between choosing it and listening on it; try again with another."""
+
+
+def free_ports(count: int) -> list[int]:
+    """`count` different TCP ports of 127.0.0.1 that nobody listens on now."""
+    found: list[int] = []
+    for port in random.sample(_PORTS, len(_PORTS)):  # chance only keeps parallel test runs apart
+        if len(found) == count:
+            return found
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((HOST, port))
+            except OSError:
+                continue
+        found.append(port)
+    raise ServerFailedError(f"{count} free ports wanted between {_PORTS.start} and {_PORTS.stop}, found {len(found)}")
+
+
+class Server:
+    """One program in the background. Its output goes to `log`; it ends with this process at the latest.
+
+    Start it from a thread that lives as long as the server should: Linux takes the end of the starting thread for the
+    death of the parent.
+    """
+
+    def __init__(self, command: Sequence[str | Path], *, log: Path, env: Mapping[str, str] | None = None) -> None:
+        self.command = [str(part) for part in command]
+        self.name = Path(self.command[0]).name
+        self.log = log
+        self._env = env
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def running(self) -> bool:
+        """Whether it was started and has not ended."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        """Its process id; an error before it was started."""
+        return self._started().pid
+
+    @property
+    def returncode(self) -> int | None:
+        """How it ended; None while it runs or before it was started."""
+        return self._process.poll() if self._process else None
+
+    def start(self) -> None:
+        """Start it in its own working directory (the log's) and process group, so that Ctrl-C reaches only us."""
+        if self.running:
+            raise ServerFailedError(f"{self.name} is already running as process {self.pid}")
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        tethered = [sys.executable, "-I", "-S", str(_TETHER), str(os.getpid()), *self.command]
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                tethered,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self.log.parent,
+                env=self._env,
+                process_group=0,
+            )
+
+    def wait_ready(self, url: str, *, context: ssl.SSLContext | None = None, timeout: float = 60.0) -> None:
+        """Wait until `url` answers 200, at most `timeout` seconds.
+
+        Raises `PortTakenError` or `ServerFailedError`.
+        """
+        deadline = time.monotonic() + timeout
+        while not _answers(url, context):
+            self.check()
+            if time.monotonic() > deadline:
+                raise ServerFailedError(f"{self.name} did not answer {url} within {timeout:g} s\n{self.log_tail()}")
+            time.sleep(0.05)
+
+    def check(self) -> None:
+        """Raise `PortTakenError` or `ServerFailedError` when it has ended by itself."""
+        code = self.returncode
+        if code is None:
+            return
+        tail = self.log_tail()
+        error = PortTakenError if "address already in use" in tail else ServerFailedError
+        raise error(f"{self.name} ended with exit code {code}; the end of {self.log}:\n{tail}")
+
+    def log_tail(self, characters: int = _LOG_TAIL) -> str:
+        """The last `characters` of its log."""
+        return self.log.read_text(errors="replace")[-characters:] if self.log.exists() else ""
+
+    def send(self, signal_number: signal.Signals) -> None:
+        """Send a signal to it: SIGSTOP and SIGCONT make a server that hangs."""
+        self._started().send_signal(signal_number)
+
+    def stop(self, timeout: float = 10.0) -> None:
+        """End it with SIGTERM, after `timeout` seconds with SIGKILL. Does nothing when it has ended."""
+        process = self._process
+        if process is None or process.poll() is not None:
+            return
+        process.send_signal(signal.SIGCONT)  # a paused process would never see the SIGTERM
+        process.terminate()
+        try:
+            process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+    def kill(self) -> None:
+        """End it with SIGKILL, as a crash would."""
+        process = self._started()
+        process.kill()
+        process.wait()
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        if self._process is None:
+            raise ServerFailedError(f"{self.name} was not started")
+        return self._process
+
+
+def _answers(url: str, context: ssl.SSLContext | None) -> bool:
+    try:
+        with urllib.request.urlopen(url, context=context, timeout=2) as response:  # noqa: S310 - our own server
+            return bool(response.status == HTTPStatus.OK)
+    except OSError:
+        return False

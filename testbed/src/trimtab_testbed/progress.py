@@ -1,0 +1,65 @@
+"""Tells a waiting person that something happens: a spinner on a terminal, a line every few seconds elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+
+LINE_EVERY = 4.0
+"""Seconds between two lines when the output is no terminal."""
+
+
+class Progress:
+    """One task that takes a while, shown on stderr. Use as a context manager; `update` may come from any thread."""
+
+    def __init__(self, task: str, *, console: Console | None = None, every: float = LINE_EVERY) -> None:
+        self._task, self._detail, self._every = task, "", every
+        self._console = console or Console(stderr=True)
+        self._status = self._console.status(task) if self._console.is_terminal else None
+        self._done = threading.Event()
+        self._ticker = threading.Thread(target=self._tick, name="progress", daemon=True)
+        self._began = 0.0
+
+    def update(self, detail: str) -> None:
+        """Say what is being done right now; shown with the next tick."""
+        self._detail = detail
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the task began."""
+        return time.monotonic() - self._began
+
+    def __enter__(self) -> Self:
+        self._began = time.monotonic()
+        if self._status is not None:
+            self._status.start()
+        else:
+            self._line(f"{self._task} ...")
+        self._ticker.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._done.set()
+        self._ticker.join()
+        if self._status is not None:
+            self._status.stop()
+        if kind is None:
+            self._line(f"{self._task}: done in {self.seconds:.0f} s")
+
+    def _tick(self) -> None:
+        every = 0.2 if self._status is not None else self._every
+        while not self._done.wait(every):
+            text = f"{self._task}: {self.seconds:.0f} s" + (f", {self._detail}" if self._detail else "")
+            if self._status is not None:
+                self._status.update(text)
+            else:
+                self._line(text)
+
+    def _line(self, text: str) -> None:
+        self._console.print(text, highlight=False, markup=False, soft_wrap=True)
+        sys.stderr.flush()

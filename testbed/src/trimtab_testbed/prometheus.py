@@ -1,0 +1,126 @@
+"""A real Prometheus server on 127.0.0.1 whose targets can be changed while it runs."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from trimtab_testbed.processes import HOST, PortTakenError, Server, free_ports
+
+_ATTEMPTS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One address to scrape (``host:port``) and the labels put on all that is read from it."""
+
+    address: str
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+class Prometheus:
+    """A Prometheus server; a context manager.
+
+    Targets are scraped at ``/metrics`` with `honor_labels`: labels that a target itself gives (Pulsar's ``namespace``
+    of a topic) win over those of the `Target`, which fill in the rest. Configuration, data and ``prometheus.log`` stay
+    in `work_dir`. Intervals are in seconds. Raises `ServerFailedError` when it does not become ready.
+    """
+
+    def __init__(
+        self, program: Path, work_dir: Path, targets: Iterable[Target] = (), *, scrape_interval: float = 1.0
+    ) -> None:
+        self._program, self._dir = program, work_dir.resolve()
+        self._interval = scrape_interval
+        self._targets = tuple(targets)
+        self._server: Server | None = None
+        self._port = 0
+
+    def start(self) -> Self:
+        """Write the configuration, start, and wait until it answers queries."""
+        self._dir.mkdir(parents=True, exist_ok=True)
+        self.set_targets(self._targets)
+        (self._dir / "prometheus.json").write_text(json.dumps(self._configuration(), indent=2))  # JSON is YAML
+        for attempt in range(1, _ATTEMPTS + 1):
+            (self._port,) = free_ports(1)
+            try:
+                self._launch()
+            except PortTakenError:
+                if attempt == _ATTEMPTS:
+                    raise
+            else:
+                return self
+        raise AssertionError("the last attempt returns or raises")
+
+    def stop(self) -> None:
+        """Stop it; idempotent."""
+        if self._server is not None:
+            self._server.stop()
+
+    def __enter__(self) -> Self:
+        try:
+            return self.start()
+        except BaseException:
+            self.stop()
+            raise
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.stop()
+
+    @property
+    def url(self) -> str:
+        """Base URL; the same after `stop` and `restart`."""
+        return f"http://{HOST}:{self._port}"
+
+    @property
+    def server(self) -> Server:
+        """Its process."""
+        assert self._server is not None, "start it first"
+        return self._server
+
+    def set_targets(self, targets: Iterable[Target]) -> None:
+        """Scrape these from now on; takes effect without a restart, within some 5 seconds."""
+        self._targets = tuple(targets)
+        groups = [{"targets": [t.address], "labels": dict(t.labels)} for t in self._targets]
+        partial = self._dir / ".targets.json.partial"
+        partial.write_text(json.dumps(groups))
+        partial.replace(self._dir / "targets.json")
+
+    def restart(self) -> None:
+        """Start it again on its old port and data after `stop`."""
+        self.stop()
+        self._launch()
+
+    def pause(self) -> None:
+        """Let it hang: connections are taken, nothing is answered."""
+        self.server.send(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Go on after `pause`."""
+        self.server.send(signal.SIGCONT)
+
+    def _launch(self) -> None:
+        flags = [
+            f"--config.file={self._dir / 'prometheus.json'}",
+            f"--storage.tsdb.path={self._dir / 'data'}",
+            f"--web.listen-address={HOST}:{self._port}",
+            "--query.lookback-delta=15s",  # what stopped should look stopped, and not be remembered for 5 minutes
+            "--log.level=warn",
+        ]
+        self._server = Server([self._program, *flags], log=self._dir / "prometheus.log")
+        self._server.start()
+        self._server.wait_ready(f"{self.url}/-/ready", timeout=30)
+
+    def _configuration(self) -> dict[str, object]:
+        interval = f"{round(self._interval * 1000)}ms"
+        job = {
+            "job_name": "brokers",
+            "honor_labels": True,
+            "file_sd_configs": [{"files": [str(self._dir / "targets.json")], "refresh_interval": "1s"}],
+        }
+        timing = {"scrape_interval": interval, "scrape_timeout": interval}
+        return {"global": timing, "scrape_configs": [job]}

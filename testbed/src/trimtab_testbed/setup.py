@@ -1,0 +1,87 @@
+"""``python -m trimtab_testbed.setup``: gets ready whatever tests and the demo start, and says where it was found."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+
+from trimtab_testbed import binaries, prometheus_binary
+from trimtab_testbed.go_build import MissingToolError
+
+_JAVA = 17
+
+
+def check_java() -> str:
+    """Path of a Java that Spark can run on; raises `MissingToolError`."""
+    java = shutil.which("java")
+    if java is None:
+        raise MissingToolError("Java is missing; Spark needs Java 17 or newer. Install e.g. openjdk-17-jre-headless")
+    said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    found = re.search(r'version "(\d+)', said)
+    if not found or int(found[1]) < _JAVA:
+        first = (said.splitlines() or ["unknown version"])[0]
+        raise MissingToolError(f"{java} is {first}; Spark needs Java 17 or newer. Install e.g. openjdk-17-jre-headless")
+    return f"{java} (Java {found[1]})"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Set up what the command line names. Exit code 0, or 1 with one line on stderr that says what is missing."""
+    options = _parser().parse_args(arguments)
+    try:
+        for name, step in _steps(options.what, download=options.download):
+            began = time.monotonic()
+            found = step()
+            print(f"{name:<12} {found}  ({time.monotonic() - began:.1f} s)", flush=True)
+    except MissingToolError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m trimtab_testbed.setup",
+        description="Find the programs that tests and the demo start, and build or fetch those that are missing. "
+        "Building the Kubernetes programs takes about 9 minutes on two cores, once.",
+    )
+    what = ("kube", "controllers", "prometheus", "all")
+    parser.add_argument(
+        "what",
+        nargs="*",
+        choices=[*what, []],
+        default=["all"],
+        help="kube: etcd, kube-apiserver, kubectl; "
+        "controllers: kube-controller-manager as well; prometheus; all (default)",
+    )
+    parser.add_argument(
+        "--download",
+        action="store_true",
+        help="fetch the Kubernetes programs with setup-envtest instead of building them (needs access to GitHub)",
+    )
+    return parser
+
+
+def _steps(what: Sequence[str], *, download: bool) -> list[tuple[str, Callable[[], str]]]:
+    everything = "all" in what
+    controllers = everything or "controllers" in what
+    steps: list[tuple[str, Callable[[], str]]] = [("java", check_java)]
+    if controllers or "kube" in what:
+        steps.append(("kubernetes", lambda: _kubernetes(controllers=controllers, download=download)))
+    if everything or "prometheus" in what:
+        steps.append(("prometheus", lambda: str(prometheus_binary.ensure())))
+    return steps
+
+
+def _kubernetes(*, controllers: bool, download: bool) -> str:
+    found = binaries.ensure(controllers=controllers, download=download)
+    manager = f" and {found.controller_manager}" if found.controller_manager else ""
+    return f"{found.apiserver.parent} ({found.origin}){manager}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

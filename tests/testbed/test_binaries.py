@@ -1,0 +1,86 @@
+"""Where programs are looked for, and what is said when they are nowhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from trimtab_testbed import binaries, go_build, prometheus_binary, setup
+from trimtab_testbed.go_build import MissingToolError
+
+
+@pytest.fixture
+def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine with an empty cache, an empty PATH and no assets; returns a folder to fill."""
+    monkeypatch.delenv(binaries.ASSETS, raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path / "empty"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path
+
+
+def _programs(folder: Path, *names: str) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        (folder / name).write_text("#!/bin/sh\n")
+        (folder / name).chmod(0o755)
+    return folder
+
+
+@pytest.mark.usefixtures("bare")
+def test_what_is_nowhere_is_an_error_that_says_how_to_get_it() -> None:
+    with pytest.raises(MissingToolError, match=r"kube-apiserver.*trimtab_testbed\.setup kube"):
+        binaries.find()
+    with pytest.raises(MissingToolError, match=r"trimtab_testbed\.setup prometheus"):
+        prometheus_binary.find()
+
+
+def test_incomplete_assets_are_an_error_even_if_path_has_all(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(_programs(bare / "bin", *binaries.CORE)))
+    monkeypatch.setenv(binaries.ASSETS, str(_programs(bare / "assets", "etcd", "kubectl")))
+    with pytest.raises(MissingToolError, match="lacks kube-apiserver: complete that folder or unset"):
+        binaries.find()
+
+
+def test_complete_assets_come_before_path(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(_programs(bare / "bin", *binaries.CORE)))
+    monkeypatch.setenv(binaries.ASSETS, str(_programs(bare / "assets", *binaries.CORE)))
+    assert binaries.find().apiserver == bare / "assets" / "kube-apiserver"
+
+
+def test_a_lone_kubectl_on_path_does_not_win_over_the_cache(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(_programs(bare / "bin", "kubectl")))
+    cache = _programs(go_build.cache_dir("kube", go_build.module_dir()), *binaries.CORE)
+    found = binaries.find()
+    assert (found.kubectl, found.origin) == (cache / "kubectl", "cache")
+
+
+def test_the_controller_manager_may_come_from_the_cache_beside_assets(
+    bare: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(binaries.ASSETS, str(_programs(bare / "assets", *binaries.CORE)))
+    cache = _programs(go_build.cache_dir("kube", go_build.module_dir()), binaries.CONTROLLER_MANAGER)
+    assert binaries.find(controllers=True).controller_manager == cache / binaries.CONTROLLER_MANAGER
+
+
+def test_the_cache_folder_depends_on_what_is_pinned(tmp_path: Path) -> None:
+    (tmp_path / "go.mod").write_text("require k8s.io/kubernetes v1.36.3\n")
+    (tmp_path / "go.sum").write_text("")
+    before = go_build.cache_dir("kube", tmp_path)
+    (tmp_path / "go.mod").write_text("require k8s.io/kubernetes v1.37.1\n")
+    assert go_build.cache_dir("kube", tmp_path) != before
+    assert go_build.pinned_version(tmp_path, "k8s.io/kubernetes") == "v1.37.1"
+
+
+@pytest.mark.usefixtures("bare")
+def test_set_up_without_java_ends_with_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert setup.main(["kube"]) == 1
+    assert capsys.readouterr().err.splitlines() == [
+        "error: Java is missing; Spark needs Java 17 or newer. Install e.g. openjdk-17-jre-headless"
+    ]
+
+
+@pytest.mark.usefixtures("bare")
+def test_building_without_go_says_so() -> None:
+    with pytest.raises(MissingToolError, match="Go is missing; it is needed to build etcd"):
+        binaries.ensure()
