@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from records import broker, pod
-
 from trimtab_operator.control.discovery import discover
 
 SELECTOR = {"app": "pulsar", "component": "broker"}

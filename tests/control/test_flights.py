@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from records import bundle, wished
 
+from records import bundle, wished
 from trimtab_operator.control.flights import Flights
 from trimtab_strategies.model import Reason
 

@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 import pytest
-from records import broker, bundle, wished
 
+from records import broker, bundle, wished
 from trimtab_operator.control.flights import Flight
 from trimtab_operator.control.topology import Picture, last_unload, topology
 from trimtab_strategies.model import CPU, MEMORY

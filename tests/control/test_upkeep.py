@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from records import bundle, wished
 
+from records import bundle, wished
 from trimtab_operator.cluster.bundles import BundleRecord
 from trimtab_operator.control.upkeep import Upkeep, needs_care, upkeep
 from trimtab_strategies.model import Reason
@@ -13,7 +13,11 @@ NOBODY: frozenset[str] = frozenset()
 
 
 def summary(work: Upkeep) -> tuple[list[tuple[str, Reason]], list[str], list[Reason]]:
-    return [(w.owner, w.reason) for w in work.wishes], [b.status_owner for b in work.frees], [r for _, r in work.homeless]
+    return (
+        [(w.owner, w.reason) for w in work.wishes],
+        [b.status_owner for b in work.frees],
+        [r for _, r in work.homeless],
+    )
 
 
 #        what is found                                         lost      overdue    wishes                  frees  homeless

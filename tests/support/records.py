@@ -39,11 +39,24 @@ def wished(name: str = "b", source: str = "x", destination: str = "y", **changes
 
 def broker(name: str = "x", **changes: Any) -> BrokerRecord:
     """A ready, schedulable broker with a pod of its own name."""
-    fields: dict[str, Any] = {"name": name, "pod": name, "ready": True, "schedulable": True, "capacity": {}}
+    fields: dict[str, Any] = {
+        "name": name,
+        "pod": name,
+        "address": "",
+        "schedulable": True,
+        "capacity": {},
+        "generation": 1,
+        "resource_version": "7",
+        "ready": True,
+        "bundles": 0,
+        "last_seen": NAN,
+        "load": {},
+    }
     return BrokerRecord(**{**fields, **changes})
 
 
 def pod(name: str = "x", **changes: Any) -> PodRecord:
     """A ready pod labelled as a broker."""
-    fields: dict[str, Any] = {"name": name, "labels": {"app": "pulsar", "component": "broker"}, "ready": True}
+    labels = {"app": "pulsar", "component": "broker"}
+    fields: dict[str, Any] = {"name": name, "labels": labels, "ready": True, "deleted": False, "uid": f"uid-{name}"}
     return PodRecord(**{**fields, **changes})

@@ -9,7 +9,7 @@ import asyncio
 import logging
 import signal
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -51,7 +51,7 @@ def new_context(api: Api, namespace: str, sources: LoadSources, metrics: Metrics
         pods=Store(api, PODS, pod_record, namespace=namespace),
         topic_namespaces=Store(api, TOPIC_NAMESPACES, topic_namespace_record, namespace=namespace),
     )
-    events = EventPoster(api, namespace)
+    events = EventPoster(api)
     return Context(api, namespace, stores, sources, metrics, events, time.time)
 
 
@@ -65,13 +65,17 @@ async def following(context: Context) -> AsyncIterator[None]:
         await _end(tasks)
 
 
-async def run_operator(api: Api, where: Where, sources: LoadSources, ready: Callable[[], None] | None = None) -> None:
+async def run_operator(
+    api: Api,
+    where: Where,
+    sources: LoadSources,
+    metrics: Metrics,
+    ready: Callable[[], None] | None = None,
+) -> None:
     """Run until SIGTERM or SIGINT. Writes under way are finished; nothing else is begun.
 
     ready: called once all stores are complete.
     """
-    metrics = Metrics()
-    api.metrics = metrics
     context = new_context(api, where.namespace, sources, metrics)
     stop = asyncio.Event()
     tasks = [asyncio.create_task(discover_brokers(context), name="discovery")]
@@ -98,10 +102,10 @@ async def _run_kopf(context: Context, stop: asyncio.Event) -> None:
     )
 
 
-def _login(api: Api) -> Callable[..., kopf.ConnectionInfo]:
-    def login(**_: object) -> kopf.ConnectionInfo:
-        """The credentials that the rest of the operator uses."""
-        return kopf.ConnectionInfo(**api.connection())
+def _login(api: Api) -> Callable[..., Awaitable[kopf.ConnectionInfo]]:
+    async def login(**_: object) -> kopf.ConnectionInfo:
+        """The credentials that the rest of the operator uses, read afresh: tokens rotate."""
+        return kopf.ConnectionInfo(**await api.credentials())
 
     return login
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from trimtab_operator.app import Where, run_operator
 from trimtab_operator.cluster.api import Api
+from trimtab_operator.telemetry.metrics import Metrics
 from trimtab_pipeline.source import LoadSources, spark_sources
 
 _DESCRIPTION = """\
@@ -31,8 +32,12 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_cluster_options(parser)
-    parser.add_argument("--http-host", default="127.0.0.1", help="address of /metrics, /healthz and /readyz (%(default)s)")
-    parser.add_argument("--http-port", type=int, default=8080, help="port of the same; 0 takes any free one (%(default)s)")
+    parser.add_argument(
+        "--http-host", default="127.0.0.1", help="address of /metrics, /healthz and /readyz (%(default)s)"
+    )
+    parser.add_argument(
+        "--http-port", type=int, default=8080, help="port of the same; 0 takes any free one (%(default)s)"
+    )
     parser.add_argument("--verbose", action="store_true", help="log what Kopf and the API client do, too")
     parser.set_defaults(run=run)
 
@@ -63,8 +68,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 async def _run(arguments: argparse.Namespace, sources: LoadSources) -> None:
     where = Where(arguments.namespace, arguments.http_host, arguments.http_port)
-    async with Api.connect(arguments.kubeconfig, arguments.context) as api:
-        await run_operator(api, where, sources)
+    metrics = Metrics()
+    async with Api.connect(arguments.kubeconfig, arguments.context, observe=metrics.observe_request) as api:
+        await run_operator(api, where, sources, metrics)
 
 
 def _log_to_stderr(*, verbose: bool) -> None:

@@ -1,4 +1,4 @@
-"""What all policies of one messaging cluster (one Kubernetes namespace) share: the picture, the followers, the tools."""
+"""What all policies of one messaging cluster (one Kubernetes namespace) share: picture, followers, tools."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 from trimtab_operator.cluster.api import BUNDLES, TOPIC_NAMESPACES, ConflictError
@@ -27,7 +28,7 @@ def first_bundles(name: str, uid: str, spec: TopicNamespaceSpec) -> list[Mapping
             "metadata": {"name": bundle_name(spec.tenant, spec.name, lower, upper), "ownerReferences": [owner]},
             "spec": {"topicNamespace": name, "range": {"lower": lower, "upper": upper}},
         }
-        for lower, upper in zip(edges, edges[1:], strict=False)
+        for lower, upper in pairwise(edges)
     ]
 
 
@@ -54,6 +55,4 @@ async def cut(context: Context, topic_namespace: Mapping[str, Any]) -> None:
     text = f"cut into {len(bundles)} bundles"
     conditions = set_condition([], "Ready", "True", "Cut", text, meta["generation"], context.now())
     body = {"bundles": len(bundles), "observedGeneration": meta["generation"], "conditions": conditions}
-    await context.api.patch(
-        TOPIC_NAMESPACES, meta["namespace"], meta["name"], {"status": body}, subresource="status"
-    )
+    await context.api.patch(TOPIC_NAMESPACES, meta["namespace"], meta["name"], {"status": body}, subresource="status")

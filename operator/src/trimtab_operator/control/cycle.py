@@ -16,11 +16,11 @@ import numpy.typing as npt
 
 from trimtab_operator.actuators import Actuator, Written
 from trimtab_operator.cluster.bundles import BundleRecord
-from trimtab_operator.control.settings import Settings
 from trimtab_operator.control.topology import Picture, topology
-from trimtab_pipeline.source import LoadSource, Topology
+from trimtab_operator.control.turn import Turn
+from trimtab_pipeline.source import Topology
 from trimtab_strategies.balancer import assign, decide
-from trimtab_strategies.model import RESOURCES, TRAFFIC, Brokers, Bundles, ClusterLoad, Decision, Memory, Move, Reason
+from trimtab_strategies.model import RESOURCES, TRAFFIC, Brokers, Bundles, ClusterLoad, Decision, Move, Reason
 
 WRITERS = 32
 """Writes under way at once: beyond it a kube-apiserver gains latency, not rate."""
@@ -50,44 +50,46 @@ class Look:
     records: dict[str, BundleRecord]
 
 
-async def look(picture: Picture, source: LoadSource, settings: Settings, at: float, watch: Stopwatch) -> Look:
+async def look(picture: Picture, turn: Turn, at: float, watch: Stopwatch) -> Look:
     """Measure the cluster as of `at`. Raises `SourceUnavailableError`."""
     with watch.phase("picture"):
-        rows, records = await asyncio.to_thread(topology, picture, at=at, window=settings.prometheus.window)
-    observation = await asyncio.wrap_future(source.observe(rows, at))
+        rows, records = await _rows(picture, turn, at)
+    observation = await asyncio.wrap_future(turn.source.observe(rows, at))
     watch.seconds.update(observation.seconds)
     return Look(observation.load, dict(zip(rows.bundles, records, strict=True)))
 
 
-async def unmeasured_look(picture: Picture, settings: Settings, at: float) -> Look:
+async def unmeasured_look(picture: Picture, turn: Turn, at: float) -> Look:
     """The cluster as the resources describe it, with no load: enough to give homeless bundles an owner."""
-    rows, records = await asyncio.to_thread(topology, picture, at=at, window=settings.prometheus.window)
+    rows, records = await _rows(picture, turn, at)
     return Look(unmeasured(rows, at), dict(zip(rows.bundles, records, strict=True)))
 
 
-async def plan(
-    seen: Look,
-    settings: Settings,
-    memory: Memory,
-    rng: np.random.Generator,
-    moved_last_hour: int,
-    watch: Stopwatch,
-) -> Decision:
+async def _rows(picture: Picture, turn: Turn, at: float) -> tuple[Topology, tuple[BundleRecord, ...]]:
+    return await asyncio.to_thread(topology, picture, at=at, window=turn.settings.prometheus.window)
+
+
+async def plan(seen: Look, turn: Turn, watch: Stopwatch) -> Decision:
     """What the policy's pair would do about what was seen."""
+    settings, now = turn.settings, seen.load.now
+    moved = turn.remembered.moved_last_hour(now)
     with watch.phase("decide"):
         return await asyncio.to_thread(
-            decide, seen.load, settings.pair, settings.limits, memory, rng, moved_last_hour=moved_last_hour
+            decide, seen.load, settings.pair, settings.limits, turn.memory, _rng(now), moved_last_hour=moved
         )
 
 
-async def house(seen: Look, names: Sequence[str], reason: Reason, settings: Settings, memory: Memory) -> Decision:
+async def house(seen: Look, names: Sequence[str], reason: Reason, turn: Turn) -> Decision:
     """Owners for the bundles `names` (Pulsar's spelling) that have none."""
-    index = seen.load.bundles.index
-    rows = np.array([index[name] for name in names], dtype=np.int64)
-    rng = np.random.default_rng(int(seen.load.now * 1000))
-    return await asyncio.to_thread(
-        assign, seen.load, rows, settings.pair.placement, settings.limits, memory, rng, reason
-    )
+    settings, now = turn.settings, seen.load.now
+    rows = np.array([seen.load.bundles.index[name] for name in names], dtype=np.int64)
+    placement, limits = settings.pair.placement, settings.limits
+    return await asyncio.to_thread(assign, seen.load, rows, placement, limits, turn.memory, _rng(now), reason)
+
+
+def _rng(now: float) -> np.random.Generator:
+    """Seeded by the evaluation time, so that a cycle can be repeated from its history."""
+    return np.random.default_rng(int(now * 1000))
 
 
 async def carry_out(moves: Sequence[Move], seen: Look, actuator: Actuator, watch: Stopwatch) -> list[Written]:

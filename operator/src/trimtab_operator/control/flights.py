@@ -1,9 +1,9 @@
 """Moves in flight: every open wish from the moment it is seen until its destination confirms it, and a little longer.
 
-A wish is *open* while ``metadata.generation > status.observedGeneration``; it does not matter who wrote it. Nothing here
-is stored: after a restart the open wishes are read off the bundles again. A landed move is remembered until the window
-over which rates are averaged has passed, because until then part of the bundle's traffic is still *measured* at its
-source: of a rate over w seconds, the share 1 - t/w stems from before a move that landed t seconds ago.
+A wish is *open* while ``metadata.generation > status.observedGeneration``; it does not matter who wrote it. Nothing is
+stored: after a restart the open wishes are read off the bundles again. A landed move is remembered until the window
+of the rates has passed, because until then part of the bundle's traffic is still *measured* at its source: of a rate
+over w seconds, the share 1 - t/w stems from before a move that landed t seconds ago.
 """
 
 from __future__ import annotations

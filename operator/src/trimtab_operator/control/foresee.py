@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-import numpy as np
-
+from trimtab_operator.actuators.declarative import DryRunActuator
 from trimtab_operator.cluster.api import POLICIES
 from trimtab_operator.control.context import Context
 from trimtab_operator.control.cycle import Look, Stopwatch, look, plan
 from trimtab_operator.control.memory import MemoryStore
 from trimtab_operator.control.settings import Settings
+from trimtab_operator.control.turn import Turn
 from trimtab_strategies.model import Plan
 
 SYNC_WITHIN = 60.0
@@ -39,12 +39,11 @@ async def foresee(context: Context, policy: str) -> Foreseen:
         for store in context.stores.all():
             await store.synced.wait()
     remembered = await MemoryStore(context.api, context.namespace, policy, found["metadata"]["uid"]).load()
-    watch, now = Stopwatch(), context.now()
     source = context.sources.open(f"{context.namespace}/{policy}", settings.prometheus)
+    turn, watch = Turn(settings, DryRunActuator(), source, remembered), Stopwatch()
     try:
-        seen = await look(context.picture(settings), source, settings, now, watch)
+        seen = await look(context.picture(settings), turn, context.now(), watch)
     finally:
         source.close()
-    rng = np.random.default_rng(int(now * 1000))
-    decision = await plan(seen, settings, remembered.strategies, rng, remembered.moved_last_hour(now), watch)
+    decision = await plan(seen, turn, watch)
     return Foreseen(seen, decision.plan, watch.seconds)

@@ -13,8 +13,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from trimtab_operator.actuators.declarative import DeclarativeActuator, DryRunActuator
 from trimtab_operator.cluster.api import ApiError
 from trimtab_operator.control.context import Context
@@ -24,6 +22,7 @@ from trimtab_operator.control.report import CycleResult
 from trimtab_operator.control.settings import InvalidPolicyError, Settings
 from trimtab_operator.control.telling import Teller
 from trimtab_operator.control.tending import Tender
+from trimtab_operator.control.turn import Turn
 from trimtab_operator.resources.policy import Mode
 from trimtab_pipeline.source import LoadSource, PrometheusSettings, SourceUnavailableError
 from trimtab_strategies.model import HeldBack, Reason
@@ -112,12 +111,12 @@ class PolicyLoop:
             return
         remembered = await self._recall()
         actuator = DeclarativeActuator(context.api, context.namespace, self.name, remembered.epoch, context.now)
-        source = self._open_source(settings)
-        await self._tender.tend(settings, actuator, source, remembered.strategies, self._teller)
+        turn = Turn(settings, actuator, self._open_source(settings), remembered)
+        await self._tender.tend(turn, self._teller)
         if self._is_due(settings):
             self._due = self._next_due(settings)
             self._generation = settings.generation
-            await self._cycle(settings, policy, actuator, source, remembered)
+            await self._teller.cycle(await self._cycle(turn))
 
     def _is_due(self, settings: Settings) -> bool:
         return self.context.now() >= self._due or settings.generation != self._generation
@@ -125,7 +124,9 @@ class PolicyLoop:
     def _next_due(self, settings: Settings) -> float:
         """At a fixed rate: a slow cycle does not push the later ones back, missed ones are not caught up with."""
         now = self.context.now()
-        return max(self._due + settings.interval, now) if self._due + settings.interval > now else now + settings.interval
+        return (
+            max(self._due + settings.interval, now) if self._due + settings.interval > now else now + settings.interval
+        )
 
     async def _refuse(self, policy: Mapping[str, Any], reason: Reason, detail: str) -> None:
         generation = policy["metadata"].get("generation", 0)
@@ -155,30 +156,18 @@ class PolicyLoop:
             self._source_of = settings.prometheus
         return self._source
 
-    async def _cycle(
-        self,
-        settings: Settings,
-        policy: Mapping[str, Any],
-        actuator: DeclarativeActuator,
-        source: LoadSource,
-        remembered: Remembered,
-    ) -> None:
-        context, now = self.context, self.context.now()
-        refusal = self._refusal(settings)
-        if refusal is not None:
-            await self._teller.cycle(CycleResult(now, {}, settings.generation, refusal=refusal))
-            return
+    async def _cycle(self, turn: Turn) -> CycleResult:
+        context, settings, now = self.context, turn.settings, self.context.now()
+        if (refusal := self._refusal(settings)) is not None:
+            return CycleResult(now, {}, settings.generation, refusal=refusal)
         watch = Stopwatch()
         try:
-            seen = await look(context.picture(settings), source, settings, now, watch)
+            seen = await look(context.picture(settings), turn, now, watch)
         except SourceUnavailableError as error:
             refusal = HeldBack("", Reason.SOURCE_UNAVAILABLE, str(error))
-            await self._teller.cycle(CycleResult(now, watch.seconds, settings.generation, refusal=refusal))
-            return
-        rng = np.random.default_rng(int(now * 1000))
-        moved_last_hour = remembered.moved_last_hour(now)
-        decision = await plan(seen, settings, remembered.strategies, rng, moved_last_hour, watch)
-        acting = actuator if settings.mode is Mode.AUTO else DryRunActuator()
+            return CycleResult(now, watch.seconds, settings.generation, refusal=refusal)
+        decision = await plan(seen, turn, watch)
+        acting = turn.actuator if settings.mode is Mode.AUTO else DryRunActuator()
         written = await carry_out(decision.plan.moves, seen, acting, watch)
         result = CycleResult(
             started=now,
@@ -190,10 +179,10 @@ class PolicyLoop:
             written=written,
             names={move.bundle: seen.records[move.bundle].name for move in decision.plan.moves},
         )
-        moved_at = remembered.moved(len(result.moved), now)
-        self._remembered = Remembered(decision.memory, moved_at, remembered.epoch)
+        moved_at = turn.remembered.moved(len(result.moved), now)
+        self._remembered = Remembered(decision.memory, moved_at, turn.remembered.epoch)
         await self._memory.save(self._remembered)
-        await self._teller.cycle(result)
+        return result
 
     def _refusal(self, settings: Settings) -> HeldBack | None:
         if settings.paused:

@@ -1,6 +1,6 @@
 """What a policy remembers between cycles and restarts: strategy memory and the times of its moves, in one ConfigMap.
 
-It is small (a number or two per broker), so it lives in the API server and not on a disk; load history lives in Parquet.
+It is small (a number or two per broker), so it lives in the API server, not on a disk; load history is in Parquet.
 """
 
 from __future__ import annotations

@@ -184,7 +184,7 @@ def _ready(result: CycleResult) -> tuple[str, str, str]:
 
 
 def transitions(previous: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The conditions among `Valid`, `DataTrusted` and `Ready` whose status or reason changed: each deserves an Event."""
+    """Those of `Valid`, `DataTrusted` and `Ready` whose status or reason changed: each deserves an Event."""
     before = {c["type"]: (c["status"], c["reason"]) for c in previous}
     told = {"Valid", "DataTrusted", "Ready"}
     return [c for c in now if c["type"] in told and before.get(c["type"]) != (c["status"], c["reason"])]

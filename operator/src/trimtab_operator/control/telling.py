@@ -1,6 +1,6 @@
 """Tells people and machines what happened: policy and broker status, Kubernetes Events, metrics, the log.
 
-One Event when a cycle moved something or a condition changed, one per failed move; none when idle, never one per bundle.
+One Event when a cycle moved something or a condition changed, one per failed move; none when idle.
 """
 
 from __future__ import annotations
@@ -98,7 +98,9 @@ class Teller:
             self.context.metrics.moves.labels(self.policy, "", str(outcome.reason)).inc()
             log.info("bundle %s -> %s: %s", flight.bundle, flight.destination, outcome.reason)
             if outcome.reason is Reason.TIMED_OUT:
-                text = f"{flight.bundle}: {flight.destination} did not confirm the move from {flight.source or 'nobody'}"
+                text = (
+                    f"{flight.bundle}: {flight.destination} did not confirm the move from {flight.source or 'nobody'}"
+                )
                 await self._event("Warning", str(outcome.reason), text)
 
     async def upkeep(self, work: Upkeep, done: Sequence[Written]) -> None:

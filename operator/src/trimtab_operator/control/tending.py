@@ -12,9 +12,10 @@ from trimtab_operator.cluster.bundles import BundleRecord
 from trimtab_operator.control.context import Context
 from trimtab_operator.control.cycle import Look, Stopwatch, carry_out, house, look, unmeasured_look
 from trimtab_operator.control.settings import Settings
+from trimtab_operator.control.turn import Turn
 from trimtab_operator.control.upkeep import Upkeep, upkeep
-from trimtab_pipeline.source import LoadSource, SourceUnavailableError
-from trimtab_strategies.model import HeldBack, Memory, Reason
+from trimtab_pipeline.source import SourceUnavailableError
+from trimtab_strategies.model import HeldBack, Reason
 
 if TYPE_CHECKING:
     from trimtab_operator.control.telling import Teller
@@ -32,16 +33,9 @@ class Tender:
     _retry_at: float = 0.0
     _mass: bool = field(default=False)
 
-    async def tend(
-        self,
-        settings: Settings,
-        actuator: Actuator,
-        source: LoadSource,
-        memory: Memory,
-        teller: Teller,
-    ) -> None:
+    async def tend(self, turn: Turn, teller: Teller) -> None:
         """One round. Raises `ApiError` only for what concerns the whole round; a bundle's conflict is its own."""
-        now = self.context.now()
+        settings, now = turn.settings, self.context.now()
         lost = self._lost(settings, now)
         overdue = {flight.bundle for flight in self.context.flights.overdue(now, settings.move_timeout)}
         await teller.outcomes(self.context.flights.outcomes())
@@ -50,8 +44,8 @@ class Tender:
         await self._brake(work, lost, settings, teller)
         if work.empty:
             return
-        done = await self._write(work, actuator)
-        done += await self._house(work, settings, actuator, source, memory)
+        done = await self._write(work, turn.actuator)
+        done += await self._house(work, turn)
         await teller.upkeep(work, done)
 
     def _lost(self, settings: Settings, now: float) -> frozenset[str]:
@@ -68,7 +62,7 @@ class Tender:
         return [bundles[name] for name in sorted(names) if name in bundles]
 
     async def _brake(self, work: Upkeep, lost: frozenset[str], settings: Settings, teller: Teller) -> None:
-        """When too many brokers are gone at once, the picture is more likely wrong than they: take nothing from them."""
+        """When too many brokers are gone at once, the picture is more likely wrong than they: leave their bundles."""
         brokers = self.context.stores.brokers.items
         gone = sum(name in lost for name in brokers)
         mass = bool(brokers) and gone / len(brokers) > settings.limits.max_lost_brokers
@@ -84,47 +78,33 @@ class Tender:
         wishes = await asyncio.gather(*(actuator.wish(w.bundle, w.owner, w.reason) for w in work.wishes))
         return [*frees, *wishes]
 
-    async def _house(
-        self,
-        work: Upkeep,
-        settings: Settings,
-        actuator: Actuator,
-        source: LoadSource,
-        memory: Memory,
-    ) -> list[Written]:
+    async def _house(self, work: Upkeep, turn: Turn) -> list[Written]:
         freed = {bundle.name for bundle in work.frees}
         homeless = [(bundle, why) for bundle, why in work.homeless if bundle.name not in freed]
         names, now = frozenset(bundle.name for bundle, _ in homeless), self.context.now()
         if not homeless or (names == self._tried and now < self._retry_at):
             return []
         self._tried, self._retry_at = names, now + RETRY_HOMELESS
-        seen = await self._look(settings, source)
+        seen = await self._look(turn)
         spelling = {record.name: full for full, record in seen.records.items()}
         done: list[Written] = []
         for why in sorted({why for _, why in homeless}):
             wanted = [spelling[b.name] for b, reason in homeless if reason is why and b.name in spelling]
-            done += await self._place(wanted, why, seen, settings, actuator, memory)
+            done += await _place(wanted, why, seen, turn)
         return done
 
-    async def _place(
-        self,
-        wanted: Sequence[str],
-        why: Reason,
-        seen: Look,
-        settings: Settings,
-        actuator: Actuator,
-        memory: Memory,
-    ) -> list[Written]:
-        decision = await house(seen, wanted, why, settings, memory)
-        written = await carry_out(decision.plan.moves, seen, actuator, Stopwatch())
-        return [*written, *(_not_placed(held) for held in decision.plan.held_back)]
-
-    async def _look(self, settings: Settings, source: LoadSource) -> Look:
-        picture, now = self.context.picture(settings), self.context.now()
+    async def _look(self, turn: Turn) -> Look:
+        picture, now = self.context.picture(turn.settings), self.context.now()
         try:
-            return await look(picture, source, settings, now, Stopwatch())
+            return await look(picture, turn, now, Stopwatch())
         except SourceUnavailableError:
-            return await unmeasured_look(picture, settings, now)
+            return await unmeasured_look(picture, turn, now)
+
+
+async def _place(wanted: Sequence[str], why: Reason, seen: Look, turn: Turn) -> list[Written]:
+    decision = await house(seen, wanted, why, turn)
+    written = await carry_out(decision.plan.moves, seen, turn.actuator, Stopwatch())
+    return [*written, *(_not_placed(held) for held in decision.plan.held_back)]
 
 
 def _not_placed(held: HeldBack) -> Written:

@@ -1,0 +1,26 @@
+"""`Turn`: what one turn of a policy's loop works with, from start to end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trimtab_operator.actuators import Actuator
+from trimtab_operator.control.memory import Remembered
+from trimtab_operator.control.settings import Settings
+from trimtab_pipeline.source import LoadSource
+from trimtab_strategies.model import Memory
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """The policy's settings, the actuator that writes in its name, its source of load, and what it remembers."""
+
+    settings: Settings
+    actuator: Actuator
+    source: LoadSource
+    remembered: Remembered
+
+    @property
+    def memory(self) -> Memory:
+        """What the strategies remember."""
+        return self.remembered.strategies

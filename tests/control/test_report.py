@@ -1,0 +1,91 @@
+"""What a person reads of a cycle: outcome, conditions, proposal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from trimtab_operator.actuators import Written
+from trimtab_operator.control.report import CycleResult, conditions, cpu_range, policy_status, transitions
+from trimtab_strategies.model import HeldBack, Move, Plan, Reason
+
+MOVE = Move("t/n/0x0_0x1", "a", "b", Reason.OVERLOADED)
+
+
+def plan(*moves: Move, held: tuple[HeldBack, ...] = (), cpu: tuple[float, float] = (80.0, 20.0)) -> Plan:
+    before = np.zeros((2, 5))
+    before[:, 0] = cpu
+    return Plan(moves, held, ("a", "b"), before, np.full((2, 5), 50.0))
+
+
+def result(**changes: Any) -> CycleResult:
+    return CycleResult(**{"started": 0.0, "seconds": {"spark": 0.5}, "generation": 3, **changes})
+
+
+def by_type(found: list[dict[str, Any]]) -> dict[str, tuple[str, str]]:
+    return {c["type"]: (c["status"], c["reason"]) for c in found}
+
+
+def test_only_written_moves_count_as_moved() -> None:
+    written = [Written("x", None), Written("y", Reason.CONFLICT, "409")]
+
+    done = result(plan=plan(MOVE, MOVE), written=written)
+
+    assert len(done.moved) == 1
+    assert done.held_back == {"Conflict": 1}
+
+
+def test_a_dry_run_proposes_and_moves_nothing() -> None:
+    done = result(plan=plan(MOVE), written=[Written("x", Reason.DRY_RUN)], names={MOVE.bundle: "t-n-x"})
+
+    status = policy_status(done, [], in_flight=0)
+
+    assert status["proposal"]["total"] == 1
+    assert status["proposal"]["moves"][0]["bundle"] == "t-n-x"
+    assert status["lastCycle"]["moved"] == 0
+    assert status["proposal"]["cpuBefore"] == {"lowest": 20.0, "highest": 80.0}
+
+
+@pytest.mark.parametrize(
+    ("held", "expected"),
+    [
+        ((HeldBack("", Reason.BALANCED),), ("True", "Balanced")),
+        ((HeldBack("a", Reason.SOLE_BUNDLE, "split it"),), ("False", "SoleBundle")),
+        ((), ("True", "Balanced")),
+    ],
+    ids=["nothing to do", "something in the way", "nothing said"],
+)
+def test_balanced_says_whether_something_is_in_the_way(held: tuple[HeldBack, ...], expected: tuple[str, str]) -> None:
+    assert by_type(conditions(result(plan=plan(held=held)), []))["Balanced"] == expected
+
+
+def test_a_refusal_for_want_of_data_is_no_verdict_on_the_cluster() -> None:
+    refused = result(refusal=HeldBack("", Reason.SOURCE_UNAVAILABLE, "http://p:9090: connection refused"))
+
+    found = by_type(conditions(refused, []))
+
+    assert found["DataTrusted"] == ("False", "SourceUnavailable")
+    assert found["Balanced"] == ("Unknown", "SourceUnavailable")
+    assert found["Ready"] == ("False", "SourceUnavailable")
+    assert found["Valid"][0] == "True"
+
+
+def test_conditions_of_others_are_kept() -> None:
+    other = {"type": "Audited", "status": "True", "reason": "Yes", "message": "", "lastTransitionTime": "x"}
+
+    assert conditions(result(plan=plan()), [other])[0] == other
+
+
+def test_an_event_is_due_only_when_a_condition_changed() -> None:
+    first = conditions(result(plan=plan()), [])
+    second = conditions(result(plan=plan()), first)
+
+    assert {c["type"] for c in transitions([], first)} == {"Valid", "DataTrusted", "Ready"}
+    assert transitions(first, second) == []
+
+
+def test_unmeasured_brokers_have_no_part_in_the_range() -> None:
+    assert cpu_range(plan(cpu=(float("nan"), 20.0))) == (20.0, 20.0)
+    assert cpu_range(plan(cpu=(float("nan"), float("nan")))) is None
