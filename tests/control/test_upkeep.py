@@ -20,7 +20,7 @@ def summary(work: Upkeep) -> tuple[list[tuple[str, Reason]], list[str], list[Rea
     )
 
 
-#        what is found                                         lost      overdue    wishes                  frees  homeless
+#        what is found lost, overdue, wishes, frees, homeless
 CASES = {
     "an owned bundle is left alone": (bundle(), "", "", [], [], []),
     "an open move is left alone": (wished(), "", "", [], [], []),
