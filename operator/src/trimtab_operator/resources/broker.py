@@ -68,5 +68,5 @@ class BrokerStatus(Status):
     """When it was last ready; set when it stops being so."""
     observed_generation: Annotated[int, Field(ge=0)] = 0
     """Generation this status speaks of."""
-    conditions: Conditions = []
+    conditions: Conditions = Field(default_factory=list)
     """`Ready`, and `Trusted`: whether its metrics can be believed."""

@@ -26,7 +26,13 @@ class BundleRange(Resource):
     """Half-open range of hashes; the last range of a namespace includes its upper end."""
 
     model_config = ConfigDict(
-        json_schema_extra=cel(("self.lower < self.upper", "range.lower must be below range.upper")),
+        json_schema_extra=cel(
+            (
+                "self.lower < self.upper",
+                "range.lower must be below range.upper",
+                "'range.lower ' + self.lower + ' must be below range.upper ' + self.upper",
+            ),
+        ),
     )
 
     lower: Hash32

@@ -19,7 +19,17 @@ class BundleSplitSpec(Resource):
 
     bundle: Name
     """Name of the Bundle to divide."""
-    boundaries: Annotated[list[Hash32], Field(min_length=1, max_length=31)]
+    boundaries: Annotated[
+        list[Hash32],
+        Field(
+            min_length=1,
+            max_length=31,
+            json_schema_extra={
+                "x-kubernetes-list-type": "set",
+                **cel(("self.isSorted()", "boundaries must ascend: write the lowest position first")),
+            },
+        ),
+    ]
     """Positions strictly inside the bundle's range, ascending; n positions make n + 1 children."""
 
 
@@ -28,5 +38,5 @@ class BundleSplitStatus(Status):
 
     observed_generation: Annotated[int, Field(ge=0)] = 0
     """Generation this status speaks of."""
-    conditions: Conditions = []
+    conditions: Conditions = Field(default_factory=list)
     """`Accepted`: whether this version of Trimtab carries the split out."""

@@ -85,6 +85,10 @@ Conditions = Annotated[
 """Conditions keyed by type, so that several writers can each own theirs."""
 
 
-def cel(*rules: tuple[str, str]) -> dict[str, Any]:
-    """``x-kubernetes-validations`` for a model's ``json_schema_extra``: pairs of (CEL rule, message)."""
-    return {"x-kubernetes-validations": [{"rule": rule, "message": message} for rule, message in rules]}
+def cel(*rules: tuple[str, str] | tuple[str, str, str]) -> dict[str, Any]:
+    """``x-kubernetes-validations`` for a model's ``json_schema_extra``.
+
+    Each rule is (CEL rule, message) or (CEL rule, message, CEL expression of a message that quotes the values).
+    """
+    words = ("rule", "message", "messageExpression")
+    return {"x-kubernetes-validations": [dict(zip(words, rule, strict=False)) for rule in rules]}

@@ -34,7 +34,7 @@ class ActuatorType(StrEnum):
 
 
 class BrokerSelector(Resource):
-    """Which brokers the policy balances: pods found by label, or Broker objects by name; all Broker objects if neither."""
+    """Which brokers to balance: pods found by label, or Broker objects by name; all Broker objects if neither."""
 
     pod_labels: Annotated[dict[str, Annotated[str, Field(max_length=63)]], Field(max_length=16)] | None = None
     """Labels of the pods to discover. A Broker object is kept for each such pod of the policy's namespace."""
@@ -156,7 +156,7 @@ class LastCycle(Status):
     """When it began."""
     seconds: float
     """How long it took."""
-    phases: Annotated[dict[str, float], Field(max_length=32)] = {}
+    phases: Annotated[dict[str, float], Field(max_length=32)] = Field(default_factory=dict)
     """Seconds by phase."""
     outcome: str
     """One word from the closed vocabulary of reasons: `Overloaded` when something moved, else why nothing did."""

@@ -8,7 +8,7 @@ from pydantic import ConfigDict, Field
 
 from trimtab_operator.resources.common import Conditions, Resource, Status, cel
 
-PulsarName = Annotated[str, Field(pattern=r"^[-=:.\w]+$", min_length=1, max_length=120)]
+PulsarName = Annotated[str, Field(pattern=r"^[-=:.A-Za-z0-9_]+$", min_length=1, max_length=120)]
 """A tenant or namespace as Pulsar allows it."""
 
 
@@ -37,5 +37,5 @@ class TopicNamespaceStatus(Status):
     """How many Bundle objects it has now."""
     observed_generation: Annotated[int, Field(ge=0)] = 0
     """Generation this status speaks of."""
-    conditions: Conditions = []
+    conditions: Conditions = Field(default_factory=list)
     """`Ready`: all of its bundles exist."""

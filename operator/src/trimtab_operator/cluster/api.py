@@ -1,0 +1,320 @@
+"""`Api`: a thin generic client for any kind of object, with errors a caller can tell apart and bounded retries.
+
+Objects are plain dicts as JSON has them. What is retried: 429 (after Retry-After), 5xx and lost connections, each with
+jittered back-off until `patience` is spent; a list also on 404, as the endpoint of a new CRD needs a moment. A write
+that was retried may have been carried out by an attempt whose answer got lost: a patch with a resourceVersion then ends
+in `ConflictError`, a create in `ConflictError` (reason AlreadyExists); both are safe to take as "look again".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple
+from urllib.parse import urlencode
+
+import aiohttp
+
+from trimtab_operator.cluster.connection import Connection
+from trimtab_operator.cluster.errors import (
+    ApiError,
+    ApiUnavailableError,
+    ConflictError,
+    ConnectionSettingsError,
+    GoneError,
+    NotFoundError,
+    RefusedError,
+    error_for,
+)
+from trimtab_operator.cluster.refs import (
+    BROKERS,
+    BUNDLE_SPLITS,
+    BUNDLES,
+    CONFIG_MAPS,
+    CUSTOM_RESOURCE_DEFINITIONS,
+    EVENTS,
+    PODS,
+    POLICIES,
+    TOPIC_NAMESPACES,
+    ResourceRef,
+)
+from trimtab_operator.cluster.retrying import Patience
+
+__all__ = [
+    "BROKERS",
+    "BUNDLES",
+    "BUNDLE_SPLITS",
+    "CONFIG_MAPS",
+    "CUSTOM_RESOURCE_DEFINITIONS",
+    "EVENTS",
+    "PODS",
+    "POLICIES",
+    "TOPIC_NAMESPACES",
+    "Api",
+    "ApiError",
+    "ApiUnavailableError",
+    "ConflictError",
+    "ConnectionSettingsError",
+    "GoneError",
+    "NotFoundError",
+    "Page",
+    "RefusedError",
+    "ResourceRef",
+    "WatchEvent",
+]
+
+Observer = Callable[[str, str, float], None]
+"""Told of each request: verb (get, list, watch, create, patch, delete), HTTP status or error word, seconds."""
+
+MERGE_PATCH = "application/merge-patch+json"
+_NOT_READY_YET = 404
+_UNAUTHORIZED = 401
+_FAILED = 400
+_NEVER = frozenset[int]()
+_LOST = (aiohttp.ClientError, TimeoutError, ConnectionError, asyncio.IncompleteReadError)
+
+
+class Page(NamedTuple):
+    """Some of a list's objects, and the resourceVersion of the list as a whole."""
+
+    items: list[dict[str, Any]]
+    resource_version: str
+
+
+class WatchEvent(NamedTuple):
+    """type: ADDED, MODIFIED, DELETED or BOOKMARK (whose object holds nothing but its resourceVersion)."""
+
+    type: str
+    object: dict[str, Any]
+
+    @property
+    def resource_version(self) -> str:
+        """Where to go on from after this event."""
+        return str(self.object["metadata"]["resourceVersion"])
+
+
+class Api:
+    """See the module; made by `connect`. All methods raise `ApiError`."""
+
+    def __init__(self, connection: Connection, *, patience: float = 15.0, observe: Observer | None = None) -> None:
+        self._connection = connection
+        self._patience = patience
+        self._observe = observe or _ignore
+
+    @classmethod
+    @asynccontextmanager
+    async def connect(
+        cls,
+        kubeconfig: str | None = None,
+        context: str | None = None,
+        *,
+        patience: float = 15.0,
+        observe: Observer | None = None,
+    ) -> AsyncIterator[Api]:
+        """Connect by `kubeconfig`, else as the pod's service account, else by the default kubeconfig.
+
+        patience: seconds that one request may spend on waiting between retries. Raises `ConnectionSettingsError`.
+        """
+        connection = await Connection.open(kubeconfig, context)
+        try:
+            yield cls(connection, patience=patience, observe=observe)
+        finally:
+            await connection.close()
+
+    @property
+    def host(self) -> str:
+        """Base URL of the API server."""
+        return self._connection.host
+
+    async def credentials(self) -> dict[str, Any]:
+        """The same identity for a client of another make, in the words of `kopf.ConnectionInfo`."""
+        return await self._connection.credentials()
+
+    async def get(self, ref: ResourceRef, namespace: str, name: str) -> dict[str, Any]:
+        """One object."""
+        return await self._json("get", "GET", ref.path(namespace, name))
+
+    async def list(
+        self,
+        ref: ResourceRef,
+        namespace: str,
+        label_selector: str = "",
+        field_selector: str = "",
+        limit: int = 2000,
+    ) -> AsyncIterator[Page]:
+        """All objects, in pages of at most `limit`. `GoneError`: the list changed too much meanwhile; begin again."""
+        query = {"labelSelector": label_selector, "fieldSelector": field_selector, "limit": str(limit)}
+        token = ""
+        while True:
+            url = _url(ref.path(namespace), **query, **{"continue": token})
+            body = await self._json("list", "GET", url, also_retry=frozenset({_NOT_READY_YET}))
+            meta = body["metadata"]
+            yield Page(body["items"], meta["resourceVersion"])
+            if not (token := meta.get("continue", "")):
+                return
+
+    async def create(self, ref: ResourceRef, namespace: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Create an object; unknown fields are refused. `ConflictError`: its name is taken."""
+        url = _url(ref.path(namespace), fieldValidation="Strict")
+        return await self._json("create", "POST", url, body=body)
+
+    async def patch(
+        self, ref: ResourceRef, namespace: str, name: str, body: Mapping[str, Any], *, subresource: str = ""
+    ) -> dict[str, Any]:
+        """Merge-patch an object (RFC 7386: null removes); metadata.resourceVersion in `body` makes that a condition.
+
+        `ConflictError`: the object is no longer at that resourceVersion.
+        """
+        url = _url(ref.path(namespace, name, subresource), fieldValidation="Strict")
+        return await self._json("patch", "PATCH", url, body=body, content_type=MERGE_PATCH)
+
+    async def delete(self, ref: ResourceRef, namespace: str, name: str) -> dict[str, Any]:
+        """Delete an object; what it owns goes with it in the background."""
+        return await self._json("delete", "DELETE", ref.path(namespace, name))
+
+    async def watch(
+        self,
+        ref: ResourceRef,
+        namespace: str,
+        resource_version: str,
+        *,
+        label_selector: str = "",
+        seconds: float = 300.0,
+        silence: float = 90.0,
+    ) -> AsyncIterator[WatchEvent]:
+        """Changes after `resource_version`, with a bookmark about once a minute; ends after `seconds`.
+
+        `GoneError`: `resource_version` is too old, list again. `ApiUnavailableError`: the stream broke, or nothing came
+        for `silence` seconds; it may be resumed from the last event.
+        """
+        query = {"watch": "1", "allowWatchBookmarks": "true", "timeoutSeconds": str(max(1, round(seconds)))}
+        url = _url(ref.path(namespace), resourceVersion=resource_version, labelSelector=label_selector, **query)
+        within = aiohttp.ClientTimeout(total=None, connect=10, sock_connect=10, sock_read=silence)
+        response = await self._open("watch", "GET", url, within=within)
+        try:
+            async for line in _lines(response):
+                yield _event(line)
+        except (*_LOST, json.JSONDecodeError) as error:
+            raise ApiUnavailableError(f"watching {ref.plural}: {error or type(error).__name__}") from error
+        finally:
+            response.close()
+
+    async def _json(self, verb: str, method: str, url: str, **request: Any) -> dict[str, Any]:
+        """Send, retry, read. Reading belongs to the attempt: an answer that breaks off is asked for again."""
+        patience, tried = Patience(self._patience), 0
+        while True:
+            response = await self._open(verb, method, url, patience=patience, **request)
+            try:
+                body: dict[str, Any] = json.loads(await response.read())
+            except (*_LOST, json.JSONDecodeError) as error:
+                tried += 1
+                if not await patience.wait():
+                    raise ApiUnavailableError(f"{verb} {url}: the answer broke off {tried} times: {error}") from error
+            else:
+                return body
+            finally:
+                response.close()
+
+    async def _open(
+        self,
+        verb: str,
+        method: str,
+        url: str,
+        *,
+        also_retry: frozenset[int] = _NEVER,
+        patience: Patience | None = None,
+        within: aiohttp.ClientTimeout | None = None,
+        **request: Any,
+    ) -> aiohttp.ClientResponse:
+        """The response, once it is a success."""
+        patience = patience or Patience(self._patience)
+        within = within or aiohttp.ClientTimeout(total=30, sock_connect=10)
+        renewed = False
+        while True:
+            response, error, pause = await self._attempt(verb, method, url, within=within, **request)
+            if response is not None:
+                return response
+            if error.status == _UNAUTHORIZED and not renewed:
+                renewed = True
+                await self._connection.renew()
+                continue
+            transient = isinstance(error, ApiUnavailableError) or error.status in also_retry
+            if not transient or not await patience.wait(pause):
+                raise error
+
+    async def _attempt(
+        self, verb: str, method: str, url: str, **request: Any
+    ) -> tuple[aiohttp.ClientResponse | None, ApiError, float]:
+        """(response, -, -) or (None, error, seconds that Retry-After asks for)."""
+        began = time.monotonic()
+        try:
+            response = await self._connection.send(method, url, **request)
+        except _LOST as error:
+            self._observe(verb, type(error).__name__, time.monotonic() - began)
+            text = f"{verb} {self.host}{url}: {error or type(error).__name__}"
+            return None, ApiUnavailableError(text), 0.0
+        self._observe(verb, str(response.status), time.monotonic() - began)
+        if response.status < _FAILED:
+            return response, _SUCCESS, 0.0
+        return None, await _read_error(verb, url, response), _retry_after(response)
+
+
+_SUCCESS = ApiError("success")
+
+
+def _ignore(_verb: str, _code: str, _seconds: float) -> None:
+    """Nobody is told of requests."""
+
+
+def _url(path: str, **query: str) -> str:
+    given = {key: value for key, value in query.items() if value}
+    return f"{path}?{urlencode(given)}" if given else path
+
+
+def _retry_after(response: aiohttp.ClientResponse) -> float:
+    text = response.headers.get("Retry-After", "")
+    return float(text) if text.isdigit() else 0.0
+
+
+async def _read_error(verb: str, url: str, response: aiohttp.ClientResponse) -> ApiError:
+    """The server's own words where it has some (a `Status` object), else the HTTP status."""
+    try:
+        text = await response.text(errors="replace")
+    except _LOST as error:
+        text = f"(the answer broke off: {error})"
+    finally:
+        response.close()
+    status = _status(text)
+    message = status.get("message") or text.strip()[:500] or response.reason or ""
+    return error_for(response.status, status.get("reason") or "", f"{verb} {url}: {response.status} {message}")
+
+
+def _status(text: str) -> dict[str, Any]:
+    try:
+        status = json.loads(text)
+    except json.JSONDecodeError:
+        return {}
+    return status if isinstance(status, dict) else {}
+
+
+async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+    """Lines of a stream, however its chunks are cut."""
+    rest = b""
+    async for chunk in response.content.iter_any():
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            if line:
+                yield line
+
+
+def _event(line: bytes) -> WatchEvent:
+    parsed = json.loads(line)
+    event = WatchEvent(parsed["type"], parsed["object"])
+    if event.type == "ERROR":
+        status = event.object
+        code = int(status.get("code") or 500)
+        raise error_for(code, status.get("reason") or "", f"watch: {code} {status.get('message', '')}")
+    return event

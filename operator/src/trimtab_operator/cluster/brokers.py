@@ -1,0 +1,82 @@
+"""`BrokerRecord` and `PodRecord`: what the operator keeps of Broker objects, and of the pods behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from trimtab_operator.cluster.status import epoch
+
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerRecord:
+    """One Broker at one resourceVersion.
+
+    pod, address: what it stands for; one may be empty.
+    capacity:     declared limits only: cpu (cores), memory (bytes), networkIn and networkOut (bytes/s).
+    load:         percent of its limits as last written to its status, by the same words.
+    last_seen:    epoch seconds at which it was last ready, NaN while it is ready or when it never was.
+    """
+
+    name: str
+    pod: str
+    address: str
+    schedulable: bool
+    capacity: Mapping[str, float]
+    generation: int
+    resource_version: str
+    ready: bool
+    bundles: int
+    last_seen: float = field(compare=False)
+    load: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class PodRecord:
+    """One pod. ready: its condition Ready is True; deleted: it is being terminated."""
+
+    name: str
+    labels: Mapping[str, str]
+    ready: bool
+    deleted: bool
+    uid: str
+
+
+def broker_record(raw: Mapping[str, Any]) -> BrokerRecord:
+    """The record of a Broker object as the API server returns it."""
+    meta, spec, status = raw["metadata"], raw["spec"], raw.get("status") or _NOTHING
+    return BrokerRecord(
+        name=meta["name"],
+        pod=spec.get("pod") or "",
+        address=spec.get("address") or "",
+        schedulable=spec.get("schedulable", True),
+        capacity=_known(spec.get("capacity")),
+        generation=meta["generation"],
+        resource_version=meta["resourceVersion"],
+        ready=bool(status.get("ready")),
+        bundles=status.get("bundles") or 0,
+        last_seen=epoch(status.get("lastSeen")),
+        load=_known(status.get("load")),
+    )
+
+
+def pod_record(raw: Mapping[str, Any]) -> PodRecord:
+    """The record of a Pod as the API server returns it. A pod that is being terminated is not ready."""
+    meta, status = raw["metadata"], raw.get("status") or _NOTHING
+    deleted = "deletionTimestamp" in meta
+    conditions = status.get("conditions") or ()
+    return PodRecord(
+        name=meta["name"],
+        labels=meta.get("labels") or {},
+        ready=not deleted and any(c["type"] == "Ready" and c["status"] == "True" for c in conditions),
+        deleted=deleted,
+        uid=meta.get("uid") or "",
+    )
+
+
+def _known(values: Mapping[str, float | None] | None) -> Mapping[str, float]:
+    return {key: float(value) for key, value in (values or {}).items() if value is not None}

@@ -1,0 +1,117 @@
+"""Finds the API server and our identity, and hands out requests that carry it. Wraps `kubernetes.aio`.
+
+That package brings kubeconfig files, exec plugins, service-account tokens that rotate, client certificates and proxies.
+Its generated models are left alone: they would cost more time and memory than everything else a store does.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import yaml
+from kubernetes.aio import client, config
+
+from trimtab_operator import __version__
+from trimtab_operator.cluster.errors import ConnectionSettingsError
+
+USER_AGENT = f"trimtab/{__version__} (python/{platform.python_version()})"
+_IN_CLUSTER = "KUBERNETES_SERVICE_HOST"
+
+
+class Connection:
+    """An open way to one API server; `open` makes it, `close` ends it."""
+
+    def __init__(self, configuration: Any, kubeconfig: str | None, context: str | None) -> None:
+        self._configuration = configuration
+        self._kubeconfig = kubeconfig
+        self._context = context
+        self._client = client.ApiClient(configuration)
+        self._client.user_agent = USER_AGENT
+
+    @classmethod
+    async def open(cls, kubeconfig: str | None, context: str | None) -> Connection:
+        """Connect by `kubeconfig` if given, else as the pod's service account, else by the default kubeconfig.
+
+        Raises `ConnectionSettingsError` when there is none of them, or it can't be used.
+        """
+        configuration = client.Configuration()
+        configuration.connection_pool_maxsize = 256  # watches hold theirs for minutes; moves must not wait behind them
+        path = None if kubeconfig is None and os.environ.get(_IN_CLUSTER) else _kubeconfig_path(kubeconfig)
+        await _load(configuration, path, context)
+        return cls(configuration, path, context)
+
+    @property
+    def host(self) -> str:
+        """Base URL of the API server."""
+        return str(self._configuration.host)
+
+    async def credentials(self) -> dict[str, Any]:
+        """The same identity for a client of another make, in the words of `kopf.ConnectionInfo`."""
+        await self.renew()
+        given, headers = self._configuration, dict[str, str]()
+        await self._client.update_params_for_auth(headers, [], ["BearerToken"], "", "GET", None)
+        scheme, _, token = headers.get("authorization", headers.get("Authorization", "")).partition(" ")
+        return {
+            "server": given.host,
+            "ca_path": given.ssl_ca_cert,
+            "insecure": not given.verify_ssl,
+            "certificate_path": given.cert_file,
+            "private_key_path": given.key_file,
+            "scheme": scheme or None,
+            "token": token or None,
+            "proxy_url": given.proxy,
+        }
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._client.close()  # type: ignore[no-untyped-call]
+
+    async def renew(self) -> None:
+        """Read the credentials again (a token in a kubeconfig, or of an exec plugin, that has expired)."""
+        await _load(self._configuration, self._kubeconfig, self._context)
+
+    async def send(
+        self, method: str, path: str, *, body: Any = None, content_type: str = "application/json", within: Any
+    ) -> aiohttp.ClientResponse:
+        """Send one request; the caller reads and releases the response. `within`: an `aiohttp.ClientTimeout`."""
+        headers = {
+            "Accept": "application/json",
+            # the server would compress every page of a list at the cost of both sides' CPU
+            "Accept-Encoding": "identity",
+            "Content-Type": content_type,
+            "User-Agent": USER_AGENT,
+        }
+        await self._client.update_params_for_auth(headers, [], ["BearerToken"], path, method, body)
+        answer = await self._client.rest_client.request(  # type: ignore[no-untyped-call]
+            method, self.host + path, headers=headers, body=body, _request_timeout=within
+        )
+        response = answer.response
+        assert isinstance(response, aiohttp.ClientResponse)
+        return response
+
+
+def _kubeconfig_path(given: str | None) -> str:
+    default = os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
+    path = given or default
+    if given is not None and not Path(path).is_file():
+        raise ConnectionSettingsError(f"kubeconfig {path} does not exist")
+    if not any(Path(part).is_file() for part in path.split(os.pathsep)):
+        raise ConnectionSettingsError(
+            f"no way to a Kubernetes API server: not in a pod, and there is no {path}; set KUBECONFIG or --kubeconfig"
+        )
+    return path
+
+
+async def _load(configuration: Any, path: str | None, context: str | None) -> None:
+    try:
+        if path is None:
+            config.load_incluster_config(configuration)  # type: ignore[no-untyped-call]
+        else:
+            await config.load_kube_config(path, context, configuration)  # type: ignore[no-untyped-call]
+    except (config.ConfigException, yaml.YAMLError, OSError, KeyError, TypeError, ValueError) as error:
+        where = path or "the pod's service account"
+        raise ConnectionSettingsError(f"{where} can't be used to reach a Kubernetes API server: {error}") from error

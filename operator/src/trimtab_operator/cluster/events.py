@@ -1,0 +1,124 @@
+"""`EventPoster`: Kubernetes Events, with repetitions counted instead of posted again. Kopf's own are not aggregated."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from trimtab_operator.cluster.api import EVENTS, Api, ApiError, NotFoundError
+from trimtab_operator.cluster.status import micro_timestamp
+
+log = logging.getLogger(__name__)
+
+LONGEST_NOTE = 1024
+"""Characters that the API server takes as an Event's note."""
+
+_MOST_SERIES = 1000
+Key = tuple[str, str, str]
+
+
+@dataclass(slots=True)
+class _Series:
+    namespace: str
+    name: str
+    count: int
+    last: float
+
+
+class EventPoster:
+    """Posts Events in the name of `controller`. Nothing here fails a caller: what can't be posted is logged.
+
+    aggregate: seconds within which the same (object, reason, message) only raises the count of its first Event.
+    now: epoch seconds.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        *,
+        controller: str = "trimtab.dev/operator",
+        instance: str = "trimtab",
+        aggregate: float = 600.0,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._api = api
+        self._controller = controller
+        self._instance = instance[:128]
+        self._aggregate = aggregate
+        self._now = now
+        self._series: dict[Key, _Series] = {}
+        self._lock = asyncio.Lock()
+
+    async def post(
+        self,
+        involved: Mapping[str, Any],
+        type: str,  # noqa: A002  the field's name in every Event
+        reason: str,
+        message: str,
+        action: str = "Reconcile",
+    ) -> None:
+        """Post one Event about `involved`: an object as the API returns it, or a reference (apiVersion, kind, name).
+
+        type: Normal or Warning; reason: one CamelCase word; action: what was being done. A message beyond 1024
+        characters is cut.
+        """
+        regarding = _reference(involved)
+        note = message if len(message) <= LONGEST_NOTE else message[: LONGEST_NOTE - 1] + "…"
+        key = (regarding.get("uid") or f"{regarding['kind']}/{regarding['name']}", reason, note)
+        async with self._lock:
+            try:
+                await self._post(key, regarding, type, action)
+            except ApiError as error:
+                log.warning("Event %s about %s %s: %s", reason, regarding["kind"], regarding["name"], error)
+
+    async def _post(self, key: Key, regarding: dict[str, Any], type_: str, action: str) -> None:
+        now = self._now()
+        self._forget_before(now - self._aggregate)
+        if (series := self._series.get(key)) is not None and await self._repeat(series, now):
+            return
+        body = self._event(key, regarding, type_, action, now)
+        await self._api.create(EVENTS, body["metadata"]["namespace"], body)
+        self._series[key] = _Series(body["metadata"]["namespace"], body["metadata"]["name"], 1, now)
+
+    async def _repeat(self, series: _Series, now: float) -> bool:
+        """Count one more; False when the Event is gone (the server keeps them for an hour)."""
+        count = {"count": series.count + 1, "lastObservedTime": micro_timestamp(now)}
+        try:
+            await self._api.patch(EVENTS, series.namespace, series.name, {"series": count})
+        except NotFoundError:
+            return False
+        series.count += 1
+        series.last = now
+        return True
+
+    def _event(self, key: Key, regarding: dict[str, Any], type_: str, action: str, now: float) -> dict[str, Any]:
+        _, reason, note = key
+        namespace = regarding.get("namespace") or "default"
+        return {
+            "apiVersion": EVENTS.api_version,
+            "kind": EVENTS.kind,
+            "metadata": {"namespace": namespace, "name": f"{regarding['name'][:230]}.{secrets.token_hex(8)}"},
+            "eventTime": micro_timestamp(now),
+            "reportingController": self._controller,
+            "reportingInstance": self._instance,
+            "type": type_,
+            "reason": reason,
+            "action": action,
+            "regarding": regarding,
+            "note": note,
+        }
+
+    def _forget_before(self, oldest: float) -> None:
+        kept = [(key, series) for key, series in self._series.items() if series.last >= oldest]
+        self._series = dict(kept[-_MOST_SERIES:])
+
+
+def _reference(involved: Mapping[str, Any]) -> dict[str, Any]:
+    source = {**involved, **involved.get("metadata", {})}
+    keys = ("apiVersion", "kind", "namespace", "name", "uid", "resourceVersion")
+    return {key: source[key] for key in keys if source.get(key)}

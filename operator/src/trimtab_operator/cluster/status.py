@@ -1,0 +1,63 @@
+"""Conditions and timestamps as every Kubernetes tool reads them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+Condition = dict[str, Any]
+
+
+def timestamp(epoch: float) -> str:
+    """Epoch seconds as RFC 3339 in UTC, whole seconds: ``2026-01-31T12:00:00Z``."""
+    return datetime.fromtimestamp(int(epoch), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def micro_timestamp(epoch: float) -> str:
+    """The same with microseconds, which a Kubernetes `MicroTime` wants."""
+    return datetime.fromtimestamp(epoch, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def epoch(text: str | None) -> float:
+    """Epoch seconds of an RFC 3339 time; NaN when it is absent or can't be read."""
+    if not text:
+        return float("nan")
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        return float("nan")
+
+
+def set_condition(  # noqa: PLR0917  the order in which conditions are read
+    conditions: Iterable[Mapping[str, Any]],
+    type: str,  # noqa: A002  the field's name in every Kubernetes object
+    status: str,
+    reason: str,
+    message: str,
+    generation: int,
+    now: float,
+) -> list[Condition]:
+    """`conditions` with the one of `type` set; the others, and their order, are kept.
+
+    lastTransitionTime changes only when `status` does. A condition that already speaks of a later `generation` is left
+    as it is: the writer looked at an older object. now: epoch seconds.
+    """
+    kept = [dict(condition) for condition in conditions]
+    at = next((i for i, condition in enumerate(kept) if condition["type"] == type), None)
+    old = kept[at] if at is not None else {}
+    if old.get("observedGeneration", 0) > generation:
+        return kept
+    changed = old.get("status") != status
+    new = {
+        "type": type,
+        "status": status,
+        "reason": reason,
+        "message": message,
+        "lastTransitionTime": timestamp(now) if changed else old["lastTransitionTime"],
+        "observedGeneration": generation,
+    }
+    if at is None:
+        return [*kept, new]
+    kept[at] = new
+    return kept

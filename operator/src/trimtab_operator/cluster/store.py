@@ -1,0 +1,221 @@
+"""`Store`: our own picture of all objects of one kind, kept up to date by a list and a watch.
+
+Small on purpose: an object is turned into a record as soon as its page is read, and the raw JSON is dropped, so 60,000
+bundles stay well below 100 MB. After a gap that the server can't bridge (410) everything is listed again and compared,
+so that what was deleted meanwhile is noticed: Kopf's own watching does not do that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Generic, TypeVar
+
+from trimtab_operator.cluster.api import Api, ApiError, GoneError, ResourceRef, WatchEvent
+from trimtab_operator.cluster.retrying import backoff
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Subscriber = Callable[[T | None, T | None], None]
+
+RESUMES = 5
+"""Failed attempts to resume a watch, one after the other, before everything is listed again."""
+
+
+@dataclass(slots=True)
+class Counters:
+    """What a store has been through since it was made."""
+
+    lists: int = 0
+    """Complete lists."""
+    watches: int = 0
+    """Watches begun."""
+    events: int = 0
+    """Changes received."""
+    bookmarks: int = 0
+    """Bookmarks received."""
+    gone: int = 0
+    """410 answers: the resourceVersion was too old, or a list changed too much while it was read."""
+    failures: int = 0
+    """Lists and watches that failed otherwise."""
+    unreadable: int = 0
+    """Objects that could not be converted, and were left out."""
+
+
+class Store(Generic[T]):
+    """All objects of `ref` in `namespace` that match `label_selector`, each as the record that `convert` makes of it.
+
+    `items` is keyed by object name; by ``namespace/name`` when `namespace` is empty (the whole cluster). Everything
+    here runs in one event loop; records are replaced and never changed, so a copy of `items` may be read in a thread.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        ref: ResourceRef,
+        convert: Callable[[dict[str, Any]], T],
+        *,
+        namespace: str,
+        label_selector: str = "",
+        watch_seconds: float = 300.0,
+        silence: float = 90.0,
+    ) -> None:
+        self.ref = ref
+        self.synced = asyncio.Event()
+        self.counters = Counters()
+        self._api = api
+        self._convert = convert
+        self._namespace = namespace
+        self._label_selector = label_selector
+        self._watch_seconds = watch_seconds
+        self._silence = silence
+        self._items: dict[str, T] = {}
+        self._view = MappingProxyType(self._items)
+        self._subscribers: list[Subscriber[T]] = []
+        self._current_at = float("-inf")
+        self._version = ""
+
+    @property
+    def items(self) -> Mapping[str, T]:
+        """The records; a live, read-only view. Incomplete until `synced` is set."""
+        return self._view
+
+    def age(self) -> float:
+        """Seconds since the store was last known to be up to date; +inf before the first complete list.
+
+        Grows to about 60 when nothing happens, as servers send a bookmark once a minute.
+        """
+        return time.monotonic() - self._current_at
+
+    def subscribe(self, fn: Subscriber[T]) -> None:
+        """Have `fn(old, new)` called on each change: `old` is None for a new object, `new` is None for a deleted one.
+
+        Called in the event loop, so it must be quick. What it raises is logged and goes no further.
+        """
+        self._subscribers.append(fn)
+
+    async def run(self) -> None:
+        """Keep up until cancelled. Failures are logged, counted and tried again, however long they last."""
+        waits = backoff(first=0.5, longest=30.0)
+        while True:
+            try:
+                await self._list()
+                waits = backoff(first=0.5, longest=30.0)
+                await self._follow()
+            except GoneError as error:
+                self.counters.gone += 1
+                log.info("%s: listing again: %s", self.ref.plural, error)
+            except ApiError as error:
+                self._failed("listing", error)
+            # after 410 as well: a server that says so at once each time must not be listed in a tight loop
+            await asyncio.sleep(next(waits))
+
+    async def _list(self) -> None:
+        """Read everything and compare: what is not listed any more has been deleted."""
+        seen: set[str] = set()
+        version = ""
+        async for page in self._api.list(self.ref, self._namespace, self._label_selector):
+            version = version or page.resource_version
+            for raw in page.items:
+                seen.add(self._take(raw))
+            await asyncio.sleep(0)  # a page takes some 30 ms; let others run before the next
+        for key in [key for key in self._items if key not in seen]:
+            self._drop(key)
+        self._version = version
+        self.counters.lists += 1
+        self._is_current()
+        self.synced.set()
+
+    async def _follow(self) -> None:
+        """Watch on and on, each time from where the last one ended. Raises `GoneError` when that is not possible."""
+        failures, waits = 0, backoff(first=0.2, longest=5.0)
+        while failures < RESUMES:
+            before = self.counters.events + self.counters.bookmarks
+            try:
+                await self._watch_once()
+            except GoneError:
+                raise
+            except ApiError as error:
+                self._failed("watching", error)
+                failures += 1
+            else:
+                failures = 0
+            if self.counters.events + self.counters.bookmarks > before:
+                failures, waits = 0, backoff(first=0.2, longest=5.0)
+            await asyncio.sleep(next(waits) if failures else 0)
+        raise GoneError(f"the watch could not be resumed {RESUMES} times in a row")
+
+    async def _watch_once(self) -> None:
+        self.counters.watches += 1
+        stream = self._api.watch(
+            self.ref,
+            self._namespace,
+            self._version,
+            label_selector=self._label_selector,
+            seconds=self._watch_seconds,
+            silence=self._silence,
+        )
+        async for event in stream:
+            self._apply(event)
+            self._version = event.resource_version
+            self._is_current()
+
+    def _apply(self, event: WatchEvent) -> None:
+        if event.type == "BOOKMARK":
+            self.counters.bookmarks += 1
+            return
+        self.counters.events += 1
+        if event.type == "DELETED":
+            self._drop(self._key(event.object))
+        else:
+            self._take(event.object)
+
+    def _take(self, raw: dict[str, Any]) -> str:
+        """Put an object's record in place; its key."""
+        key = self._key(raw)
+        try:
+            new = self._convert(raw)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            self.counters.unreadable += 1
+            log.warning("%s %s is left out, as it can't be read: %r", self.ref.kind, key, error)
+            self._drop(key)
+            return key
+        old = self._items.get(key)
+        if old != new:
+            self._items[key] = new
+            self._tell(old, new)
+        return key
+
+    def _drop(self, key: str) -> None:
+        if (old := self._items.pop(key, None)) is not None:
+            self._tell(old, None)
+
+    def _key(self, raw: Mapping[str, Any]) -> str:
+        meta = raw["metadata"]
+        name: str = meta["name"]
+        return name if self._namespace or "namespace" not in meta else f"{meta['namespace']}/{name}"
+
+    def _tell(self, old: T | None, new: T | None) -> None:
+        for fn in self._subscribers:
+            try:
+                fn(old, new)
+            except Exception:
+                log.exception("a subscriber to %s failed", self.ref.plural)
+
+    def _is_current(self) -> None:
+        self._current_at = time.monotonic()
+
+    def _failed(self, doing: str, error: ApiError) -> None:
+        self.counters.failures += 1
+        log.warning("%s %s: %s", doing, self.ref.plural, error)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self._items.values())

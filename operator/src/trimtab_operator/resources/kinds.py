@@ -1,0 +1,146 @@
+"""The five kinds in one table: their names, models, and what ``kubectl get`` shows of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pydantic import BaseModel
+
+from trimtab_operator.resources.broker import BrokerSpec, BrokerStatus
+from trimtab_operator.resources.bundle import BundleSpec, BundleStatus
+from trimtab_operator.resources.bundle_split import BundleSplitSpec, BundleSplitStatus
+from trimtab_operator.resources.policy import BalancingPolicySpec, BalancingPolicyStatus
+from trimtab_operator.resources.topic_namespace import TopicNamespaceSpec, TopicNamespaceStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A printer column. wide: shown by ``kubectl get -o wide`` only."""
+
+    name: str
+    path: str
+    type: str = "string"
+    wide: bool = False
+    description: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind. selectable: fields that ``--field-selector`` and a watch may select by."""
+
+    kind: str
+    plural: str
+    short: str
+    doc: str
+    spec: type[BaseModel]
+    status: type[BaseModel]
+    columns: tuple[Column, ...]
+    selectable: tuple[str, ...] = ()
+
+
+def _condition(name: str, of: str = "status") -> str:
+    return f".status.conditions[?(@.type=='{name}')].{of}"
+
+
+_AGE = Column("Age", ".metadata.creationTimestamp", "date")
+
+TOPIC_NAMESPACE = Kind(
+    kind="TopicNamespace",
+    plural="topicnamespaces",
+    short="tns",
+    doc="A namespace of topics (tenant/name in Pulsar), cut into bundles: hash ranges that brokers own.",
+    spec=TopicNamespaceSpec,
+    status=TopicNamespaceStatus,
+    columns=(
+        Column("Tenant", ".spec.tenant"),
+        Column("Topic Namespace", ".spec.name"),
+        Column("Bundles", ".status.bundles", "integer"),
+        Column("Ready", _condition("Ready")),
+        Column("Message", _condition("Ready", "message"), wide=True),
+        _AGE,
+    ),
+)
+
+BUNDLE = Kind(
+    kind="Bundle",
+    plural="bundles",
+    short="bdl",
+    doc="A hash range of a topic namespace, and the broker that owns it: what is wished (spec) and what is (status).",
+    spec=BundleSpec,
+    status=BundleStatus,
+    columns=(
+        Column("Wished", ".spec.owner", description="Broker that should own it"),
+        Column("Owner", ".status.owner", description="Broker that owns it"),
+        Column("State", ".status.state"),
+        Column("Since", ".status.since", "date", description="Time since owner or state changed"),
+        Column("Reason", ".spec.assignment.reason", description="Why it was given to the wished owner"),
+        Column("Pinned", ".spec.pinned", "boolean", wide=True),
+        Column("Lower", ".spec.range.lower", wide=True),
+        Column("Upper", ".spec.range.upper", wide=True),
+        Column("Policy", ".spec.assignment.policy", wide=True),
+        _AGE,
+    ),
+    selectable=(".spec.owner", ".status.owner"),
+)
+
+BROKER = Kind(
+    kind="Broker",
+    plural="brokers",
+    short="bkr",
+    doc="A broker of the messaging cluster: found by its pod, or declared by its address.",
+    spec=BrokerSpec,
+    status=BrokerStatus,
+    columns=(
+        Column("Ready", ".status.ready", "boolean"),
+        Column("Schedulable", ".spec.schedulable", "boolean"),
+        Column("Bundles", ".status.bundles", "integer"),
+        Column("CPU %", ".status.load.cpu", "number"),
+        Column("Memory %", ".status.load.memory", "number"),
+        Column("In %", ".status.load.networkIn", "number", description="Network received"),
+        Column("Out %", ".status.load.networkOut", "number", description="Network sent"),
+        Column("Address", ".spec.address", wide=True),
+        _AGE,
+    ),
+)
+
+BUNDLE_SPLIT = Kind(
+    kind="BundleSplit",
+    plural="bundlesplits",
+    short="bspl",
+    doc="A request to divide a bundle at given positions of its range.",
+    spec=BundleSplitSpec,
+    status=BundleSplitStatus,
+    columns=(
+        Column("Bundle", ".spec.bundle"),
+        Column("Accepted", _condition("Accepted")),
+        Column("Reason", _condition("Accepted", "reason")),
+        Column("Message", _condition("Accepted", "message"), wide=True),
+        _AGE,
+    ),
+)
+
+BALANCING_POLICY = Kind(
+    kind="BalancingPolicy",
+    plural="balancingpolicies",
+    short="bpol",
+    doc="How a cluster's load is balanced: by which strategies, within which limits, and whether it may act yet.",
+    spec=BalancingPolicySpec,
+    status=BalancingPolicyStatus,
+    columns=(
+        Column("Mode", ".spec.mode"),
+        Column("Ready", _condition("Ready")),
+        Column("Outcome", ".status.lastCycle.outcome", description="What the last cycle came to"),
+        Column("Proposed", ".status.proposal.total", "integer", description="Moves planned by the last cycle"),
+        Column("In Flight", ".status.inFlight", "integer", description="Moves that have not landed yet"),
+        Column("CPU Low", ".status.proposal.cpuBefore.lowest", "number", description="CPU % of the least used broker"),
+        Column("CPU High", ".status.proposal.cpuBefore.highest", "number", description="CPU % of the most used broker"),
+        Column("Last Cycle", ".status.lastCycle.time", "date"),
+        Column("Shedder", ".spec.shedder.type", wide=True),
+        Column("Placement", ".spec.placement.type", wide=True),
+        Column("Message", _condition("Ready", "message"), wide=True),
+        _AGE,
+    ),
+)
+
+KINDS = (TOPIC_NAMESPACE, BUNDLE, BROKER, BUNDLE_SPLIT, BALANCING_POLICY)
+"""All of them."""

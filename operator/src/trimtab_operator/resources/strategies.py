@@ -1,0 +1,28 @@
+"""The strategies a policy may name, as the registry lists them. A row added there is a type in the CRD."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel
+
+from trimtab_operator.resources.unions import Union, union
+from trimtab_strategies.registry import PLACEMENTS, SHEDDERS, Row
+
+
+def _rows(table: Mapping[str, Row[Any]]) -> Mapping[str, tuple[type[BaseModel], str]]:
+    return {name: (row.params, row.summary) for name, row in table.items()}
+
+
+if TYPE_CHECKING:
+
+    class ShedderSpec(Union):
+        """Which bundles leave which brokers."""
+
+    class PlacementSpec(Union):
+        """Which broker gets a bundle."""
+
+else:
+    ShedderSpec = union("ShedderSpec", "Which bundles leave which brokers.", _rows(SHEDDERS))
+    PlacementSpec = union("PlacementSpec", "Which broker gets a bundle.", _rows(PLACEMENTS))

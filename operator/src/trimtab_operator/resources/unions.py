@@ -1,0 +1,80 @@
+"""One-of unions as Kubernetes has them: a `type`, and beside it one optional member per type that holds its parameters.
+
+``{type: ThresholdShedder, thresholdShedder: {...}}``. Pydantic's own discriminated unions can't be written as a
+structural schema, so a union is a flat object here, and both pydantic and CEL refuse a member of another type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any, ClassVar, cast
+
+from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
+from pydantic.alias_generators import to_camel, to_snake
+
+from trimtab_operator.resources.common import Resource, cel
+
+
+class Union(Resource):
+    """Base of what `union` makes. members: the parameter model of each type."""
+
+    members: ClassVar[Mapping[str, type[BaseModel]]] = {}
+
+    @model_validator(mode="after")
+    def _only_the_member_of_its_type(self) -> Union:
+        chosen = self._type()
+        for name in self.members:
+            if name != chosen and getattr(self, to_snake(name)) is not None:
+                raise ValueError(_stray(member(name), name, chosen))
+        return self
+
+    def _type(self) -> str:
+        return str(vars(self)["type"])
+
+    def chosen(self) -> tuple[str, BaseModel]:
+        """The type, and its parameters: the member that was written, or the defaults if none was."""
+        name = self._type()
+        params: BaseModel | None = getattr(self, to_snake(name))
+        return name, self.members[name]() if params is None else params
+
+
+def member(name: str) -> str:
+    """The member that belongs to type `name`: ``ThresholdShedder`` -> ``thresholdShedder``."""
+    return to_camel(to_snake(name))
+
+
+def union(title: str, doc: str, rows: Mapping[str, tuple[type[BaseModel], str]]) -> type[Union]:
+    """A union class. rows: for each type its parameter model and what it does, in one sentence."""
+    fields: dict[str, Any] = {"type": (_types(title, rows), Field(description=_choices(rows)))}
+    for name, (params, _) in rows.items():
+        text = f"Parameters of {name}; its defaults count if this is left out."
+        fields[to_snake(name)] = (params | None, Field(default=None, description=text))
+    config = ConfigDict(json_schema_extra=cel(*(_rule(name) for name in rows)))
+    base = cast("type[Union]", type(f"_{title}Base", (Union,), {"model_config": config, "__module__": __name__}))
+    base.members = {name: params for name, (params, _) in rows.items()}
+    return create_model(title, __base__=base, __doc__=doc, __module__=__name__, **fields)
+
+
+def _types(title: str, names: Mapping[str, object]) -> type[StrEnum]:
+    # called through a name, as the type checker takes StrEnum(...) for a member look-up
+    make = cast("Any", StrEnum)
+    return cast("type[StrEnum]", make(f"{title}Type", {to_snake(name).upper(): name for name in names}))
+
+
+def _choices(rows: Mapping[str, tuple[type[BaseModel], str]]) -> str:
+    return " ".join(["Which one.", *(f"`{name}`: {summary}" for name, (_, summary) in rows.items())])
+
+
+def _rule(name: str) -> tuple[str, str, str]:
+    """Refuses the member of `name` beside another type, naming both."""
+    field = member(name)
+    return (
+        f"self.type == '{name}' || !has(self.{field})",
+        f"{field} belongs to type {name} only",
+        f"'{_stray(field, name, '{}')}'".replace("{}", "' + self.type + '"),
+    )
+
+
+def _stray(field: str, name: str, chosen: str) -> str:
+    return f"{field} belongs to type {name}, but type is {chosen}: leave it out, or change type"
