@@ -1,6 +1,6 @@
 """The door to the pipeline: what the operator hands in, what it gets, and the port between.
 
-Importing this module loads neither Spark nor pandas: `SparkLoadSource` is built by `spark_source`, which does.
+Importing this module loads neither Spark nor pandas; `spark_sources` does, when it is called.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from trimtab_strategies.model.load import BoolArray, FloatArray, IntArray
@@ -79,6 +80,12 @@ class LoadSources(Protocol):
     def open(self, policy: str, settings: PrometheusSettings) -> LoadSource:
         """A source for the policy named `policy` (``namespace/name``), which also names its history folder."""
 
+    def warm_up(self) -> Future[None]:
+        """Run what a cycle runs, on made-up samples, so that the first real cycle is as fast as the others.
+
+        The future is done when the engine is warm; it fails with `SourceUnavailableError` when the engine can't start.
+        """
+
     def close(self) -> None:
         """Stop the engine. Idempotent."""
 
@@ -95,6 +102,8 @@ class PrometheusSettings:
     max_age:    seconds after which the newest sample of a broker counts as stale.
     nic_speed:  bytes/s that count as 100 % of network in, and of network out (preset ``kubernetes``).
     container:  container name of the broker in its pod.
+    namespace_label: label that holds the Kubernetes namespace on what brokers expose themselves. A scrape configuration
+                that keeps it elsewhere (as Pulsar's own label is called ``namespace`` too) names it here.
     short_tau, long_tau: time constants (seconds) of the short- and long-term averages.
     """
 
@@ -106,5 +115,25 @@ class PrometheusSettings:
     max_age: float = 120.0
     nic_speed: float = 1.25e9
     container: str = "broker"
+    namespace_label: str = "namespace"
     short_tau: float = 120.0
     long_tau: float = 3600.0
+
+
+def spark_sources(
+    history_dir: Path,
+    *,
+    master: str = "local[*]",
+    memory: str = "700m",
+    deadline: float = 60.0,
+) -> LoadSources:
+    """Sources on a Spark session that starts in the background; the first call in a process loads PySpark.
+
+    history_dir: where each policy's history lies, which is also its state.
+    master:      ``local[N]``, ``local[*]``, or ``sc://host:port`` of a Spark Connect server.
+    memory:      heap of the embedded JVM. deadline: seconds one cycle may take.
+    Raises `SourceUnavailableError` when Spark is to be embedded and there is no Java 17 or later.
+    """
+    from trimtab_pipeline.spark_source import SparkLoadSources  # noqa: PLC0415  (keeps PySpark out until it is asked for)
+
+    return SparkLoadSources(history_dir, master=master, memory=memory, deadline=deadline)

@@ -1,0 +1,187 @@
+"""From measured tables to a `ClusterLoad`: rows of the topology, and a verdict on what can be believed.
+
+Trust is decided here, once, per broker. A broker is trusted when its part of the source answered, its newest samples
+are young enough, and each resource that this cluster measures is known, with its limit, and possible.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from trimtab_pipeline.cycle import LONG, SHORT, TRAFFIC
+from trimtab_pipeline.source import PrometheusSettings, Topology
+from trimtab_strategies.model import Brokers, Bundles, ClusterLoad, DataQuality
+from trimtab_strategies.model.load import CPU, BoolArray, FloatArray, IntArray
+
+USAGE = ("cpu", "memory", "direct_memory", "network_in", "network_out")
+"""Measured usage columns, in the order of `trimtab_strategies.model.RESOURCES`."""
+_LIMIT = ("cpu_limit", "memory_limit", "", "", "")
+_PERCENT = 100.0
+_ABOVE, _ABSURD = 1.0, 10.0  # ratios of the limit: worth counting, not to be believed
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What a cycle measured.
+
+    brokers, bundles: tables as `cycle.broker_state` and `cycle.bundle_state` name their columns.
+    failed_pods:      pods whose part of the source did not answer.
+    dropped, failed, warnings: as in `DataQuality`.
+    """
+
+    brokers: pa.Table
+    bundles: pa.Table
+    failed_pods: frozenset[str] = frozenset()
+    dropped: Mapping[str, int] = field(default_factory=dict)
+    failed: tuple[tuple[str, str], ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+def align(measured: Measured, topology: Topology, settings: PrometheusSettings, at: float) -> ClusterLoad:
+    """The picture at `at` (epoch seconds), rows as in `topology`."""
+    dropped = Counter(measured.dropped)
+    brokers, missing_brokers = _brokers(measured, topology, settings, at, dropped)
+    bundles, missing_bundles = _bundles(measured.bundles, topology, at, dropped)
+    quality = DataQuality(dict(dropped), missing_brokers, missing_bundles, measured.failed, measured.warnings)
+    return ClusterLoad(brokers, bundles, topology.namespaces, at, quality)
+
+
+def only_one_each(bundles: pa.Table, topology: Topology) -> tuple[pa.Table, int]:
+    """The table with one row per bundle, and how many were left out.
+
+    Two pods may report a bundle while it moves. The row of the pod that the resources call its owner counts, else the
+    row with the most messages.
+    """
+    names = bundles["bundle"].combine_chunks()
+    first = pc.index_in(names, value_set=names).to_numpy(zero_copy_only=False)
+    rows = np.arange(len(names))
+    if (first == rows).all():
+        return bundles, 0
+    owned = (_owner_pods(names, topology) == np.asarray(bundles["pod"].to_pylist(), object)).astype(float)
+    order = np.lexsort((rows, -np.nan_to_num(_column(bundles, "rate_in")), -owned, first))
+    keep = np.sort(order[np.unique(first[order], return_index=True)[1]])
+    return bundles.take(pa.array(keep)), len(rows) - len(keep)
+
+
+def _owner_pods(names: pa.Array, topology: Topology) -> npt.NDArray[np.object_]:
+    """Pod that owns each named bundle according to the resources; None when nobody does."""
+    pods = np.array([*topology.pods, None], object)  # row -1: nobody
+    owner = np.append(topology.owner, -1)
+    owners: npt.NDArray[np.object_] = pods[owner[_rows(names, pa.array(topology.bundles, pa.string()))]]
+    return owners
+
+
+def _rows(wanted: pa.Array, names: pa.Array | pa.ChunkedArray) -> IntArray:
+    """Position of each wanted name in `names`, -1 where it is not."""
+    found = pc.index_in(wanted, value_set=names)
+    return np.asarray(pc.fill_null(found, -1)).astype(np.int64)
+
+
+def _column(table: pa.Table, name: str) -> FloatArray:
+    values: FloatArray = table[name].to_numpy().astype(np.float64, copy=False)
+    return values
+
+
+def _values(table: pa.Table, columns: tuple[str, ...], rows: IntArray) -> FloatArray:
+    """(len(rows), len(columns)) values, NaN where a row is -1, a column does not exist, or a value is null."""
+    values = np.full((len(table) + 1, len(columns)), np.nan)
+    for k, name in enumerate(columns):
+        if name in table.column_names:
+            values[:-1, k] = _column(table, name)
+    return values[rows]
+
+
+def _brokers(
+    measured: Measured,
+    topology: Topology,
+    settings: PrometheusSettings,
+    at: float,
+    dropped: Counter[str],
+) -> tuple[Brokers, int]:
+    table = measured.brokers
+    pods = pa.array(topology.pods, pa.string())
+    row = _rows(pods, table["pod"])
+    usage, traffic = _values(table, USAGE, row), _values(table, TRAFFIC, row)
+    limit = _limits(table, row, topology, settings)
+    times = _values(table, ("resource_time", "traffic_time"), row)
+    newest = np.where(np.isnan(times).any(axis=1), -np.inf, times.min(axis=1))
+    age = np.maximum(at - newest, 0.0)
+    answered = ~np.isin(topology.pods, list(measured.failed_pods))
+    present = answered & ~np.isnan(usage).all(axis=1)
+    usage, limit, plausible = _judged(usage, limit, present, dropped)
+    brokers = Brokers(
+        names=topology.brokers,
+        usage=usage,
+        limit=limit,
+        traffic=traffic,
+        age=age,
+        ready=topology.ready,
+        schedulable=topology.schedulable,
+        trusted=present & plausible & (age <= settings.max_age),
+    )
+    return brokers, int((answered & ~present).sum())
+
+
+def _limits(table: pa.Table, row: IntArray, topology: Topology, settings: PrometheusSettings) -> FloatArray:
+    """(n, 5) what counts as 100 %: declared, else reported. A source in percent knows no other limit than 100."""
+    if settings.resources == "pulsar":
+        return np.full((len(row), len(USAGE)), _PERCENT)
+    reported = _values(table, _LIMIT, row)
+    reported[:, 3:] = settings.nic_speed
+    return np.where(np.isnan(topology.declared_limit), reported, topology.declared_limit)
+
+
+def _judged(
+    usage: FloatArray,
+    limit: FloatArray,
+    present: BoolArray,
+    dropped: Counter[str],
+) -> tuple[FloatArray, FloatArray, BoolArray]:
+    """Usage and limit where a resource that nobody measures counts as none, and which rows are complete and possible.
+
+    CPU is always asked for: where it is unknown everywhere, nobody is trusted.
+    """
+    measured: BoolArray = np.asarray(~np.isnan(usage[present]).all(axis=0))
+    measured[CPU] = True
+    unlimited = ~(limit > 0) & ~np.isnan(usage)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        ratio = usage / limit
+    dropped.update({"NoLimit": int(unlimited[present].sum()), "AboveLimit": int((ratio[present] > _ABOVE).sum())})
+    for cause in ("NoLimit", "AboveLimit"):
+        if not dropped[cause]:
+            del dropped[cause]
+    fine = ~np.isnan(usage) & ~unlimited & (ratio <= _ABSURD)
+    complete: BoolArray = np.asarray(fine[:, measured].all(axis=1))
+    return np.where(measured, usage, 0.0), np.where(measured, limit, 0.0), complete
+
+
+def _bundles(table: pa.Table, topology: Topology, at: float, dropped: Counter[str]) -> tuple[Bundles, int]:
+    row = _rows(pa.array(topology.bundles, pa.string()), table["bundle"])
+    seen = _values(table, ("seen",), row)[:, 0]
+    counts = _values(table, ("topics", "sessions"), row)
+    measured_now = int((_column(table, "seen") == at).sum())
+    known_now = int((seen == at).sum())
+    if unknown := measured_now - known_now:
+        dropped["Unknown"] += unknown
+    bundles = Bundles(
+        names=topology.bundles,
+        namespace=topology.namespace,
+        owner=topology.owner,
+        short=_values(table, SHORT, row),
+        long=_values(table, LONG, row),
+        topics=counts[:, 0],
+        sessions=counts[:, 1],
+        last_unload=topology.last_unload,
+        pinned=topology.pinned,
+        in_flight=topology.in_flight,
+        moving_from=topology.moving_from,
+        moving_share=topology.moving_share,
+    )
+    return bundles, len(row) - known_now

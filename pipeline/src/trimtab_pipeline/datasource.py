@@ -1,0 +1,168 @@
+"""A PySpark Python Data Source that reads one table of instant queries, one partition per shard of brokers.
+
+All work on samples happens inside the Spark task: HTTP, parsing, joining the queries' answers into wide rows,
+dropping what can't be true. The driver sees one Arrow table. A shard that fails does not fail the job, as Spark would
+throw away the other shards' answers; every shard ends with a *report row*, whose only non-null column is JSON:
+
+    shard     position of the shard
+    ok        whether its rows are complete
+    error     why not; empty when ok
+    dropped   samples not used, by cause (``NaN``, ``Infinite``, ``Negative``)
+    warnings  what the server said about its answers
+    seconds   time spent in HTTP and parsing
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+
+from trimtab_pipeline.prometheus import Prometheus, PrometheusError
+from trimtab_pipeline.samples import Samples
+
+Fetch = Callable[[str], Samples]
+"""Answers one PromQL query. Raises `PrometheusError`."""
+
+DRY_URL = "dry:"
+"""The URL that stands for made-up samples, so that a session can be warmed up without a server."""
+_DRY_ROWS = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRequest:
+    """What one read asks for; travels to the tasks as JSON.
+
+    keys, columns: labels that name a row, and value columns.
+    shards:        PromQL of each column, one mapping per shard.
+    at:            evaluation time, epoch seconds. timeout: seconds per query.
+    """
+
+    url: str
+    at: float
+    timeout: float
+    keys: tuple[str, ...]
+    columns: tuple[str, ...]
+    shards: tuple[Mapping[str, str], ...]
+
+    def to_json(self) -> str:
+        """The form that fits into a data source option."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> ReadRequest:
+        """The inverse of `to_json`."""
+        fields: dict[str, Any] = json.loads(text)
+        fields |= {name: tuple(fields[name]) for name in ("keys", "columns", "shards")}
+        return cls(**fields)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns of every batch: keys, values, report."""
+        values = [(name, pa.float64()) for name in self.columns]
+        return pa.schema([*((key, pa.string()) for key in self.keys), *values, ("report", pa.string())])
+
+
+class PrometheusDataSource(DataSource):
+    """``spark.read.format("prometheus").option("request", ReadRequest.to_json())``."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self.request = ReadRequest.from_json(options["request"])
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name."""
+        return "prometheus"
+
+    def schema(self) -> str:
+        """The request's schema as DDL."""
+        ddl = {pa.string(): "string", pa.float64(): "double"}
+        return ", ".join(f"{field.name} {ddl[field.type]}" for field in self.request.schema)
+
+    def reader(self, schema: Any) -> PrometheusReader:  # noqa: ARG002  (the request decides)
+        """A reader of the request."""
+        return PrometheusReader(self.request)
+
+
+class PrometheusReader(DataSourceReader):
+    """Reads each shard in a task of its own."""
+
+    def __init__(self, request: ReadRequest) -> None:
+        self.request = request
+
+    def partitions(self) -> list[InputPartition]:
+        """One per shard."""
+        return [InputPartition(shard) for shard in range(len(self.request.shards))]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one shard, then its report."""
+        shard: int = partition.value
+        if self.request.url == DRY_URL:
+            yield from read_shard(self.request, shard, _dry_samples)
+            return
+        with Prometheus(self.request.url, self.request.timeout) as server:
+            yield from read_shard(self.request, shard, lambda promql: server.query(promql, self.request.at))
+
+
+def read_shard(request: ReadRequest, shard: int, fetch: Fetch) -> Iterator[pa.RecordBatch]:
+    """The wide rows of shard number `shard`, then its report row. Never raises what `fetch` may raise."""
+    begin, dropped, warnings = time.perf_counter(), Counter[str](), list[str]()
+    report: dict[str, Any] = {"shard": shard, "ok": True, "error": "", "dropped": dropped, "warnings": warnings}
+    try:
+        answers = [fetch(request.shards[shard][column]) for column in request.columns]
+        warnings.extend(sorted({text for answer in answers for text in answer.warnings}))
+        keys, values = pivot(answers, request.keys)
+        values = [_clean(column, dropped) for column in values]
+        yield pa.RecordBatch.from_arrays([*keys, *values, pa.nulls(len(keys[0]), pa.string())], schema=request.schema)
+    except PrometheusError as error:
+        report |= {"ok": False, "error": str(error)}
+    report["seconds"] = time.perf_counter() - begin
+    yield pa.RecordBatch.from_pylist([{"report": json.dumps(report)}], schema=request.schema)
+
+
+def pivot(answers: Sequence[Samples], keys: Sequence[str]) -> tuple[list[pa.Array], list[pa.Array]]:
+    """Key columns, and one value column per answer, null where an answer lacks the row.
+
+    Servers answer queries over the same series in the same order, so usually the columns fit as they are.
+    """
+    labels = [[answer.label(key) for key in keys] for answer in answers]
+    if all(columns == labels[0] for columns in labels[1:]):
+        return labels[0], [answer.values for answer in answers]
+    names = [_joined(columns) for columns in labels]
+    everywhere = pa.concat_arrays(names)
+    rows = pc.unique(everywhere)
+    first = pc.index_in(rows, value_set=everywhere)
+    found = [pc.index_in(rows, value_set=name) for name in names]
+    key_columns = [pa.concat_arrays(column).take(first) for column in zip(*labels, strict=True)]
+    return key_columns, [answer.values.take(row) for answer, row in zip(answers, found, strict=True)]
+
+
+def _joined(columns: Sequence[pa.StringArray]) -> pa.StringArray:
+    return pc.binary_join_element_wise(*columns, "\n") if len(columns) > 1 else columns[0]
+
+
+def _clean(column: pa.DoubleArray, dropped: Counter[str]) -> pa.DoubleArray:
+    """The column with null for what no rate, size or count can be; `dropped` counts causes."""
+    values = column.to_numpy(zero_copy_only=False)
+    good = np.isfinite(values) & (values >= 0)
+    if good.all():
+        return column
+    present = column.is_valid().to_numpy(zero_copy_only=False)
+    causes = {"NaN": np.isnan(values), "Infinite": np.isinf(values), "Negative": np.isfinite(values) & (values < 0)}
+    for cause, rows in causes.items():
+        if count := int((rows & present).sum()):
+            dropped[cause] += count
+    return pa.array(values, mask=~good)
+
+
+def _dry_samples(_: str) -> Samples:
+    names = pa.array([f"dry/{row}" for row in range(_DRY_ROWS)])
+    return Samples({"bundle": names, "pod": names}, pa.array(np.ones(_DRY_ROWS)))

@@ -1,0 +1,114 @@
+"""Sources without Spark and Prometheus, for tests, examples and dry runs of what comes after observing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import Future
+
+import numpy as np
+
+from trimtab_pipeline.source import LoadSource, Observation, PrometheusSettings, SourceUnavailableError, Topology
+from trimtab_strategies.model import Brokers, Bundles, ClusterLoad, DataQuality
+from trimtab_strategies.model.load import FloatArray, IntArray
+
+
+class StaticSource:
+    """Always measures what `load` says, for the brokers and bundles it names.
+
+    The rows are the topology's: a bundle that has moved keeps its load, a broker that `load` does not name was never
+    measured. Assign `load` to change what is measured, or `error` to let every look fail with it.
+    """
+
+    def __init__(self, load: ClusterLoad) -> None:
+        self.load = load
+        self.error: SourceUnavailableError | None = None
+        self.closed = False
+
+    def observe(self, topology: Topology, at: float) -> Future[Observation]:
+        """What `load` holds, as of `at`."""
+        outcome: Future[Observation] = Future()
+        if self.error is not None:
+            outcome.set_exception(self.error)
+        else:
+            outcome.set_result(Observation(self._aligned(topology, at), {"static": 0.0}))
+        return outcome
+
+    def close(self) -> None:
+        """Note that the source was closed."""
+        self.closed = True
+
+    def _aligned(self, topology: Topology, at: float) -> ClusterLoad:
+        broker = _rows(topology.brokers, self.load.brokers.index)
+        bundle = _rows(topology.bundles, self.load.bundles.index)
+        quality = DataQuality(missing_brokers=int((broker < 0).sum()), missing_bundles=int((bundle < 0).sum()))
+        return ClusterLoad(
+            self._brokers(topology, broker),
+            self._bundles(topology, bundle),
+            topology.namespaces,
+            at,
+            quality,
+        )
+
+    def _brokers(self, topology: Topology, row: IntArray) -> Brokers:
+        of = self.load.brokers
+        limit = _taken(of.limit, row, 0.0)
+        return Brokers(
+            names=topology.brokers,
+            usage=_taken(of.usage, row),
+            limit=np.where(np.isnan(topology.declared_limit), limit, topology.declared_limit),
+            traffic=_taken(of.traffic, row),
+            age=_taken(of.age, row, np.inf),
+            ready=topology.ready,
+            schedulable=topology.schedulable,
+            trusted=np.append(of.trusted, False)[row],
+        )
+
+    def _bundles(self, topology: Topology, row: IntArray) -> Bundles:
+        of = self.load.bundles
+        return Bundles(
+            names=topology.bundles,
+            namespace=topology.namespace,
+            owner=topology.owner,
+            short=_taken(of.short, row),
+            long=_taken(of.long, row),
+            topics=_taken(of.topics, row),
+            sessions=_taken(of.sessions, row),
+            last_unload=topology.last_unload,
+            pinned=topology.pinned,
+            in_flight=topology.in_flight,
+            moving_from=topology.moving_from,
+            moving_share=topology.moving_share,
+        )
+
+
+class StaticSources:
+    """`LoadSources` of which every policy gets the same source. `settings` keeps what each was opened with."""
+
+    def __init__(self, source: LoadSource) -> None:
+        self.source = source
+        self.settings: dict[str, PrometheusSettings] = {}
+        self.closed = False
+
+    def open(self, policy: str, settings: PrometheusSettings) -> LoadSource:
+        """The source, whatever the policy."""
+        self.settings[policy] = settings
+        return self.source
+
+    def warm_up(self) -> Future[None]:
+        """Done at once."""
+        outcome: Future[None] = Future()
+        outcome.set_result(None)
+        return outcome
+
+    def close(self) -> None:
+        """Note that the engine was closed."""
+        self.closed = True
+
+
+def _rows(names: tuple[str, ...], index: Mapping[str, int]) -> IntArray:
+    return np.array([index.get(name, -1) for name in names], np.int64)
+
+
+def _taken(values: FloatArray, row: IntArray, absent: float = float("nan")) -> FloatArray:
+    """The rows of `values` (any number of columns), `absent` where a row is -1."""
+    return np.concatenate([values, np.full((1, *values.shape[1:]), absent)])[row]
