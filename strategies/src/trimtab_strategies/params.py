@@ -20,3 +20,13 @@ class StrategyParams(BaseModel):
         frozen=True,
         use_attribute_docstrings=True,
     )
+
+
+def pulsar_keys(params: type[StrategyParams]) -> dict[str, str]:
+    """Pulsar's configuration key of each parameter that has one, to the field's name."""
+    found = {}
+    for name, info in params.model_fields.items():
+        _, marker, key = (info.description or "").rpartition("Pulsar: ")
+        if marker:
+            found[key.strip()] = name
+    return found

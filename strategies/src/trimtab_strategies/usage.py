@@ -169,3 +169,10 @@ def _shifted(values: FloatArray, load: FloatArray, source: IntArray, destination
     n = len(values)
     left = np.maximum(values - _sum_by_broker(source, load, n), np.minimum(values, 0))
     return left + _sum_by_broker(destination, load, n)
+
+
+def unweighted_maximum(percents: npt.NDArray[np.float32]) -> FloatArray:
+    """The most used resource but the heap, as ratio: (n, 5) percent to (n,). Divided in 32 bits, as in Pulsar."""
+    largest = np.fmax.reduce(percents[:, list(MODULAR_COLUMNS)], axis=1, initial=np.float32(-np.inf))
+    ratio: FloatArray = (largest / np.float32(100)).astype(np.float64)
+    return ratio

@@ -1,0 +1,12 @@
+"""Conformance: replay what the Java classes decided, and compare decision by decision.
+
+Belongs here: reading recorded scenarios (text lines, already decoded), running our strategies on them, and saying where
+the answers differ. May not be here: files, compression, printing; the command line does that.
+"""
+
+from trimtab_strategies.conformance.algorithms import ALGORITHMS
+from trimtab_strategies.conformance.recording import InvalidRecordingError
+from trimtab_strategies.conformance.replay import replay, replay_files
+from trimtab_strategies.conformance.report import Mismatch, Report, Tally
+
+__all__ = ["ALGORITHMS", "InvalidRecordingError", "Mismatch", "Report", "Tally", "replay", "replay_files"]

@@ -1,0 +1,83 @@
+"""Compares our answer with the recorded one, as far as the recording says that it can be compared."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from trimtab_strategies.conformance.recording import Scenario
+from trimtab_strategies.conformance.report import Mismatch
+
+TOLERANCE = 1e-9
+"""Relative tolerance of averages: the order in which Java sums them is that of its hash maps."""
+
+AVERAGES = frozenset({"ema", "state"})
+"""Fields of an answer that hold such averages; everything else must be equal to the last bit."""
+
+
+def first_difference(scenario: Scenario, answer: Mapping[str, Any]) -> Mismatch | None:
+    """The first place where `answer` differs from the recorded one, or None."""
+    unordered = scenario.order_sensitive == "within"
+    for where, expected, got in _differences(scenario.expect, answer, "", unordered=unordered, exact=True):
+        return Mismatch(scenario.id, where, _text(expected), _text(got))
+    return None
+
+
+def is_alternative(scenario: Scenario, answer: Mapping[str, Any]) -> bool:
+    """Whether `answer`, averages left aside, is one of the other decisions that Java gave under another map order."""
+    (decisions,) = answer.values()
+    plain = [_without_averages(decision) for decision in decisions]
+    return any(
+        not any(_differences(alternative, plain, "", unordered=False, exact=True))
+        for alternative in scenario.alternatives
+    )
+
+
+def _without_averages(decision: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in decision.items() if key not in AVERAGES}
+
+
+def _differences(
+    expected: Any, got: Any, where: str, *, unordered: bool, exact: bool
+) -> Iterator[tuple[str, Any, Any]]:
+    match expected, got:
+        case dict(), dict():
+            for key in sorted({*expected, *got}):
+                inner = exact and key not in AVERAGES
+                missing: Any = "nothing"
+                yield from _differences(
+                    expected.get(key, missing),
+                    got.get(key, missing),
+                    f"{where}.{key}",
+                    unordered=unordered,
+                    exact=inner,
+                )
+        case list(), list() if len(expected) == len(got) and not (unordered and _texts(expected)):
+            for k, (left, right) in enumerate(zip(expected, got, strict=True)):
+                yield from _differences(left, right, f"{where}[{k}]", unordered=unordered, exact=exact)
+        case list(), list() if unordered and sorted(map(str, expected)) == sorted(map(str, got)):
+            return
+        case _ if not _same(expected, got, exact=exact):
+            yield where.lstrip("."), expected, got
+
+
+def _texts(values: Sequence[Any]) -> bool:
+    return all(isinstance(value, str) for value in values)
+
+
+def _same(expected: Any, got: Any, *, exact: bool) -> bool:
+    """Equality of leaves. A number that JSON can't carry is recorded as text: ``NaN``, ``Infinity``."""
+    if isinstance(got, float):
+        wanted = float(expected) if _numeric(expected) else math.nan
+        both_nan = math.isnan(got) and _numeric(expected) and math.isnan(wanted)
+        return both_nan or got == wanted or (not exact and math.isclose(got, wanted, rel_tol=TOLERANCE, abs_tol=1e-300))
+    return bool(expected == got)
+
+
+def _numeric(value: Any) -> bool:
+    return (isinstance(value, int | float) and not isinstance(value, bool)) or value in ("NaN", "Infinity", "-Infinity")
+
+
+def _text(value: Any) -> str:
+    return f"{value!r:.300}"

@@ -1,0 +1,44 @@
+"""Runs recorded scenarios through our strategies and counts how often the answer is the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from trimtab_strategies.conformance.algorithms import ALGORITHMS
+from trimtab_strategies.conformance.compare import first_difference, is_alternative
+from trimtab_strategies.conformance.recording import InvalidRecordingError, Scenario, read
+from trimtab_strategies.conformance.report import Report, Tally
+
+
+def replay(lines: Iterable[str]) -> Report:
+    """Replay a recording given as text lines. Raises `InvalidRecordingError` on a line that is no scenario."""
+    return replay_files({"": lines})
+
+
+def replay_files(files: Mapping[str, Iterable[str]]) -> Report:
+    """Replay several recordings, each a name (for error texts) and its lines; counts add up per algorithm."""
+    report = Report()
+    for name, lines in files.items():
+        for scenario in read(lines, name):
+            tally = report.tallies.setdefault(
+                scenario.algorithm, Tally(scenario.algorithm, scenario.algorithm in ALGORITHMS)
+            )
+            tally.total += 1
+            if tally.implemented:
+                _judge(scenario, tally)
+    return report
+
+
+def _judge(scenario: Scenario, tally: Tally) -> None:
+    """Count one scenario. Undecided is only what hangs on map order and is none of the answers recorded for it."""
+    try:
+        answer = ALGORITHMS[scenario.algorithm](scenario.input)
+    except KeyError as error:
+        raise InvalidRecordingError(f"{scenario.id} lacks the field {error}") from error
+    mismatch = first_difference(scenario, answer)
+    if mismatch is None or (scenario.order_sensitive == "yes" and is_alternative(scenario, answer)):
+        tally.matched += 1
+    elif scenario.order_sensitive == "yes":
+        tally.undecided += 1
+    else:
+        tally.mismatches.append(mismatch)

@@ -1,0 +1,95 @@
+"""A recorded cluster, as the `ClusterLoad` our strategies read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from trimtab_strategies.conformance.recording import InvalidRecordingError
+from trimtab_strategies.model import RESOURCES, TRAFFIC, Brokers, Bundles, ClusterLoad
+from trimtab_strategies.model.load import FloatArray
+
+RESOURCE_FIELDS = ("cpu", "memory", "direct_memory", "bandwidth_in", "bandwidth_out")
+"""How recordings spell `RESOURCES`."""
+
+TRAFFIC_FIELDS = ("msg_rate_in", "msg_rate_out", "msg_throughput_in", "msg_throughput_out")
+"""How recordings spell `TRAFFIC`."""
+
+Fields = Mapping[str, Any]
+
+
+def merge(entries: dict[str, dict[str, Any]], changes: Mapping[str, Fields]) -> None:
+    """Set the given fields of the named entries, which are made when they are new; other fields stay."""
+    for name, changed in changes.items():
+        entries.setdefault(name, {}).update(changed)
+
+
+def resources(entry: Fields) -> tuple[list[float], list[float]]:
+    """Usage and limit of each of `RESOURCES`; one that was never set has limit -1 and counts 0 percent."""
+    pairs = [entry.get(name, (0.0, -1.0)) for name in RESOURCE_FIELDS]
+    return [float(usage) for usage, _ in pairs], [float(limit) for _, limit in pairs]
+
+
+def traffic(entries: Sequence[Fields]) -> FloatArray:
+    """Rates and throughputs of the entries, (k, 4); what is not given is 0."""
+    rows = [[float(entry.get(name, 0.0)) for name in TRAFFIC_FIELDS] for entry in entries]
+    return np.array(rows, dtype=np.float64).reshape(len(rows), len(TRAFFIC))
+
+
+def cluster(brokers: Mapping[str, Fields], bundles: Mapping[str, Fields], now: float = 0.0) -> ClusterLoad:
+    """A cluster of these brokers and bundles. A bundle that a broker lists but `bundles` lacks was never measured.
+
+    Raises `InvalidRecordingError` when two brokers list the same bundle.
+    """
+    owner = _owners(brokers)
+    names = tuple(dict.fromkeys([*bundles, *owner]))
+    spaces = [name.rpartition("/")[0] for name in names]
+    rows = {space: row for row, space in enumerate(dict.fromkeys(spaces))}
+    short = traffic([bundles.get(name, dict.fromkeys(TRAFFIC_FIELDS, np.nan)) for name in names])
+    m = len(names)
+    return ClusterLoad(
+        brokers=_brokers(brokers),
+        bundles=Bundles(
+            names=names,
+            namespace=np.array([rows[space] for space in spaces], dtype=np.int64),
+            owner=np.array([owner.get(name, -1) for name in names], dtype=np.int64),
+            short=short,
+            long=short,
+            topics=np.zeros(m),
+            sessions=np.zeros(m),
+            last_unload=np.full(m, np.nan),
+            pinned=np.zeros(m, dtype=bool),
+            in_flight=np.zeros(m, dtype=bool),
+            moving_from=np.full(m, -1),
+            moving_share=np.zeros(m),
+        ),
+        namespaces=tuple(rows),
+        now=now,
+    )
+
+
+def _owners(brokers: Mapping[str, Fields]) -> dict[str, int]:
+    owner: dict[str, int] = {}
+    for row, (name, entry) in enumerate(brokers.items()):
+        for bundle in entry.get("bundles", ()):
+            if owner.setdefault(bundle, row) != row:
+                raise InvalidRecordingError(f"bundle {bundle!r} is listed by {name} and by another broker")
+    return owner
+
+
+def _brokers(brokers: Mapping[str, Fields]) -> Brokers:
+    n = len(brokers)
+    pairs = np.array([resources(entry) for entry in brokers.values()], dtype=np.float64).reshape(n, 2, len(RESOURCES))
+    everyone = np.ones(n, dtype=bool)
+    return Brokers(
+        names=tuple(brokers),
+        usage=pairs[:, 0],
+        limit=pairs[:, 1],
+        traffic=traffic(list(brokers.values())),
+        age=np.zeros(n),
+        ready=everyone,
+        schedulable=everyone,
+        trusted=everyone,
+    )
