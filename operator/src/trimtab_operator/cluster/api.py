@@ -130,7 +130,10 @@ class Api:
         return self._connection.host
 
     async def credentials(self) -> dict[str, Any]:
-        """The same identity for a client of another make, in the words of `kopf.ConnectionInfo`."""
+        """What another client needs to speak to the same server as the same identity, as `kopf.ConnectionInfo` has it.
+
+        Read afresh, as tokens rotate: ask again when the server answers 401.
+        """
         return await self._connection.credentials()
 
     async def get(self, ref: ResourceRef, namespace: str, name: str) -> dict[str, Any]:

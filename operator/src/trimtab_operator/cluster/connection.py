@@ -49,23 +49,6 @@ class Connection:
         """Base URL of the API server."""
         return str(self._configuration.host)
 
-    async def credentials(self) -> dict[str, Any]:
-        """The same identity for a client of another make, in the words of `kopf.ConnectionInfo`."""
-        await self.renew()
-        given, headers = self._configuration, dict[str, str]()
-        await self._client.update_params_for_auth(headers, [], ["BearerToken"], "", "GET", None)
-        scheme, _, token = headers.get("authorization", headers.get("Authorization", "")).partition(" ")
-        return {
-            "server": given.host,
-            "ca_path": given.ssl_ca_cert,
-            "insecure": not given.verify_ssl,
-            "certificate_path": given.cert_file,
-            "private_key_path": given.key_file,
-            "scheme": scheme or None,
-            "token": token or None,
-            "proxy_url": given.proxy,
-        }
-
     async def close(self) -> None:
         """Close all connections."""
         await self._client.close()  # type: ignore[no-untyped-call]
@@ -73,6 +56,23 @@ class Connection:
     async def renew(self) -> None:
         """Read the credentials again (a token in a kubeconfig, or of an exec plugin, that has expired)."""
         await _load(self._configuration, self._kubeconfig, self._context)
+
+    async def credentials(self) -> dict[str, Any]:
+        """Server, TLS files and token, read afresh, by the names of `kopf.ConnectionInfo`."""
+        await self.renew()
+        settings, headers = self._configuration, dict[str, str]()
+        await self._client.update_params_for_auth(headers, [], ["BearerToken"], "/", "GET", None)
+        scheme, _, token = headers.get("authorization", "").partition(" ")
+        return {
+            "server": self.host,
+            "ca_path": settings.ssl_ca_cert,
+            "insecure": not settings.verify_ssl,
+            "scheme": scheme.capitalize() or None,
+            "token": token or None,
+            "certificate_path": settings.cert_file,
+            "private_key_path": settings.key_file,
+            "proxy_url": settings.proxy,
+        }
 
     async def send(
         self, method: str, path: str, *, body: Any = None, content_type: str = "application/json", within: Any

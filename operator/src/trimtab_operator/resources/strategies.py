@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel
-
 from trimtab_operator.resources.unions import Union, union
+from trimtab_strategies.params import StrategyParams
 from trimtab_strategies.registry import PLACEMENTS, SHEDDERS, Row
 
 
-def _rows(table: Mapping[str, Row[Any]]) -> Mapping[str, tuple[type[BaseModel], str]]:
+def _rows(table: Mapping[str, Row[Any]]) -> Mapping[str, tuple[type[StrategyParams], str]]:
     return {name: (row.params, row.summary) for name, row in table.items()}
 
 

@@ -10,16 +10,17 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, ClassVar, cast
 
-from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
+from pydantic import ConfigDict, Field, create_model, model_validator
 from pydantic.alias_generators import to_camel, to_snake
 
 from trimtab_operator.resources.common import Resource, cel
+from trimtab_strategies.params import StrategyParams
 
 
 class Union(Resource):
     """Base of what `union` makes. members: the parameter model of each type."""
 
-    members: ClassVar[Mapping[str, type[BaseModel]]] = {}
+    members: ClassVar[Mapping[str, type[StrategyParams]]] = {}
 
     @model_validator(mode="after")
     def _only_the_member_of_its_type(self) -> Union:
@@ -32,10 +33,10 @@ class Union(Resource):
     def _type(self) -> str:
         return str(vars(self)["type"])
 
-    def chosen(self) -> tuple[str, BaseModel]:
+    def chosen(self) -> tuple[str, StrategyParams]:
         """The type, and its parameters: the member that was written, or the defaults if none was."""
         name = self._type()
-        params: BaseModel | None = getattr(self, to_snake(name))
+        params: StrategyParams | None = getattr(self, to_snake(name))
         return name, self.members[name]() if params is None else params
 
 
@@ -44,7 +45,7 @@ def member(name: str) -> str:
     return to_camel(to_snake(name))
 
 
-def union(title: str, doc: str, rows: Mapping[str, tuple[type[BaseModel], str]]) -> type[Union]:
+def union(title: str, doc: str, rows: Mapping[str, tuple[type[StrategyParams], str]]) -> type[Union]:
     """A union class. rows: for each type its parameter model and what it does, in one sentence."""
     fields: dict[str, Any] = {"type": (_types(title, rows), Field(description=_choices(rows)))}
     for name, (params, _) in rows.items():
@@ -62,7 +63,7 @@ def _types(title: str, names: Mapping[str, object]) -> type[StrEnum]:
     return cast("type[StrEnum]", make(f"{title}Type", {to_snake(name).upper(): name for name in names}))
 
 
-def _choices(rows: Mapping[str, tuple[type[BaseModel], str]]) -> str:
+def _choices(rows: Mapping[str, tuple[type[StrategyParams], str]]) -> str:
     return " ".join(["Which one.", *(f"`{name}`: {summary}" for name, (_, summary) in rows.items())])
 
 

@@ -1,0 +1,59 @@
+"""`trimtab conformance`: replay recordings of the reference implementations."""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import sys
+import zlib
+from pathlib import Path
+
+from trimtab_operator.cli.failure import CommandError
+from trimtab_strategies.conformance import InvalidRecordingError, replay_files
+
+_DESCRIPTION = """\
+Replay recordings of the original strategies (JSON lines, plain or gzip) and compare decision by decision.
+
+Prints one line per algorithm, `matched N of M (undecided K)`, then each mismatch. Undecided are only scenarios whose
+outcome the original leaves to the order of a hash table, where ours is neither its answer nor one of the alternatives.
+Exit code 1 if anything differs. `-` reads from standard input.
+
+examples:
+  trimtab conformance tests/conformance/pulsar/*.jsonl.gz
+  zcat recording.jsonl.gz | trimtab conformance -
+"""
+
+_GZIP = b"\x1f\x8b"
+
+
+def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the verb."""
+    parser = subparsers.add_parser(
+        "conformance",
+        help="replay recordings of the reference implementations",
+        description=_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("files", metavar="FILE", nargs="+", help="a recording; - is standard input")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Carry out the verb; returns the exit code."""
+    try:
+        report = replay_files({name: _lines(name) for name in arguments.files})
+    except InvalidRecordingError as error:
+        raise CommandError(str(error)) from error
+    print(*report.lines(), sep="\n")
+    return report.exit_code
+
+
+def _lines(name: str) -> list[str]:
+    """Lines of a file, unpacked if it is gzip, which its first two bytes tell."""
+    try:
+        data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+        return (gzip.decompress(data) if data.startswith(_GZIP) else data).decode().splitlines()
+    except (OSError, EOFError, zlib.error) as error:
+        raise CommandError(f"can't read {name}: {getattr(error, 'strerror', None) or error}") from error
+    except UnicodeDecodeError as error:
+        raise CommandError(f"{name} is not UTF-8 text: {error.reason} at byte {error.start}") from error

@@ -1,0 +1,88 @@
+"""Finds the verb, loads its module and runs it; errors that a person can mend become one line and exit code 2."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+from trimtab_operator import __version__
+from trimtab_operator.cli.failure import FINDING, USAGE, CommandError
+from trimtab_operator.cluster.errors import ConnectionSettingsError
+from trimtab_operator.telemetry import AddressInUseError
+
+VERBS: Mapping[str, str] = {
+    "run": "run the operator",
+    "plan": "show what the next cycle would do",
+    "crds": "print, write or check the custom resource definitions",
+    "conformance": "replay recordings of the reference implementations",
+}
+"""Verb -> one line of help; each has a module of its name here, with ``register(subparsers)``."""
+
+PLUGINS = "trimtab.commands"
+"""Entry-point group of verbs that other packages add: name -> the same kind of `register`."""
+
+_DESCRIPTION = """\
+Trimtab keeps the brokers of a bundle-sharded messaging cluster evenly loaded.
+
+`trimtab VERB --help` explains a verb, with examples.
+"""
+
+Subparsers = Any  # argparse keeps the type of what add_subparsers() returns to itself
+Register = Callable[[Subparsers], None]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line `argv` (the process's own if left out); returns the exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        arguments = _parser(words).parse_args(words)
+        return int(arguments.run(arguments))
+    except SystemExit as end:  # argparse has printed help, the version, or what is wrong
+        return end.code if isinstance(end.code, int) else FINDING
+    except (CommandError, ConnectionSettingsError, AddressInUseError) as error:
+        print(f"trimtab: {error}", file=sys.stderr)
+        return USAGE
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader has gone (`trimtab crds | head`); Python would complain once more on exit
+        return FINDING
+    except KeyboardInterrupt:
+        return 130
+
+
+def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
+    """A parser that knows all verbs by name, and in full only the one that `words` names."""
+    parser = argparse.ArgumentParser(
+        prog="trimtab",
+        description=_DESCRIPTION,
+        formatter_class=functools.partial(argparse.RawDescriptionHelpFormatter, max_help_position=16),
+    )
+    parser.add_argument("--version", action="version", version=f"trimtab {__version__}")
+    subparsers = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
+    named = next((word for word in words if not word.startswith("-")), "")
+    plugins = {point.name: point for point in entry_points(group=PLUGINS)}
+    for verb, text in {**VERBS, **{name: "" for name in plugins if name not in VERBS}}.items():
+        if verb == named:
+            _register(verb, plugins.get(verb))(subparsers)
+        else:
+            subparsers.add_parser(verb, help=text or f"added by {plugins[verb].module.partition('.')[0]}")
+    return parser
+
+
+def _register(verb: str, plugin: EntryPoint | None) -> Register:
+    try:
+        register: Register = (
+            import_module(f"trimtab_operator.cli.{verb}").register if verb in VERBS or plugin is None else plugin.load()
+        )
+    except ImportError as error:
+        raise CommandError(_missing(verb, error)) from error
+    return register
+
+
+def _missing(verb: str, error: ImportError) -> str:
+    where = "" if verb in VERBS else f"; install it with: pip install 'trimtab[{verb}]'"
+    return f"{verb} needs {error.name or error}, which is not installed{where}"

@@ -1,0 +1,69 @@
+"""`Metrics`: all that is measured of the operator. One object per process, passed along; there is no global registry.
+
+No metric carries a label per bundle: at 60,000 bundles that would cost more than the operator itself.
+"""
+
+from __future__ import annotations
+
+import platform
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+
+from trimtab_operator import __version__
+
+CONTENT_TYPE = CONTENT_TYPE_LATEST
+"""Media type of `Metrics.text`."""
+
+_CYCLE_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+_REQUEST_BUCKETS = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+
+
+class Metrics:
+    """The metrics, registered in `registry` (a new one if left out)."""
+
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        self.registry = registry = CollectorRegistry() if registry is None else registry
+
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(f"trimtab_{name}", text, labels, registry=registry)
+
+        def gauge(name: str, text: str, *labels: str) -> Gauge:
+            return Gauge(f"trimtab_{name}", text, labels, registry=registry)
+
+        def histogram(name: str, text: str, label: tuple[str, ...], buckets: tuple[float, ...]) -> Histogram:
+            return Histogram(f"trimtab_{name}", text, label, registry=registry, buckets=buckets)
+
+        self.cycle_seconds = histogram("cycle_seconds", "Duration of a cycle's phases.", ("phase",), _CYCLE_BUCKETS)
+        self.cycles = counter("cycles_total", "Cycles run, by policy and outcome (a Reason).", "policy", "outcome")
+        self.moves = counter(
+            "moves_total",
+            "Moves, by policy, Reason and result: Written when asked for, then Landed, TimedOut, Superseded.",
+            *("policy", "reason", "result"),
+        )
+        self.held_back = counter(
+            "held_back_total", "Moves considered and not made, by policy and Reason.", "policy", "reason"
+        )
+        self.broker_usage = gauge(
+            "broker_usage_ratio", "Usage of a broker's limit, 0-1, by broker and resource.", "broker", "resource"
+        )
+        self.cpu_range = gauge(
+            "cpu_range_ratio", "CPU of the most used broker less that of the least used, 0-1, by policy.", "policy"
+        )
+        self.in_flight = gauge("moves_in_flight", "Moves written that have not landed, by policy.", "policy")
+        self.store_objects = gauge("store_objects", "Objects in the operator's picture, by kind.", "kind")
+        self.store_age = gauge("store_age_seconds", "Time since that picture was last known to be current.", "kind")
+        self.dropped_samples = counter("dropped_samples_total", "Samples not used, by reason.", "reason")
+        self.api_request_seconds = histogram(
+            "api_request_seconds", "Kubernetes API requests, by verb and status.", ("verb", "code"), _REQUEST_BUCKETS
+        )
+        build = gauge("build_info", "Always 1; version of Trimtab and of Python.", "version", "python")
+        build.labels(__version__, platform.python_version()).set(1)
+
+    def observe_request(self, verb: str, code: str, seconds: float) -> None:
+        """Record one Kubernetes API request: what `Api.connect(observe=...)` wants."""
+        self.api_request_seconds.labels(verb, code).observe(seconds)
+
+    def text(self) -> bytes:
+        """All metrics in Prometheus' text format."""
+        return generate_latest(self.registry)
