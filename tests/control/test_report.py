@@ -78,12 +78,30 @@ def test_conditions_of_others_are_kept() -> None:
     assert conditions(result(plan=plan()), [other])[0] == other
 
 
-def test_an_event_is_due_only_when_a_condition_changed() -> None:
-    first = conditions(result(plan=plan()), [])
-    second = conditions(result(plan=plan()), first)
+def told(previous: CycleResult | None, now: CycleResult) -> list[tuple[str, str]]:
+    before = conditions(previous, []) if previous else []
+    return [(c["type"], c["reason"]) for c in transitions(before, conditions(now, before))]
 
-    assert {c["type"] for c in transitions([], first)} == {"Valid", "DataTrusted", "Ready"}
-    assert transitions(first, second) == []
+
+REFUSED = result(refusal=HeldBack("", Reason.SOURCE_UNAVAILABLE, "connection refused"))
+PAUSED = result(refusal=HeldBack("", Reason.PAUSED))
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "expected"),
+    [
+        (None, result(plan=plan()), []),
+        (result(plan=plan()), result(plan=plan()), []),
+        (None, REFUSED, [("DataTrusted", "SourceUnavailable")]),
+        (REFUSED, REFUSED, []),
+        (result(plan=plan()), PAUSED, [("Ready", "Paused")]),
+    ],
+    ids=["fine from the start", "still fine", "wrong from the start", "still wrong", "only Ready changed"],
+)
+def test_an_event_is_due_when_something_went_wrong_or_came_right(
+    before: CycleResult | None, now: CycleResult, expected: list[tuple[str, str]]
+) -> None:
+    assert told(before, now) == expected
 
 
 def test_unmeasured_brokers_have_no_part_in_the_range() -> None:

@@ -26,7 +26,7 @@ from trimtab_operator.control.context import Context, Stores
 from trimtab_operator.control.discovery import discover
 from trimtab_operator.telemetry.http import serve
 from trimtab_operator.telemetry.metrics import Metrics
-from trimtab_pipeline.source import LoadSources
+from trimtab_pipeline.source import LoadSources, SourceUnavailableError
 
 log = logging.getLogger(__name__)
 
@@ -79,6 +79,7 @@ async def run_operator(
     context = new_context(api, where.namespace, sources, metrics)
     stop = asyncio.Event()
     tasks = [asyncio.create_task(discover_brokers(context), name="discovery")]
+    tasks.append(asyncio.create_task(_warm_up(sources), name="warm-up"))
     tasks.append(asyncio.create_task(_gauge_stores(context, ready), name="store gauges"))
     async with following(context), serve(where.http_host, where.http_port, metrics, lambda: readiness(context)) as port:
         log.info("serving /metrics, /healthz and /readyz on %s:%d", where.http_host, port)
@@ -87,6 +88,17 @@ async def run_operator(
             await _run_kopf(context, stop)
         finally:
             await _end(tasks)
+
+
+async def _warm_up(sources: LoadSources) -> None:
+    """Start the engine while the stores fill; a first cycle that comes early waits for it."""
+    begun = time.monotonic()
+    try:
+        await asyncio.wrap_future(sources.warm_up())
+    except SourceUnavailableError as error:
+        log.error("no load can be measured: %s", error)  # noqa: TRY400  the text says it all
+    else:
+        log.info("the engine is warm after %.1f s", time.monotonic() - begun)
 
 
 async def _run_kopf(context: Context, stop: asyncio.Event) -> None:

@@ -184,10 +184,25 @@ def _ready(result: CycleResult) -> tuple[str, str, str]:
 
 
 def transitions(previous: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Those of `Valid`, `DataTrusted` and `Ready` whose status or reason changed: each deserves an Event."""
+    """The conditions that deserve an Event: what went wrong, or changed its reason, or came right again.
+
+    `Ready` repeats the others, so it is told only when it alone changed. What is fine from the start is not news.
+    """
     before = {c["type"]: (c["status"], c["reason"]) for c in previous}
-    told = {"Valid", "DataTrusted", "Ready"}
-    return [c for c in now if c["type"] in told and before.get(c["type"]) != (c["status"], c["reason"])]
+    fine = ("True", "")
+    changed = [c for c in now if c["type"] in _TOLD and _news(before.get(c["type"], fine), c)]
+    others = {c["reason"] for c in changed if c["type"] != "Ready"}
+    return [c for c in changed if c["type"] != "Ready" or not others]
+
+
+_TOLD = frozenset({"Valid", "DataTrusted", "Ready"})
+
+
+def _news(before: tuple[str, str], condition: Mapping[str, Any]) -> bool:
+    status, reason = condition["status"], condition["reason"]
+    if status == "True":
+        return before[0] == "False"
+    return status == "False" and before != (status, reason)
 
 
 def broker_load(plan: Plan, row: int) -> dict[str, float | None]:

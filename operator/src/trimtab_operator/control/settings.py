@@ -56,7 +56,7 @@ class Settings:
             pod_labels=spec.brokers.pod_labels,
             broker_names=tuple(spec.brokers.names) if spec.brokers.names is not None else None,
             prometheus=_prometheus(spec, meta["namespace"]),
-            pair=registry.pair(shedder, shedder_params, placement, placement_params),
+            pair=registry.pair(shedder, shedder_params.model_dump(), placement, placement_params.model_dump()),
             limits=_limits(spec),
         )
 

@@ -20,9 +20,9 @@ def register(registry: kopf.OperatorRegistry) -> None:
         on(GROUP, VERSION, "bundlesplits", registry=registry, backoff=5.0)(refuse)
 
 
-async def refuse(*, name: str, namespace: str, meta: kopf.Meta, memo: Context, **_: Any) -> None:
+async def refuse(*, name: str, meta: kopf.Meta, memo: Context, **_: Any) -> None:
     """Say so in a condition, so that nobody waits for it."""
     generation = int(meta["generation"])
     conditions = set_condition([], "Accepted", "False", "NotSupported", _MESSAGE, generation, memo.now())
     status = {"observedGeneration": generation, "conditions": conditions}
-    await memo.api.patch(BUNDLE_SPLITS, namespace, name, {"status": status}, subresource="status")
+    await memo.api.patch(BUNDLE_SPLITS, memo.namespace, name, {"status": status}, subresource="status")
