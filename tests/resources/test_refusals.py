@@ -1,0 +1,119 @@
+"""Bad objects are refused by a real API server, with a message that names the field and what is allowed."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from manifests import broker, bundle, bundle_split, policy, topic_namespace
+from trimtab_testbed.control_plane import ControlPlane, KubectlError
+
+pytestmark = pytest.mark.apiserver
+
+REFUSED = {
+    "range upside down": (
+        bundle(lower="0x40000000", upper="0x20000000"),
+        ["spec.range", "range.lower 0x40000000 must be below range.upper 0x20000000"],
+    ),
+    "empty range": (bundle(lower="0x40000000", upper="0x40000000"), ["spec.range", "must be below"]),
+    "range not in Pulsar's spelling": (bundle(upper="0X4"), ["spec.range.upper", "^0x[0-9a-f]{8}$"]),
+    "no topic namespace": (bundle(topicNamespace=""), ["spec.topicNamespace", "at least 1"]),
+    "unknown key of a strategy": (
+        policy(shedder={"type": "ThresholdShedder", "thresholdShedder": {"treshold": 10}}),
+        ['unknown field "spec.shedder.thresholdShedder.treshold"'],
+    ),
+    "threshold 250": (
+        policy(shedder={"type": "ThresholdShedder", "thresholdShedder": {"threshold": 250}}),
+        ["spec.shedder.thresholdShedder.threshold", "less than or equal to 100"],
+    ),
+    "threshold 0": (
+        policy(shedder={"type": "ThresholdShedder", "thresholdShedder": {"threshold": 0}}),
+        ["spec.shedder.thresholdShedder.threshold", "greater than 0"],
+    ),
+    "two strategies": (
+        policy(
+            placement={
+                "type": "LeastResourceUsageWithWeight",
+                "leastResourceUsageWithWeight": {},
+                "extensibleLeastResourceUsageWithWeight": {"history": 0.5},
+            }
+        ),
+        [
+            "spec.placement",
+            "extensibleLeastResourceUsageWithWeight belongs to type ExtensibleLeastResourceUsageWithWeight",
+            "but type is LeastResourceUsageWithWeight",
+        ],
+    ),
+    "unknown strategy": (policy(shedder={"type": "CoinToss"}), ["spec.shedder.type", '"ThresholdShedder"']),
+    "no strategy": (policy(shedder={}), ["spec.shedder.type", "Required"]),
+    "duration in words": (
+        policy(interval="5 minutes"),
+        ["spec.interval", "^([0-9]+(s|m|h))+$"],
+    ),
+    "mode that does not work yet": (policy(mode="Approve"), ["spec.mode", '"DryRun", "Auto"']),
+    "cap of no moves": (policy(limits={"maxMovesPerCycle": 0}), ["spec.limits.maxMovesPerCycle", "to 1"]),
+    "share above 100 percent": (policy(limits={"minTrustedBrokers": 101}), ["spec.limits.minTrustedBrokers", "to 100"]),
+    "no URL": (policy(source={"prometheus": {"url": "prometheus:9090"}}), ["spec.source.prometheus.url", "^https?://"]),
+    "broker that nothing stands for": (broker(schedulable=True), ["one of pod or address must be set"]),
+    "address without a port": (broker(address="broker-0"), ["spec.address", ":[0-9]+$"]),
+    "boundaries that descend": (
+        bundle_split(boundaries=["0x30000000", "0x20000000"]),
+        ["spec.boundaries", "boundaries must ascend"],
+    ),
+    "boundary twice": (
+        bundle_split(boundaries=["0x20000000", "0x20000000"]),
+        ["spec.boundaries[1]", "Duplicate value", "0x20000000"],
+    ),
+    "no boundary": (bundle_split(boundaries=[]), ["spec.boundaries", "at least 1"]),
+    "no bundles": (topic_namespace(bundles=0), ["spec.bundles", "to 1"]),
+    "tenant with a slash": (topic_namespace(tenant="a/b"), ["spec.tenant", "[-=:.A-Za-z0-9_]"]),
+}
+
+CHANGED = {
+    "range of a bundle": (
+        bundle(),
+        {"range": {"lower": "0x00000000", "upper": "0x30000000"}},
+        "range is immutable: split the bundle instead",
+    ),
+    "topic namespace of a bundle": (bundle(), {"topicNamespace": "other"}, "topicNamespace is immutable"),
+    "boundaries of a split": (bundle_split(), {"boundaries": ["0x10000000"]}, "a BundleSplit is immutable"),
+    "bundle of a split": (bundle_split(), {"bundle": "c"}, "a BundleSplit is immutable"),
+    "tenant of a topic namespace": (topic_namespace(), {"tenant": "other"}, "tenant and name are immutable"),
+    "bundles of a topic namespace": (topic_namespace(), {"bundles": 8}, "bundles is immutable"),
+}
+
+
+def create(plane: ControlPlane, namespace: str, manifest: dict[str, Any]) -> None:
+    plane.kubectl("create", "-n", namespace, "-f", "-", stdin=json.dumps(manifest))
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_bad_objects_are_refused_with_field_and_bound(
+    case: str, trimtab_crds: ControlPlane, kube_namespace: str
+) -> None:
+    manifest, parts = REFUSED[case]
+    with pytest.raises(KubectlError) as refusal:
+        create(trimtab_crds, kube_namespace, manifest)
+    assert [part for part in parts if part not in str(refusal.value)] == [], str(refusal.value)
+
+
+@pytest.mark.parametrize("case", CHANGED)
+def test_immutable_fields_stay_as_they_are(case: str, trimtab_crds: ControlPlane, kube_namespace: str) -> None:
+    manifest, change, message = CHANGED[case]
+    create(trimtab_crds, kube_namespace, manifest)
+    kind, name = manifest["kind"].lower(), manifest["metadata"]["name"]
+    patch = json.dumps({"spec": change})
+    with pytest.raises(KubectlError) as refusal:
+        trimtab_crds.kubectl("patch", kind, name, "-n", kube_namespace, "--type=merge", f"--patch={patch}")
+    assert message in str(refusal.value)
+
+
+def test_an_owner_may_be_patched_any_time(trimtab_crds: ControlPlane, kube_namespace: str) -> None:
+    create(trimtab_crds, kube_namespace, bundle())
+    trimtab_crds.kubectl(
+        *("patch", "bundle", "b", "-n", kube_namespace, "--type=merge"), '--patch={"spec":{"owner":"broker-1"}}'
+    )
+    shown = trimtab_crds.kubectl("get", "bundle", "b", "-n", kube_namespace, "-o", "jsonpath={.spec.owner}")
+    assert shown == "broker-1"

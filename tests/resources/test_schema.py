@@ -1,0 +1,146 @@
+"""Translation of pydantic models to structural schemas."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import pytest
+from pydantic import BaseModel, Field
+
+from trimtab_operator.resources.common import Resource, seconds
+from trimtab_operator.resources.kinds import KINDS
+from trimtab_operator.resources.policy import BalancingPolicySpec
+from trimtab_operator.resources.rendering import manifest, rendered
+from trimtab_operator.resources.schema import InexpressibleError, structural
+from trimtab_operator.resources.strategies import PlacementSpec, ShedderSpec
+from trimtab_strategies.registry import PLACEMENTS, SHEDDERS
+
+
+def field(annotation: Any, **default: Any) -> dict[str, Any]:
+    """Schema of a field of that type."""
+    model = type("M", (Resource,), {"__annotations__": {"value": annotation}, "__module__": __name__, **default})
+    schema: dict[str, Any] = structural(model)["properties"]["value"]
+    return schema
+
+
+def test_an_optional_field_is_a_plain_one_that_is_not_required() -> None:
+    assert field(str | None, value=None) == {"type": "string"}
+
+
+def test_exclusive_bounds_become_flags() -> None:
+    assert field(Annotated[float, Field(gt=0, lt=1)]) == {
+        "type": "number",
+        "minimum": 0,
+        "exclusiveMinimum": True,
+        "maximum": 1,
+        "exclusiveMaximum": True,
+    }
+
+
+def test_an_integer_is_an_int64() -> None:
+    assert field(int, value=3) == {"type": "integer", "format": "int64", "default": 3}
+
+
+def test_a_set_is_a_list_of_kind_set() -> None:
+    assert field(set[str])["x-kubernetes-list-type"] == "set"
+
+
+def test_a_map_keeps_the_schema_of_its_values() -> None:
+    assert field(dict[str, int])["additionalProperties"] == {"type": "integer", "format": "int64"}
+
+
+class Inner(Resource):
+    """Has a default for everything."""
+
+    depth: int = 2
+    """How deep."""
+
+
+class Outer(Resource):
+    """Holds one."""
+
+    inner: Inner = Inner()
+    """Shallow by default."""
+
+
+def test_a_nested_default_is_left_to_the_fields_it_is_made_of() -> None:
+    inner = structural(Outer)["properties"]["inner"]
+    assert inner["default"] == {}
+    assert inner["properties"]["depth"]["default"] == 2
+    assert inner["description"] == "Shallow by default."
+
+
+class Deep(Resource):
+    """Has a default of its own."""
+
+    inner: Inner = Inner(depth=9)
+
+
+class Tree(BaseModel):
+    """Contains itself."""
+
+    children: list[Tree]
+
+
+@pytest.mark.parametrize(
+    ("annotation", "complaint"),
+    [(int | str, "a choice between 2 types"), (Any, "any type"), (tuple[int, str], "prefixItems")],
+)
+def test_what_no_schema_can_express_fails_the_build(annotation: Any, complaint: str) -> None:
+    with pytest.raises(InexpressibleError, match=complaint):
+        field(annotation)
+
+
+def test_a_recursive_model_fails_the_build() -> None:
+    with pytest.raises(InexpressibleError, match="Tree contains itself"):
+        structural(Tree)
+
+
+def test_a_nested_default_that_differs_from_its_fields_fails_the_build() -> None:
+    with pytest.raises(InexpressibleError, match="must be made of the defaults of its fields"):
+        structural(Deep)
+
+
+def test_every_kind_is_rendered_the_same_each_time() -> None:
+    assert rendered() == rendered()
+    assert len(rendered()) == len(KINDS) == 5
+
+
+def test_short_names_differ() -> None:
+    short = [manifest(kind)["spec"]["names"]["shortNames"][0] for kind in KINDS]
+    assert sorted(short) == ["bdl", "bkr", "bpol", "bspl", "tns"]
+
+
+def test_every_registered_strategy_is_a_type_with_its_parameters() -> None:
+    spec = structural(BalancingPolicySpec)["properties"]
+    for part, table in (("shedder", SHEDDERS), ("placement", PLACEMENTS)):
+        assert spec[part]["properties"]["type"]["enum"] == list(table)
+        assert len(spec[part]["properties"]) == len(table) + 1
+
+
+def test_a_member_that_is_left_out_means_the_defaults() -> None:
+    name, params = ShedderSpec.model_validate({"type": "ThresholdShedder"}).chosen()
+    assert (name, params) == ("ThresholdShedder", SHEDDERS["ThresholdShedder"].params())
+
+
+def test_a_member_that_is_written_counts() -> None:
+    spec = ShedderSpec.model_validate({"type": "ThresholdShedder", "thresholdShedder": {"threshold": 25}})
+    assert spec.chosen()[1].model_dump()["threshold"] == 25
+
+
+def test_a_member_of_another_type_is_refused_naming_both() -> None:
+    with pytest.raises(ValueError, match=r"belongs to type Extensible.* but type is LeastResource"):
+        PlacementSpec.model_validate(
+            {"type": "LeastResourceUsageWithWeight", "extensibleLeastResourceUsageWithWeight": {}}
+        )
+
+
+@pytest.mark.parametrize(("text", "length"), [("90s", 90), ("5m", 300), ("1h30m", 5400)])
+def test_durations_are_read_as_kubernetes_writes_them(text: str, length: float) -> None:
+    assert seconds(text) == length
+
+
+@pytest.mark.parametrize("text", ["5 minutes", "", "1.5h", "PT5M"])
+def test_other_durations_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="must look like 90s, 5m or 1h30m"):
+        seconds(text)
