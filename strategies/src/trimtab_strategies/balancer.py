@@ -113,15 +113,18 @@ class _Placing:
         """The moves that are kept, in the order in which they are to be made."""
         unloads = tuple(replace(unload, bundles=self.movable(unload)) for unload in unloads)
         order = np.concatenate([unload.bundles for unload in unloads] or [np.empty(0, dtype=np.int64)])
-        loads = dict(zip(order.tolist(), attributed(self.cluster, order), strict=True))
+        load = attributed(self.cluster, order)
+        points = percent(load, self.cluster.brokers.limit[self.cluster.bundles.owner[order]])[:, CPU]
+        caused = dict(zip(order.tolist(), zip(load, points.tolist(), strict=True), strict=True))
         for unload, bundle in self.in_turn(unloads):
-            if (load := loads.pop(bundle, None)) is None:
+            if bundle not in caused:
                 continue  # named twice
+            load, cpu = caused.pop(bundle)
             destination = self.destination(unload.broker, bundle, load)
             if isinstance(destination, Reason):
                 self._left_out.setdefault((unload.broker, destination), []).append(self.cluster.bundles.names[bundle])
             else:
-                yield self.made(unload, bundle, destination, load)
+                yield self.made(unload, bundle, destination, load, cpu)
 
     def movable(self, unload: Unload) -> IntArray:
         """The unload's bundles that its broker really has and that may be moved, whatever the strategy says."""
@@ -134,7 +137,7 @@ class _Placing:
     def in_turn(self, unloads: tuple[Unload, ...]) -> Iterator[tuple[Unload, int]]:
         """Every broker's first bundle, the most used broker first, then every second one: caps hit all alike."""
         sources = np.array([unload.broker for unload in unloads], dtype=np.int64)
-        usage = self.predicted.pressure(sources, np.zeros(5))
+        usage = self.predicted.pressure(sources)
         busiest = [unloads[k] for k in np.argsort(-usage, kind="stable")]
         for turn in range(max((len(unload.bundles) for unload in unloads), default=0)):
             yield from ((unload, int(unload.bundles[turn])) for unload in busiest if turn < len(unload.bundles))
@@ -152,12 +155,10 @@ class _Placing:
         others = choice.brokers[choice.brokers != source]
         if not len(others):
             return Reason.SAME_BROKER
-        better = others[
-            self.predicted.pressure(others, load) < self.predicted.pressure(np.array([source]), np.zeros(5))
-        ]
+        better = self.predicted.better(source, others, load)
         return int(better[self.rng.integers(len(better))]) if len(better) else Reason.NO_CANDIDATE
 
-    def made(self, unload: Unload, bundle: int, destination: int, load: FloatArray) -> Move:
+    def made(self, unload: Unload, bundle: int, destination: int, load: FloatArray, cpu: float) -> Move:
         """The move, counted against the caps and into the prediction."""
         cluster, source = self.cluster, unload.broker
         self.predicted.move(source, destination, load, cluster.bundles.short[bundle])
@@ -167,8 +168,7 @@ class _Placing:
         if self._received[destination] >= self.limits.max_moves_per_broker:
             self._candidates = self._candidates[self._candidates != destination]
         names = cluster.brokers.names
-        points = float(percent(load, cluster.brokers.limit[source])[CPU])
-        return Move(cluster.bundles.names[bundle], names[source], names[destination], unload.reason, points)
+        return Move(cluster.bundles.names[bundle], names[source], names[destination], unload.reason, cpu)
 
     def held_back(self) -> list[HeldBack]:
         """What was not moved, one entry per source and reason."""

@@ -32,12 +32,21 @@ class PredictedLoad:
         """Usage in percent (n, 5)."""
         return percent(self._usage, self._limit).astype(np.float64)
 
-    def pressure(self, brokers: IntArray, load: FloatArray) -> FloatArray:
-        """Weighted usage (ratio, k) that each of `brokers` (rows, k) would have with `load` (5,) on top of its own.
+    def pressure(self, brokers: IntArray) -> FloatArray:
+        """Weighted usage (ratio, k) of `brokers` (rows, k).
 
         The most used resource among those that follow a bundle: a full heap is no reason to keep a bundle away.
         """
-        return weighted_maximum(percent(self._usage[brokers] + load, self._limit[brokers]), self._weights, MOVING)
+        return weighted_maximum(percent(self._usage[brokers], self._limit[brokers]), self._weights, MOVING)
+
+    def better(self, source: int, others: IntArray, load: FloatArray) -> IntArray:
+        """Those of `others` (rows) that with `load` (5,) stay below what `source` (row) is at now."""
+        rows = np.append(others, source)
+        usage = self._usage[rows]
+        usage[:-1] += load
+        pressure = weighted_maximum(percent(usage, self._limit[rows]), self._weights, MOVING)
+        kept: IntArray = others[pressure[:-1] < pressure[-1]]
+        return kept
 
     def add(self, broker: int, load: FloatArray, traffic: FloatArray) -> None:
         """Put `load` (5,) and `traffic` (4,) on a broker (row)."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import repeat
 from typing import Any, Protocol
 
 import numpy as np
@@ -66,15 +67,17 @@ class Placement(Protocol):
 def recall(memory: Mapping[str, Any], what: str, brokers: Sequence[str]) -> FloatArray:
     """What was remembered of each broker (names, n): (n,), NaN where nothing was."""
     known = memory.get("brokers", {}).get(what, {})
-    return np.array([known.get(name, np.nan) for name in brokers], dtype=np.float64)
+    return np.fromiter(map(known.get, brokers, repeat(np.nan)), dtype=np.float64, count=len(brokers))
 
 
 def remember(memory: Mapping[str, Any], what: str, brokers: Sequence[str], values: FloatArray) -> dict[str, Any]:
     """A copy of `memory` in which each broker (names, n) has its value (n,); values of others stay, NaN forgets."""
-    known = dict(memory.get("brokers", {}).get(what, {}))
+    of_brokers = memory.get("brokers", {})
+    known = dict(of_brokers.get(what, {}))
     known.update(zip(brokers, values.tolist(), strict=True))
-    kept = {name: value for name, value in known.items() if value == value}  # noqa: PLR0124 - NaN differs from itself
-    return {**memory, "brokers": {**memory.get("brokers", {}), what: kept}}
+    for row in np.flatnonzero(np.isnan(values)).tolist():
+        del known[brokers[row]]
+    return {**memory, "brokers": {**of_brokers, what: known}}
 
 
 def forget_others(memory: Mapping[str, Any], brokers: Sequence[str]) -> dict[str, Any]:

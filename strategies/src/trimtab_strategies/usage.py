@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Annotated, NamedTuple
 
 import numpy as np
@@ -47,9 +48,12 @@ DEFAULT_WEIGHTS = Weights()
 
 def percent(usage: FloatArray, limit: FloatArray) -> npt.NDArray[np.float32]:
     """Usage of its limit, 0-100 and above (float32, any shape). A limit of 0 or less gives 0; NaN usage gives NaN."""
+    percents = usage.astype(np.float32)
     with np.errstate(all="ignore"):
-        ratio = usage.astype(np.float32) / limit.astype(np.float32)
-        return np.where(limit > 0, ratio * np.float32(100), np.float32(0))
+        percents /= limit.astype(np.float32)
+        percents *= np.float32(100)
+    percents[~(limit > 0)] = 0
+    return percents
 
 
 def weighted_maximum(percents: npt.NDArray[np.float32], weights: Weights, columns: Sequence[int]) -> FloatArray:
@@ -57,11 +61,16 @@ def weighted_maximum(percents: npt.NDArray[np.float32], weights: Weights, column
 
     NaN never wins; -inf when every column is NaN. There is no division by the sum of the weights.
     """
-    chosen = list(columns)
     with np.errstate(all="ignore"):
-        weighted = percents[:, chosen].astype(np.float64) * np.array(weights)[chosen]
-    largest: FloatArray = np.fmax.reduce(weighted, axis=1, initial=-np.inf)
+        weighted = percents * _factors(weights, tuple(columns))
+    largest: FloatArray = np.fmax.reduce(np.ascontiguousarray(weighted.T), axis=0, initial=-np.inf)
     return largest / 100
+
+
+@lru_cache
+def _factors(weights: Weights, columns: tuple[int, ...]) -> FloatArray:
+    """The weights of `columns` as doubles (5,), NaN for the other columns, which then never win."""
+    return np.array([weight if column in columns else np.nan for column, weight in enumerate(weights)])
 
 
 MODULAR_COLUMNS = (CPU, DIRECT_MEMORY, NETWORK_IN, NETWORK_OUT)

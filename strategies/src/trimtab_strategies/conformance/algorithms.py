@@ -91,14 +91,14 @@ def modular_least_resource_usage(given: Input) -> Answer:
     brokers = {name: dict(entry) for name, entry in given["brokers"].items()}
     memory: Mapping[str, Any] = {"brokers": {"ema": {}}}
     steps = []
-    for step in given["steps"]:
+    for now, step in enumerate(given["steps"]):
         world.merge(brokers, step.get("set_brokers", {}))
         # Only their number matters, and recordings give all brokers bundles of the same names.
         told_apart = {
             name: {**entry, "bundles": [f"{name}/{k}" for k in range(len(entry.get("bundles", ())))]}
             for name, entry in brokers.items()
         }
-        cluster = world.cluster(told_apart, {})
+        cluster = world.cluster(told_apart, {}, now)
         candidates = _candidates(cluster, step["candidates"])
         best = candidates
         if len(candidates):

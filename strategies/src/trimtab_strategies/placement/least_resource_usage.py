@@ -87,15 +87,23 @@ def with_room(ema: FloatArray, difference: float) -> BoolArray:
 
 @dataclass(frozen=True)
 class LeastResourceUsageWithWeight:
-    """The modular form, see the module. Memory: ``brokers.ema``, smoothed usage (ratio), advanced by every call."""
+    """The modular form, see the module.
+
+    Memory: ``brokers.ema``, smoothed usage (ratio), advanced by every call; and of the last picture of the cluster its
+    ``now`` and the names of the brokers that had no bundle (``empty``), which would be slow to find at every call.
+    """
 
     params: LeastResourceUsageWithWeightParams
 
     def best(self, cluster: ClusterLoad, bundle: int, candidates: IntArray, memory: Mapping[str, Any]) -> Choice:  # noqa: ARG002 - every bundle is alike to it
         """The candidates that have room."""
-        names = [cluster.brokers.names[row] for row in candidates]
+        if memory.get("now") != cluster.now:
+            memory = {**memory, "now": cluster.now, "empty": _without_bundles(cluster)}
+        names = _names(cluster, candidates)
         usage = _usage(cluster, candidates, self.params.weights, MODULAR_COLUMNS)
-        history = np.where(_idle(cluster, candidates), np.nan, recall(memory, "ema", names))
+        history = np.where(_silent(cluster, candidates), np.nan, recall(memory, "ema", names))
+        if memory["empty"]:
+            history[np.isin(names, memory["empty"])] = np.nan
         ema = smooth(history, usage, self.params.history)
         room = with_room(ema, self.params.average_difference)
         return Choice(candidates[room], remember(memory, "ema", names, ema))
@@ -114,7 +122,7 @@ class ExtensibleLeastResourceUsageWithWeight:
         """The candidates that have room; one without data only when nobody has."""
         if memory.get("now") != cluster.now:
             memory = self.advanced(cluster, memory)
-        names = [cluster.brokers.names[row] for row in candidates]
+        names = _names(cluster, candidates)
         moved = _usage(cluster, candidates, self.params.weights, ALL_COLUMNS) - recall(memory, "usage", names)
         ema = recall(memory, "ema", names) + np.nan_to_num(moved)
         return Choice(candidates[with_room(ema, self.params.average_difference)], memory)
@@ -134,10 +142,19 @@ def _usage(cluster: ClusterLoad, rows: IntArray, weights: Weights, columns: tupl
     return np.where(np.isfinite(usage), usage, np.nan)
 
 
-def _idle(cluster: ClusterLoad, rows: IntArray) -> BoolArray:
-    """Which of the brokers have no bundle, or no messages in either direction."""
+def _names(cluster: ClusterLoad, rows: IntArray) -> list[str]:
+    names = cluster.brokers.names
+    return [names[row] for row in rows.tolist()] if len(rows) < len(names) else list(names)
+
+
+def _without_bundles(cluster: ClusterLoad) -> list[str]:
+    """Names of the brokers that own no bundle."""
+    counts = np.bincount(cluster.bundles.owner + 1, minlength=len(cluster.brokers) + 1)[1:]
+    return _names(cluster, np.flatnonzero(counts == 0))
+
+
+def _silent(cluster: ClusterLoad, rows: IntArray) -> BoolArray:
+    """Which of the brokers have no messages in either direction."""
     traffic = cluster.brokers.traffic[rows]
-    silent = (traffic[:, RATE_IN] == 0) & (traffic[:, RATE_OUT] == 0)
-    empty = np.array([not len(cluster.bundles.owned_by(row)) for row in rows.tolist()], dtype=bool)
-    idle: BoolArray = silent | empty
-    return idle
+    silent: BoolArray = (traffic[:, RATE_IN] == 0) & (traffic[:, RATE_OUT] == 0)
+    return silent
