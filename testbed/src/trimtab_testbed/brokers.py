@@ -1,0 +1,109 @@
+"""A simulated broker: its `/metrics` page on a port of 127.0.0.1, and the bundles it serves as the API server says."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Mapping
+
+from aiohttp import web
+from kubernetes.aio import client
+
+from trimtab_testbed.exposition import CONTENT_TYPE, page
+from trimtab_testbed.load import BrokerLoad, BrokerShape, BundleLoad
+from trimtab_testbed.ownership import Ownership
+from trimtab_testbed.processes import HOST, free_ports
+
+
+class SimulatedBroker:
+    """One broker. All methods belong to the event loop it was started in.
+
+    spellings: Pulsar's name of a bundle by the name of its Bundle object.
+    catalogue: load of each bundle by Pulsar's name.
+    """
+
+    def __init__(
+        self,
+        shape: BrokerShape,
+        catalogue: Mapping[str, BundleLoad],
+        spellings: Mapping[str, str],
+        api: client.CustomObjectsApi,
+        namespace: str,
+    ) -> None:
+        self.shape, self.port = shape, free_ports(1)[0]
+        self._catalogue, self._spellings, self._api, self._namespace = catalogue, spellings, api, namespace
+        self._load = BrokerLoad(shape, catalogue, time.time())
+        self._runner: web.AppRunner | None = None
+        self._following: asyncio.Task[None] | None = None
+        self._ownership = self._new_ownership()
+
+    @property
+    def address(self) -> str:
+        """``host:port`` of its `/metrics`; the same for as long as the world lasts."""
+        return f"{HOST}:{self.port}"
+
+    @property
+    def serving(self) -> frozenset[str]:
+        """Bundles it really serves, in Pulsar's spelling."""
+        return self._load.serving
+
+    @property
+    def cpu(self) -> float:
+        """Percent of its CPU limit in use, without any measuring."""
+        return 100 * self._load.cpu(time.time()) / self.shape.cores
+
+    async def start(self) -> None:
+        """Begin like a fresh process: counters at 0, serving what the API server says it owns."""
+        self._load = BrokerLoad(self.shape, self._catalogue, time.time())
+        self._ownership = self._new_ownership()
+        self._following = asyncio.create_task(self._ownership.run(), name=f"bundles of {self.shape.name}")
+        await self.open_metrics()
+
+    async def stop(self) -> None:
+        """End as by a crash: nothing is served, nothing is told to anyone."""
+        if self._following is not None:
+            self._following.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._following
+        self._following = None
+        self._load = BrokerLoad(self.shape, self._catalogue, time.time())
+        await self.close_metrics()
+
+    async def open_metrics(self) -> None:
+        """Serve `/metrics` (again)."""
+        if self._runner is not None:
+            return
+        application = web.Application()
+        application.router.add_get("/metrics", self._metrics)
+        self._runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.1)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, HOST, self.port, reuse_address=True).start()
+
+    async def close_metrics(self) -> None:
+        """Refuse connections to `/metrics`, kept-alive ones too, while everything else goes on."""
+        if self._runner is not None:
+            await self._runner.cleanup()
+        self._runner = None
+
+    async def hear(self, *, deaf: bool) -> None:
+        """Ignore wishes, or heed them again."""
+        await self._ownership.hear(deaf=deaf)
+
+    def serve(self, bundle: str) -> None:
+        """Called by its `Ownership`: serve the bundle of that Bundle object."""
+        self._load.serve(self._spelling(bundle), time.time())
+
+    def release(self, bundle: str) -> None:
+        """Called by its `Ownership`: stop serving it."""
+        self._load.release(self._spelling(bundle), time.time())
+
+    def _spelling(self, bundle: str) -> str:
+        return self._spellings.get(bundle, bundle)
+
+    def _new_ownership(self) -> Ownership:
+        return Ownership(self._api, self._namespace, self.shape.name, self)
+
+    async def _metrics(self, _: web.Request) -> web.Response:
+        text = page(self._load, self._namespace, time.time())
+        return web.Response(body=text.encode(), headers={"Content-Type": CONTENT_TYPE})

@@ -1,0 +1,183 @@
+"""How a broker carries out wishes: it watches the bundles that concern it, releases, takes and confirms.
+
+This is the broker's side of the `Declarative` actuator. Two watches, by field selector, show what it should own
+(``spec.owner``) and what it owns (``status.owner``). A broker stops serving before it gives a bundle free, and serves
+only after the API server took its claim with the resourceVersion it had seen: so no bundle ever has two owners.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from enum import Enum
+from http import HTTPStatus
+from typing import Any, Protocol
+
+import aiohttp
+from kubernetes.aio import client
+
+from trimtab_operator.resources.common import GROUP, VERSION
+
+WISHED, HELD = "spec.owner", "status.owner"
+
+_PLURAL = "bundles"
+_RETRY = 0.3  # seconds until the next attempt after the API server was away
+_WATCH = 240  # seconds after which a watch is opened anew
+_log = logging.getLogger(__name__)
+
+
+class Step(Enum):
+    """What a broker does about a bundle it sees."""
+
+    RELEASE = "release"
+    TAKE = "take"
+    CONFIRM = "confirm"
+    SERVE = "serve"
+    LEAVE = "leave"
+
+
+def step(bundle: Mapping[str, Any], me: str) -> Step:
+    """What the broker named `me` does about a Bundle object.
+
+    Only an open wish (a generation that nobody confirmed yet) is acted upon: an owner that changed by itself stays
+    until somebody wishes otherwise. An empty wish is none: whoever has the bundle keeps it.
+    """
+    wished, status = bundle["spec"].get("owner", ""), bundle.get("status", {})
+    held = status.get("owner", "")
+    open_wish = bool(wished) and status.get("observedGeneration", 0) < bundle["metadata"]["generation"]
+    if held == me:
+        if not open_wish:
+            return Step.SERVE
+        return Step.CONFIRM if wished == me else Step.RELEASE
+    return Step.TAKE if open_wish and wished == me and not held else Step.LEAVE
+
+
+class Serving(Protocol):
+    """Who really serves; told by an `Ownership`. Bundles are named by their Bundle objects."""
+
+    def serve(self, bundle: str) -> None:
+        """Serve it from now on."""
+
+    def release(self, bundle: str) -> None:
+        """Stop serving it."""
+
+
+class Ownership:
+    """Watches the Bundle objects of `namespace` for the broker named `me` and keeps `serving` in step, until cancelled.
+
+    deaf: while True, wishes are seen but not carried out, as by a broker that hangs. Set it through `hear`.
+    """
+
+    def __init__(self, api: client.CustomObjectsApi, namespace: str, me: str, serving: Serving) -> None:
+        self._api, self._namespace, self._me, self._serving = api, namespace, me, serving
+        self._seen: dict[str, dict[str, Any]] = {WISHED: {}, HELD: {}}
+        self._one_at_a_time = asyncio.Lock()
+        self.deaf = False
+
+    async def run(self) -> None:
+        """Follow both watches for ever."""
+        async with asyncio.TaskGroup() as group:
+            for field in (WISHED, HELD):
+                group.create_task(self._follow(field))
+
+    async def hear(self, *, deaf: bool) -> None:
+        """Turn deafness on or off; when it ends, what was missed is made up for."""
+        self.deaf = deaf
+        if not deaf:
+            await self._settle(*self._seen[WISHED], *self._seen[HELD])
+
+    async def _follow(self, field: str) -> None:
+        while True:
+            try:
+                await self._watch(field, await self._list(field))
+            except (aiohttp.ClientError, client.ApiException, OSError, TimeoutError) as error:
+                _log.debug("%s: %s is watched again: %s", self._me, field, error)
+                await asyncio.sleep(_RETRY)
+
+    async def _list(self, field: str) -> str:
+        listed: Any = await self._api.list_namespaced_custom_object(
+            GROUP, VERSION, self._namespace, _PLURAL, field_selector=f"{field}={self._me}", _request_timeout=30.0
+        )
+        before = self._seen[field]
+        self._seen[field] = {bundle["metadata"]["name"]: bundle for bundle in listed["items"]}
+        await self._settle(*before, *self._seen[field])
+        return str(listed["metadata"]["resourceVersion"])
+
+    async def _watch(self, field: str, version: str) -> None:
+        response = await self._api.list_namespaced_custom_object_without_preload_content(
+            GROUP,
+            VERSION,
+            self._namespace,
+            _PLURAL,
+            field_selector=f"{field}={self._me}",
+            resource_version=version,
+            watch=True,
+            timeout_seconds=_WATCH,
+            _request_timeout=_WATCH + 10.0,
+        )
+        try:
+            async for line in response.content:
+                event = json.loads(line)
+                if event["type"] == "ERROR":  # 410 Gone: list again
+                    return
+                await self._see(field, event["type"], event["object"])
+        finally:
+            response.close()
+
+    async def _see(self, field: str, kind: str, bundle: Any) -> None:
+        name = bundle["metadata"]["name"]
+        if kind == "DELETED":  # also when it no longer matches the selector
+            self._seen[field].pop(name, None)
+        else:
+            self._seen[field][name] = bundle
+        await self._settle(name)
+
+    async def _settle(self, *names: str) -> None:
+        if self.deaf:
+            return
+        async with self._one_at_a_time:
+            for name in dict.fromkeys(names):
+                await self._settle_one(name)
+
+    async def _settle_one(self, name: str) -> None:
+        bundle = self._latest(name)
+        match Step.LEAVE if bundle is None else step(bundle, self._me):
+            case Step.RELEASE:
+                self._serving.release(name)
+                await self._write(bundle, owner="", state="Free")
+            case Step.TAKE:
+                if await self._write(bundle, owner=self._me, state="Owned", confirm=True):
+                    self._serving.serve(name)
+            case Step.CONFIRM:
+                self._serving.serve(name)
+                await self._write(bundle, confirm=True)
+            case Step.SERVE:
+                self._serving.serve(name)
+            case Step.LEAVE:
+                self._serving.release(name)
+
+    def _latest(self, name: str) -> Any:
+        """The newer of what the two watches saw of it; None when neither shows it."""
+        seen = [view[name] for view in self._seen.values() if name in view]
+        return max(seen, key=lambda bundle: int(bundle["metadata"]["resourceVersion"]), default=None)
+
+    async def _write(self, bundle: Any, *, owner: str | None = None, state: str = "", confirm: bool = False) -> bool:
+        """Merge into the status; False when someone else was faster, whose change the watch will show."""
+        meta, status = bundle["metadata"], dict[str, Any]()
+        if owner is not None:
+            status = {"owner": owner, "state": state, "since": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")}
+        if confirm:
+            status["observedGeneration"] = meta["generation"]
+        body = {"metadata": {"resourceVersion": meta["resourceVersion"]}, "status": status}
+        try:
+            await self._api.patch_namespaced_custom_object_status(
+                GROUP, VERSION, self._namespace, _PLURAL, meta["name"], body, _request_timeout=30.0
+            )
+        except client.ApiException as error:
+            if error.status not in (HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND):
+                raise
+            return False
+        return True

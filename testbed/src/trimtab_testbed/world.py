@@ -1,0 +1,229 @@
+"""The world of a scenario: broker pods in a Kubernetes namespace, brokers behind them, and the faults they can have.
+
+The brokers live in a thread with an event loop of its own; everything here may be called from any other thread and
+returns once it is done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Coroutine, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from kubernetes.aio import client, config
+
+from trimtab_operator.cluster.naming import bundle_name, parse_pulsar_bundle, topic_namespace_name
+from trimtab_operator.control.cutting import first_bundles
+from trimtab_operator.resources.common import API_VERSION
+from trimtab_operator.resources.topic_namespace import TopicNamespaceSpec
+from trimtab_testbed.brokers import SimulatedBroker
+from trimtab_testbed.exposition import CONTAINER
+from trimtab_testbed.kube_rest import KubeRest
+from trimtab_testbed.load import BrokerShape
+from trimtab_testbed.prometheus import Target
+from trimtab_testbed.scenarios import NamespaceShape, Scenario
+
+POD_LABELS = {"app": "pulsar", "component": "broker"}
+"""Labels of the broker pods, for a policy's ``brokers.podLabels``."""
+
+_NODE = "testbed"
+_T = TypeVar("_T")
+
+
+class World:
+    """Brokers and bundles of `scenario` in the Kubernetes namespace `namespace`, which must exist; a context manager.
+
+    rest:       for setting the stage (pods, topic namespaces, bundles).
+    kubeconfig: what the brokers connect with.
+    """
+
+    def __init__(self, scenario: Scenario, *, rest: KubeRest, kubeconfig: Path, namespace: str) -> None:
+        self.scenario, self.namespace = scenario, namespace
+        self._rest, self._kubeconfig = rest, kubeconfig
+        loads, self._owners = scenario.stage()
+        self._catalogue = {load.name: load for load in loads}
+        self._spellings = {object_name(load.name): load.name for load in loads}
+        self._brokers: dict[str, SimulatedBroker] = {}
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="world", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        try:
+            self._call(self._start())
+            for broker in self.scenario.brokers:
+                self._create_pod(broker.shape)
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Stop all brokers; pods and bundles stay as they are. Idempotent."""
+        if not self._thread.is_alive():
+            return
+        self._call(self._stop())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    # -- the stage --
+
+    def seed_bundles(self) -> None:
+        """Create the topic namespaces and their bundles, owned as the scenario begins: a cluster that has a past."""
+        for namespace in self.scenario.namespaces:
+            self._seed_namespace(namespace)
+
+    def wait_until_owned(self, timeout: float = 30.0) -> None:
+        """Wait until each bundle's owner is the wished one and confirmed; else `TimeoutError`, naming one."""
+        deadline = time.monotonic() + timeout
+        while open_wishes := [name for name, bundle in self.bundles().items() if not landed(bundle)]:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{len(open_wishes)} bundles have no confirmed owner, e.g. {open_wishes[0]}")
+            time.sleep(0.1)
+
+    def bundles(self) -> dict[str, Any]:
+        """The Bundle objects by name, as the API server has them."""
+        return {item["metadata"]["name"]: item for item in self._rest.get(self._path("bundles"))["items"]}
+
+    @property
+    def targets(self) -> tuple[Target, ...]:
+        """What Prometheus should scrape."""
+        labels = {"namespace": self.namespace}
+        return tuple(Target(b.address, {**labels, "pod": name}) for name, b in self._brokers.items())
+
+    @property
+    def brokers(self) -> tuple[str, ...]:
+        """Names of the brokers, which are those of their pods."""
+        return tuple(self._brokers)
+
+    # -- the truth, without measuring --
+
+    def serving(self) -> Mapping[str, frozenset[str]]:
+        """Bundles (Pulsar's spelling) that each broker really serves at this moment."""
+        return self._call(self._serving())
+
+    def cpu(self) -> Mapping[str, float]:
+        """Percent of its CPU limit that each broker really uses at this moment."""
+        return self._call(self._cpu())
+
+    # -- faults --
+
+    def kill(self, broker: str, *, delete_pod: bool = False) -> None:
+        """Crash a broker: it serves and confirms nothing, refuses `/metrics`; its pod is not Ready, or gone."""
+        self._call(self._brokers[broker].stop())
+        if delete_pod:
+            self._rest.delete(f"{self._pods}/{broker}?gracePeriodSeconds=0")
+        else:
+            self._set_ready(broker, ready=False)
+
+    def revive(self, broker: str) -> None:
+        """Start a killed broker again, with fresh counters and with its pod Ready."""
+        self._call(self._brokers[broker].start())
+        if any(pod["metadata"]["name"] == broker for pod in self._rest.get(self._pods)["items"]):
+            self._set_ready(broker, ready=True)
+        else:
+            self._create_pod(self._brokers[broker].shape)
+
+    def mute_metrics(self, broker: str) -> None:
+        """Refuse `/metrics` of a broker that works otherwise."""
+        self._call(self._brokers[broker].close_metrics())
+
+    def unmute_metrics(self, broker: str) -> None:
+        """Serve its `/metrics` again; its counters went on meanwhile."""
+        self._call(self._brokers[broker].open_metrics())
+
+    def deafen(self, broker: str) -> None:
+        """Let a broker ignore wishes: it neither releases nor takes, while it serves and is measured as before."""
+        self._call(self._brokers[broker].hear(deaf=True))
+
+    def undeafen(self, broker: str) -> None:
+        """Let it heed wishes again, and make up for those it missed."""
+        self._call(self._brokers[broker].hear(deaf=False))
+
+    # -- inside --
+
+    @property
+    def _pods(self) -> str:
+        return f"/api/v1/namespaces/{self.namespace}/pods"
+
+    def _path(self, plural: str) -> str:
+        return f"/apis/{API_VERSION}/namespaces/{self.namespace}/{plural}"
+
+    def _call(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(timeout=60)
+
+    async def _start(self) -> None:
+        configuration = client.Configuration()
+        await config.load_kube_config(  # type: ignore[no-untyped-call]
+            str(self._kubeconfig), client_configuration=configuration
+        )
+        self._client = client.ApiClient(configuration)
+        api = client.CustomObjectsApi(self._client)
+        for broker in self.scenario.brokers:
+            simulated = SimulatedBroker(broker.shape, self._catalogue, self._spellings, api, self.namespace)
+            self._brokers[broker.shape.name] = simulated
+            await simulated.start()
+
+    async def _stop(self) -> None:
+        await asyncio.gather(*(broker.stop() for broker in self._brokers.values()))
+        await self._client.close()  # type: ignore[no-untyped-call]
+        await asyncio.sleep(0.25)  # TLS connections need a moment to close
+
+    async def _serving(self) -> Mapping[str, frozenset[str]]:
+        return {name: broker.serving for name, broker in self._brokers.items()}
+
+    async def _cpu(self) -> Mapping[str, float]:
+        return {name: broker.cpu for name, broker in self._brokers.items()}
+
+    def _seed_namespace(self, shape: NamespaceShape) -> None:
+        spec = TopicNamespaceSpec(tenant=shape.tenant, name=shape.name, bundles=shape.bundles)
+        name = topic_namespace_name(shape.tenant, shape.name)
+        manifest = {
+            "apiVersion": API_VERSION,
+            "kind": "TopicNamespace",
+            "metadata": {"name": name},
+            "spec": spec.model_dump(by_alias=True),
+        }
+        created = self._rest.create(self._path("topicnamespaces"), manifest)
+        for bundle in first_bundles(name, created["metadata"]["uid"], spec):
+            owner = self._owners[self._spellings[bundle["metadata"]["name"]]]
+            self._rest.create(self._path("bundles"), {**bundle, "spec": {**bundle["spec"], "owner": owner}})
+
+    def _create_pod(self, shape: BrokerShape) -> None:
+        limits = {"cpu": f"{round(shape.cores * 1000)}m", "memory": str(round(shape.memory))}
+        container = {"name": CONTAINER, "image": "apachepulsar/pulsar", "resources": {"limits": limits}}
+        pod = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": shape.name, "labels": POD_LABELS},
+            "spec": {"containers": [container], "nodeName": _NODE},
+        }
+        self._rest.create(self._pods, pod)
+        self._set_ready(shape.name, ready=True)
+
+    def _set_ready(self, broker: str, *, ready: bool) -> None:
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        condition = {"type": "Ready", "status": "True" if ready else "False", "lastTransitionTime": now}
+        status = {"phase": "Running", "podIP": "127.0.0.1", "conditions": [condition]}
+        self._rest.patch(f"{self._pods}/{broker}/status", {"status": status})
+
+
+def object_name(bundle: str) -> str:
+    """Name of the Bundle object of a bundle in Pulsar's spelling."""
+    return bundle_name(*parse_pulsar_bundle(bundle))
+
+
+def landed(bundle: Mapping[str, Any]) -> bool:
+    """Whether a Bundle object's owner is the wished one, and its broker has confirmed the newest wish."""
+    status = bundle.get("status", {})
+    settled = status.get("observedGeneration", 0) >= bundle["metadata"]["generation"]
+    return bool(settled and status.get("owner") and status["owner"] == bundle["spec"].get("owner"))

@@ -1,0 +1,175 @@
+"""Simulated brokers against the real API server and Prometheus: they confirm, they fail as asked, and never share."""
+
+from __future__ import annotations
+
+import json
+import time
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trimtab_testbed.control_plane import ControlPlane
+from trimtab_testbed.prometheus import Prometheus
+from trimtab_testbed.scenarios import scenario
+from trimtab_testbed.world import World, landed, object_name
+
+pytestmark = pytest.mark.apiserver
+
+FIRST, SECOND, THIRD = "pulsar-broker-0", "pulsar-broker-1", "pulsar-broker-2"
+
+
+def eventually(claim: Callable[[], bool], what: str, within: float = 10) -> None:
+    deadline = time.monotonic() + within
+    while not claim():
+        assert time.monotonic() < deadline, f"not within {within} s: {what}"
+        time.sleep(0.05)
+
+
+def opened(control_plane: ControlPlane, namespace: str) -> World:
+    return World(
+        scenario("uneven-8"), rest=control_plane.rest, kubeconfig=control_plane.kubeconfig, namespace=namespace
+    )
+
+
+@pytest.fixture
+def world(trimtab_crds: ControlPlane, kube_namespace: str) -> Iterator[World]:
+    """Three brokers that own the eight bundles of `uneven-8`."""
+    with opened(trimtab_crds, kube_namespace) as running:
+        running.seed_bundles()
+        running.wait_until_owned()
+        yield running
+
+
+@pytest.fixture
+def wish(trimtab_crds: ControlPlane, world: World) -> Callable[[str, str], None]:
+    """Patches the owner of a Bundle object, as a person would."""
+
+    def patch(bundle: str, owner: str) -> None:
+        path = f"/apis/trimtab.dev/v1alpha1/namespaces/{world.namespace}/bundles/{bundle}"
+        trimtab_crds.rest.patch(path, {"spec": {"owner": owner}})
+
+    return patch
+
+
+def a_bundle_of(world: World, broker: str) -> str:
+    return next(name for name, bundle in world.bundles().items() if bundle["status"]["owner"] == broker)
+
+
+def owners(world: World) -> dict[str, str]:
+    return {name: bundle["status"]["owner"] for name, bundle in world.bundles().items()}
+
+
+def served(world: World) -> dict[str, str]:
+    return {object_name(bundle): broker for broker, bundles in world.serving().items() for bundle in bundles}
+
+
+def test_brokers_take_what_they_are_wished_and_serve_it(world: World) -> None:
+    assert served(world) == owners(world)
+    assert {bundle["status"]["state"] for bundle in world.bundles().values()} == {"Owned"}
+
+
+def test_broker_pods_are_ready_and_labelled(trimtab_crds: ControlPlane, world: World) -> None:
+    pods = trimtab_crds.rest.get(f"/api/v1/namespaces/{world.namespace}/pods?labelSelector=app%3Dpulsar")["items"]
+    ready = {pod["metadata"]["name"]: pod["status"]["conditions"][0]["status"] for pod in pods}
+    assert ready == dict.fromkeys((FIRST, SECOND, THIRD), "True")
+
+
+def test_a_wish_moves_a_bundle_and_is_confirmed(world: World, wish: Callable[[str, str], None]) -> None:
+    bundle = a_bundle_of(world, FIRST)
+    wish(bundle, THIRD)
+    eventually(lambda: landed(world.bundles()[bundle]), "the move landed")
+    assert owners(world)[bundle] == THIRD
+    eventually(lambda: served(world)[bundle] == THIRD, "the new owner serves it")
+
+
+def test_no_bundle_is_served_twice_while_many_move(world: World, wish: Callable[[str, str], None]) -> None:
+    for turn in range(3):
+        for number, bundle in enumerate(world.bundles()):
+            wish(bundle, (FIRST, SECOND, THIRD)[(turn + number) % 3])
+            serving = [name for bundles in world.serving().values() for name in bundles]
+            assert len(serving) == len(set(serving))
+    world.wait_until_owned()
+    assert served(world) == owners(world)
+
+
+def test_a_killed_broker_takes_nothing_until_it_is_revived(world: World, wish: Callable[[str, str], None]) -> None:
+    world.kill(THIRD)
+    bundle = a_bundle_of(world, FIRST)
+    wish(bundle, THIRD)
+    eventually(lambda: not owners(world)[bundle], "the source released it")
+    world.revive(THIRD)
+    world.wait_until_owned()
+    assert owners(world)[bundle] == THIRD
+
+
+def test_the_pod_of_a_killed_broker_is_not_ready_or_gone(trimtab_crds: ControlPlane, world: World) -> None:
+    path = f"/api/v1/namespaces/{world.namespace}/pods"
+    world.kill(FIRST)
+    assert trimtab_crds.rest.get(f"{path}/{FIRST}")["status"]["conditions"][0]["status"] == "False"
+    world.kill(SECOND, delete_pod=True)
+    assert {pod["metadata"]["name"] for pod in trimtab_crds.rest.get(path)["items"]} == {FIRST, THIRD}
+    world.revive(SECOND)
+    assert trimtab_crds.rest.get(f"{path}/{SECOND}")["status"]["conditions"][0]["status"] == "True"
+
+
+def test_a_deaf_broker_keeps_what_it_should_release(world: World, wish: Callable[[str, str], None]) -> None:
+    bundle = a_bundle_of(world, FIRST)
+    world.deafen(FIRST)
+    wish(bundle, SECOND)
+    time.sleep(0.5)
+    assert owners(world)[bundle] == FIRST
+    world.undeafen(FIRST)
+    world.wait_until_owned()
+    assert owners(world)[bundle] == SECOND
+
+
+def test_muted_metrics_are_refused_also_on_a_kept_connection(world: World) -> None:
+    (address,) = [target.address for target in world.targets if target.labels["pod"] == FIRST]
+    url = f"http://{address}/metrics"
+    with urllib.request.urlopen(url, timeout=5) as page:
+        assert b"pulsar_lb_cpu_usage" in page.read()
+    world.mute_metrics(FIRST)
+    with pytest.raises(OSError, match="refused"):
+        urllib.request.urlopen(url, timeout=5)
+    world.unmute_metrics(FIRST)
+    with urllib.request.urlopen(url, timeout=5) as page:
+        assert page.status == 200
+
+
+def test_brokers_follow_wishes_again_after_the_api_server_was_away(own_control_plane: ControlPlane) -> None:
+    rest = own_control_plane.rest
+    rest.create_namespace("messaging")
+    with opened(own_control_plane, "messaging") as world:
+        world.seed_bundles()
+        world.wait_until_owned()
+        before = served(world)
+        own_control_plane.restart_apiserver(down=0.5)
+        assert served(world) == before
+        bundle = a_bundle_of(world, FIRST)
+        rest.patch(f"/apis/trimtab.dev/v1alpha1/namespaces/messaging/bundles/{bundle}", {"spec": {"owner": SECOND}})
+        world.wait_until_owned()
+        assert owners(world)[bundle] == SECOND
+
+
+def _cpu(prometheus: Prometheus, namespace: str) -> dict[str, float]:
+    limit = 'kube_pod_container_resource_limits{resource="cpu"}'
+    usage = f'rate(container_cpu_usage_seconds_total{{container="broker",namespace="{namespace}"}}[4s])'
+    promql = f"100 * max by (pod) ({usage}) / max by (pod) ({limit})"
+    url = f"{prometheus.url}/api/v1/query?" + urllib.parse.urlencode({"query": promql})
+    with urllib.request.urlopen(url, timeout=5) as response:
+        result: list[dict[str, Any]] = json.load(response)["data"]["result"]
+    return {sample["metric"]["pod"]: float(sample["value"][1]) for sample in result}
+
+
+@pytest.mark.prometheus
+def test_prometheus_measures_what_brokers_really_use(world: World, prometheus_binary: Path, tmp_path: Path) -> None:
+    with Prometheus(prometheus_binary, tmp_path, world.targets, scrape_interval=0.5) as prometheus:
+        eventually(lambda: len(_cpu(prometheus, world.namespace)) == 3, "all brokers are measured", within=20)
+        time.sleep(3)
+        measured, truth = _cpu(prometheus, world.namespace), world.cpu()
+    assert measured == pytest.approx(truth, rel=0.1)
+    assert truth == pytest.approx({FIRST: 60, SECOND: 20, THIRD: 10}, abs=3)
