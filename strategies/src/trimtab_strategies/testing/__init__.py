@@ -1,0 +1,24 @@
+"""For tests of strategies, ours and yours: small clusters drawn in one line, and the checks every strategy must pass.
+
+    cluster(a=0.9, b=0.1)                                   two brokers at 90 and 10 % CPU, four equal bundles each
+    cluster(a=0.9, b=0.1, bundles={"a": [8, 1, 1], "b": []})  a's load in one large and two small bundles, b has none
+    cluster(a=0.5, b=0.5, lost=["b"])                       b is not ready, and its data is not trusted
+
+    with_bundles(cluster(...), pinned={0: True})            bundle 0 is pinned
+
+`strategy_checks` yields every check for every strategy of the registry; each takes a cluster and raises AssertionError.
+"""
+
+from trimtab_strategies.testing.checks import PAIR_CHECKS, PLACEMENT_CHECKS, SHEDDER_CHECKS, strategy_checks
+from trimtab_strategies.testing.drawing import FULL, NOW, cluster, with_bundles
+
+__all__ = [
+    "FULL",
+    "NOW",
+    "PAIR_CHECKS",
+    "PLACEMENT_CHECKS",
+    "SHEDDER_CHECKS",
+    "cluster",
+    "strategy_checks",
+    "with_bundles",
+]
