@@ -40,7 +40,7 @@ def test_only_written_moves_count_as_moved() -> None:
 def test_a_dry_run_proposes_and_moves_nothing() -> None:
     done = result(plan=plan(MOVE), written=[Written("x", Reason.DRY_RUN)], names={MOVE.bundle: "t-n-x"})
 
-    status = policy_status(done, [], in_flight=0)
+    status = policy_status(done, {}, in_flight=0)
 
     assert status["proposal"]["total"] == 1
     assert status["proposal"]["moves"][0]["bundle"] == "t-n-x"
@@ -54,8 +54,9 @@ def test_a_dry_run_proposes_and_moves_nothing() -> None:
         ((HeldBack("", Reason.BALANCED),), ("True", "Balanced")),
         ((HeldBack("a", Reason.SOLE_BUNDLE, "split it"),), ("False", "SoleBundle")),
         ((), ("True", "Balanced")),
+        ((HeldBack("", Reason.COOL_DOWN, "3 bundles"), HeldBack("", Reason.BALANCED)), ("True", "Balanced")),
     ],
-    ids=["nothing to do", "something in the way", "nothing said"],
+    ids=["nothing to do", "something in the way", "nothing said", "nothing to do, some cool down"],
 )
 def test_balanced_says_whether_something_is_in_the_way(held: tuple[HeldBack, ...], expected: tuple[str, str]) -> None:
     assert by_type(conditions(result(plan=plan(held=held)), []))["Balanced"] == expected
@@ -70,6 +71,15 @@ def test_a_refusal_for_want_of_data_is_no_verdict_on_the_cluster() -> None:
     assert found["Balanced"] == ("Unknown", "SourceUnavailable")
     assert found["Ready"] == ("False", "SourceUnavailable")
     assert found["Valid"][0] == "True"
+
+
+def test_a_status_keeps_nothing_of_the_cycle_before() -> None:
+    before = {"lastCycle": {"heldBack": {"NoBrokers": 2}, "phases": {"spark": 1.0}}}
+
+    cycle = policy_status(result(plan=plan(), seconds={"decide": 0.1}), before, in_flight=0)["lastCycle"]
+
+    assert cycle["heldBack"] == {"NoBrokers": None}
+    assert cycle["phases"] == {"spark": None, "decide": 0.1}
 
 
 def test_conditions_of_others_are_kept() -> None:

@@ -79,7 +79,7 @@ async def run_operator(
     context = new_context(api, where.namespace, sources, metrics)
     stop = asyncio.Event()
     tasks = [asyncio.create_task(discover_brokers(context), name="discovery")]
-    tasks.append(asyncio.create_task(_warm_up(sources), name="warm-up"))
+    tasks.append(asyncio.create_task(_warm_up(context), name="warm-up"))
     tasks.append(asyncio.create_task(_gauge_stores(context, ready), name="store gauges"))
     async with following(context), serve(where.http_host, where.http_port, metrics, lambda: readiness(context)) as port:
         log.info("serving /metrics, /healthz and /readyz on %s:%d", where.http_host, port)
@@ -90,15 +90,17 @@ async def run_operator(
             await _end(tasks)
 
 
-async def _warm_up(sources: LoadSources) -> None:
-    """Start the engine while the stores fill; a first cycle that comes early waits for it."""
+async def _warm_up(context: Context) -> None:
+    """Start the engine while the stores fill. Cycles wait for it; upkeep goes on without load meanwhile."""
     begun = time.monotonic()
     try:
-        await asyncio.wrap_future(sources.warm_up())
+        await asyncio.wrap_future(context.sources.warm_up())
     except SourceUnavailableError as error:
         log.error("no load can be measured: %s", error)  # noqa: TRY400  the text says it all
     else:
         log.info("the engine is warm after %.1f s", time.monotonic() - begun)
+    context.engine.set()
+    context.wake()
 
 
 async def _run_kopf(context: Context, stop: asyncio.Event) -> None:

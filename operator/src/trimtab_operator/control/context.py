@@ -52,7 +52,7 @@ class Context:
     """Shared by the policies of one Kubernetes namespace.
 
     policies: settings by policy name, of those whose daemon runs; `selectors` of discovery come from them.
-    care: names of bundles that upkeep must look at; wake: set to make every policy look at once.
+    care: names of bundles that upkeep must look at; engine: set once the load sources are warm, or have failed to be.
     """
 
     api: Api
@@ -68,6 +68,7 @@ class Context:
     born: dict[str, str] = field(default_factory=dict)
     care: set[str] = field(default_factory=set)
     wakers: dict[str, asyncio.Event] = field(default_factory=dict)
+    engine: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
         self.stores.bundles.subscribe(self._bundle_changed)

@@ -113,7 +113,7 @@ class PolicyLoop:
         actuator = DeclarativeActuator(context.api, context.namespace, self.name, remembered.epoch, context.now)
         turn = Turn(settings, actuator, self._open_source(settings), remembered)
         await self._tender.tend(turn, self._teller)
-        if self._is_due(settings):
+        if self._is_due(settings) and context.engine.is_set():
             self._due = self._next_due(settings)
             self._generation = settings.generation
             await self._teller.cycle(await self._cycle(turn))
@@ -190,6 +190,9 @@ class PolicyLoop:
         if missing := self.context.missing_brokers(settings):
             names = ", ".join(missing)
             return HeldBack("", Reason.UNKNOWN_BROKER, f"spec.brokers.names: no Broker object is called {names}")
+        if not self.context.stores.brokers.items:
+            self._due = self.context.now() + TEND_EVERY
+            return HeldBack("", Reason.NO_BROKERS, "there is no Broker object yet, and no pod that became one")
         return None
 
 

@@ -69,7 +69,8 @@ class CycleResult:
             return Reason.INTERNAL_ERROR
         if self.plan.moves:
             return self.plan.moves[0].reason
-        return self.plan.held_back[0].reason if self.plan.held_back else Reason.BALANCED
+        reasons = [held.reason for held in self.plan.held_back]
+        return Reason.BALANCED if not reasons or Reason.BALANCED in reasons else reasons[0]
 
 
 def cpu_range(plan: Plan | None, *, after: bool = False) -> tuple[float, float] | None:
@@ -81,26 +82,36 @@ def cpu_range(plan: Plan | None, *, after: bool = False) -> tuple[float, float] 
     return (float(known.min()), float(known.max())) if known.size else None
 
 
-def policy_status(result: CycleResult, previous: Sequence[Mapping[str, Any]], in_flight: int) -> dict[str, Any]:
-    """Status of the policy after `result`; `previous` are the conditions it has now, `in_flight` its open moves."""
+def policy_status(result: CycleResult, previous: Mapping[str, Any], in_flight: int) -> dict[str, Any]:
+    """Merge-patch that turns the `previous` status of the policy into the one after `result`.
+
+    in_flight: open moves.
+    """
+    before = previous.get("lastCycle") or {}
     return {
         "observedGeneration": result.generation,
-        "conditions": conditions(result, previous),
-        "lastCycle": _last_cycle(result),
+        "conditions": conditions(result, previous.get("conditions") or []),
+        "lastCycle": _last_cycle(result, before),
         "proposal": _proposal(result),
         "inFlight": in_flight,
     }
 
 
-def _last_cycle(result: CycleResult) -> dict[str, Any]:
+def _last_cycle(result: CycleResult, before: Mapping[str, Any]) -> dict[str, Any]:
+    phases = {phase: round(value, 3) for phase, value in result.seconds.items()}
     return {
         "time": timestamp(result.started),
         "seconds": round(sum(result.seconds.values()), 3),
-        "phases": {phase: round(value, 3) for phase, value in result.seconds.items()},
+        "phases": _instead_of(before.get("phases"), phases),
         "outcome": str(result.outcome),
         "moved": len(result.moved),
-        "heldBack": dict(result.held_back),
+        "heldBack": _instead_of(before.get("heldBack"), result.held_back),
     }
+
+
+def _instead_of(before: Mapping[str, Any] | None, now: Mapping[str, Any]) -> dict[str, Any]:
+    """A merge-patch that leaves nothing of `before`: keys that are gone are null."""
+    return {**dict.fromkeys(before or {}), **now}
 
 
 def _proposal(result: CycleResult) -> dict[str, Any] | None:
@@ -171,10 +182,11 @@ def _balanced(result: CycleResult) -> tuple[str, str, str]:
     text = f"CPU between {ends[0]:.0f} % and {ends[1]:.0f} %"
     if result.plan.moves:
         return "False", str(result.plan.moves[0].reason), f"{text}; {len(result.plan.moves)} moves planned"
-    if any(held.reason is not Reason.BALANCED for held in result.plan.held_back):
-        held = next(h for h in result.plan.held_back if h.reason is not Reason.BALANCED)
-        return "False", str(held.reason), f"{text}; nothing may move: {held.detail or held.reason}"
-    return "True", str(Reason.BALANCED), text
+    if result.outcome is Reason.BALANCED:
+        return "True", str(Reason.BALANCED), text
+    held = result.plan.held_back[0]
+    about = f"{held.subject}: " if held.subject else ""
+    return "False", str(held.reason), f"{text}; nothing may move: {about}{held.detail or held.reason}"
 
 
 def _ready(result: CycleResult) -> tuple[str, str, str]:

@@ -52,11 +52,11 @@ class Teller:
             policy = await context.api.get(POLICIES, context.namespace, self.policy)
         except NotFoundError:
             return
-        previous = (policy.get("status") or {}).get("conditions") or []
+        previous = policy.get("status") or {}
         status = policy_status(result, previous, len(context.flights.open))
         body = {"metadata": {"resourceVersion": policy["metadata"]["resourceVersion"]}, "status": status}
         await context.api.patch(POLICIES, context.namespace, self.policy, body, subresource="status")
-        for condition in transitions(previous, status["conditions"]):
+        for condition in transitions(previous.get("conditions") or [], status["conditions"]):
             kind = "Normal" if condition["status"] == "True" else "Warning"
             await self._event(kind, condition["reason"], f"{condition['type']}: {condition['message']}")
 

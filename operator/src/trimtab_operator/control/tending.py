@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -95,10 +96,10 @@ class Tender:
 
     async def _look(self, turn: Turn) -> Look:
         picture, now = self.context.picture(turn.settings), self.context.now()
-        try:
-            return await look(picture, turn, now, Stopwatch())
-        except SourceUnavailableError:
-            return await unmeasured_look(picture, turn, now)
+        if self.context.engine.is_set():
+            with suppress(SourceUnavailableError):
+                return await look(picture, turn, now, Stopwatch())
+        return await unmeasured_look(picture, turn, now)
 
 
 async def _place(wanted: Sequence[str], why: Reason, seen: Look, turn: Turn) -> list[Written]:
