@@ -94,7 +94,7 @@ class Ownership:
             try:
                 await self._watch(field, await self._list(field))
             except (aiohttp.ClientError, client.ApiException, OSError, TimeoutError) as error:
-                _log.debug("%s: %s is watched again: %s", self._me, field, error)
+                _log.debug("%s: %s is watched again after %s", self._me, field, type(error).__name__)
                 await asyncio.sleep(_RETRY)
 
     async def _list(self, field: str) -> str:
