@@ -16,7 +16,7 @@ from trimtab_operator.cluster.status import micro_timestamp
 log = logging.getLogger(__name__)
 
 LONGEST_NOTE = 1024
-"""Characters that the API server takes as an Event's note."""
+"""Bytes that the API server takes as an Event's note."""
 
 _MOST_SERIES = 1000
 Key = tuple[str, str, str]
@@ -65,10 +65,10 @@ class EventPoster:
         """Post one Event about `involved`: an object as the API returns it, or a reference (apiVersion, kind, name).
 
         type: Normal or Warning; reason: one CamelCase word; action: what was being done. A message beyond 1024
-        characters is cut.
+        bytes is cut.
         """
         regarding = _reference(involved)
-        note = message if len(message) <= LONGEST_NOTE else message[: LONGEST_NOTE - 1] + "…"
+        note = _cut(message)
         key = (regarding.get("uid") or f"{regarding['kind']}/{regarding['name']}", reason, note)
         async with self._lock:
             try:
@@ -116,6 +116,11 @@ class EventPoster:
     def _forget_before(self, oldest: float) -> None:
         kept = [(key, series) for key, series in self._series.items() if series.last >= oldest]
         self._series = dict(kept[-_MOST_SERIES:])
+
+
+def _cut(message: str) -> str:
+    data = message.encode()
+    return message if len(data) <= LONGEST_NOTE else data[: LONGEST_NOTE - 3].decode(errors="ignore") + "..."
 
 
 def _reference(involved: Mapping[str, Any]) -> dict[str, Any]:

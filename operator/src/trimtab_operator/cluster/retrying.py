@@ -33,7 +33,7 @@ class Patience:
 
     def __post_init__(self) -> None:
         self._until = self.clock() + self.seconds
-        self._waits = backoff()
+        self._waits = backoff(longest=2.0)
 
     async def wait(self, at_least: float = 0.0) -> bool:
         """Wait for the next attempt (`at_least`: what Retry-After asked for); False when that would take too long."""

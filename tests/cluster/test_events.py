@@ -1,0 +1,129 @@
+"""Events: posted once, then counted; and never the reason why something fails."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from faulty_api import FaultyApi
+from manifests import policy
+from trimtab_operator.cluster.api import EVENTS, POLICIES, Api
+from trimtab_operator.cluster.events import LONGEST_NOTE, EventPoster
+from trimtab_testbed.control_plane import ControlPlane
+
+pytestmark = pytest.mark.apiserver
+
+
+class Scene:
+    """A poster whose clock is `now`, and a policy to post about."""
+
+    def __init__(self, api: Api, proxy: FaultyApi, involved: dict[str, Any]) -> None:
+        self.now = 1_700_000_000.0
+        self.api, self.proxy, self.involved = api, proxy, involved
+        self.poster = EventPoster(api, instance="trimtab-0", now=lambda: self.now)
+
+    async def post(self, message: str, reason: str = "Overloaded") -> None:
+        await self.poster.post(self.involved, "Normal", reason, message, action="Balance")
+
+    async def posted(self) -> list[dict[str, Any]]:
+        namespace = self.involved["metadata"]["namespace"]
+        return [event async for page in self.api.list(EVENTS, namespace) for event in page.items]
+
+
+@pytest.fixture
+def play(
+    trimtab_crds: ControlPlane, kube_namespace: str, tmp_path: Path
+) -> Callable[[Callable[[Scene], Awaitable[None]]], None]:
+    """Runs a story with a scene."""
+
+    async def whole(story: Callable[[Scene], Awaitable[None]]) -> None:
+        async with FaultyApi(trimtab_crds, tmp_path) as proxy, Api.connect(str(proxy.kubeconfig), patience=0.3) as api:
+            await story(Scene(api, proxy, await api.create(POLICIES, kube_namespace, policy())))
+
+    return lambda story: asyncio.run(whole(story))
+
+
+Play = Callable[[Callable[[Scene], Awaitable[None]]], None]
+
+
+def test_an_event_says_what_happened_to_which_object(play: Play, trimtab_crds: ControlPlane) -> None:
+    shown: list[str] = []
+
+    async def story(scene: Scene) -> None:
+        await scene.post("moves 3 bundles")
+        [event] = await scene.posted()
+        assert event["regarding"]["uid"] == scene.involved["metadata"]["uid"]
+        assert (event["type"], event["reason"], event["action"]) == ("Normal", "Overloaded", "Balance")
+        assert (event["note"], event["reportingInstance"]) == ("moves 3 bundles", "trimtab-0")
+        shown.append(scene.involved["metadata"]["namespace"])
+
+    play(story)
+    described = trimtab_crds.kubectl("describe", "bpol", "main", "-n", shown[0])
+    assert "moves 3 bundles" in described
+
+
+def test_a_repetition_is_counted_and_not_posted_again(play: Play) -> None:
+    async def story(scene: Scene) -> None:
+        for _ in range(3):
+            await scene.post("moves 3 bundles")
+            scene.now += 60
+        [event] = await scene.posted()
+        assert event["series"]["count"] == 3
+
+    play(story)
+
+
+def test_another_message_or_reason_is_another_event(play: Play) -> None:
+    async def story(scene: Scene) -> None:
+        await scene.post("moves 3 bundles")
+        await scene.post("moves 4 bundles")
+        await scene.post("moves 4 bundles", reason="Underloaded")
+        assert len(await scene.posted()) == 3
+
+    play(story)
+
+
+def test_the_same_message_much_later_is_another_event(play: Play) -> None:
+    async def story(scene: Scene) -> None:
+        await scene.post("moves 3 bundles")
+        scene.now += 601
+        await scene.post("moves 3 bundles")
+        assert len(await scene.posted()) == 2
+
+    play(story)
+
+
+def test_a_repetition_of_an_event_that_is_gone_is_posted(play: Play) -> None:
+    async def story(scene: Scene) -> None:
+        await scene.post("moves 3 bundles")
+        [event] = await scene.posted()
+        await scene.api.delete(EVENTS, event["metadata"]["namespace"], event["metadata"]["name"])
+        await scene.post("moves 3 bundles")
+        [again] = await scene.posted()
+        assert again["metadata"]["name"] != event["metadata"]["name"]
+
+    play(story)
+
+
+def test_a_message_that_is_too_long_is_cut(play: Play) -> None:
+    async def story(scene: Scene) -> None:
+        await scene.post("é" * 5000)
+        [event] = await scene.posted()
+        assert LONGEST_NOTE - 4 < len(event["note"].encode()) <= LONGEST_NOTE
+
+    play(story)
+
+
+def test_an_event_that_cannot_be_posted_is_logged(play: Play, caplog: pytest.LogCaptureFixture) -> None:
+    async def story(scene: Scene) -> None:
+        scene.proxy.refusing = True
+        with caplog.at_level(logging.WARNING, "trimtab_operator.cluster.events"):
+            await scene.post("moves 3 bundles")
+
+    play(story)
+    assert "Event Overloaded about BalancingPolicy main" in caplog.text

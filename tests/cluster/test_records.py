@@ -1,0 +1,116 @@
+"""What is kept of Bundle, Broker and Pod objects, and the rules of conditions."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from manifests import broker, bundle
+from trimtab_operator.cluster.brokers import broker_record, pod_record
+from trimtab_operator.cluster.bundles import bundle_record
+from trimtab_operator.cluster.status import epoch, micro_timestamp, set_condition, timestamp
+
+NOON = 1_769_860_800.0
+
+
+def stored(manifest: dict[str, Any], *, generation: int = 1, status: dict[str, Any] | None = None) -> dict[str, Any]:
+    """A manifest as the API server returns it."""
+    meta = {**manifest["metadata"], "generation": generation, "resourceVersion": "42", "uid": "u"}
+    return {**manifest, "metadata": meta, **({} if status is None else {"status": status})}
+
+
+def test_a_bundle_nobody_was_asked_to_own_has_no_open_wish() -> None:
+    record = bundle_record(stored(bundle()))
+    assert (record.owner, record.status_owner, record.state) == ("", "", "Free")
+    assert not record.open_wish
+    assert math.isnan(record.since)
+    assert math.isnan(record.assigned_at)
+
+
+def test_a_wish_is_open_until_its_generation_was_observed() -> None:
+    serving = {"owner": "x", "state": "Owned", "since": timestamp(NOON), "observedGeneration": 3}
+    assert bundle_record(stored(bundle(owner="y"), generation=4, status=serving)).open_wish
+    assert not bundle_record(stored(bundle(owner="x"), generation=3, status=serving)).open_wish
+
+
+def test_a_bundle_record_holds_who_decided() -> None:
+    assignment = {"owner": "y", "policy": "main", "epoch": 2, "reason": "Overloaded", "time": timestamp(NOON)}
+    record = bundle_record(stored(bundle(owner="y", assignment=assignment, pinned=True)))
+    assert (record.assigned_owner, record.reason, record.assigned_at) == ("y", "Overloaded", NOON)
+    assert (record.lower, record.upper, record.topic_namespace) == ("0x00000000", "0x40000000", "public-default")
+    assert record.pinned
+
+
+def test_names_shared_by_bundles_are_one_string() -> None:
+    one, other = (bundle_record(stored(bundle(name, owner="-".join(["broker", str(1)])))) for name in ("a", "b"))
+    assert one.owner is other.owner
+
+
+def test_a_record_read_twice_is_the_same() -> None:
+    assert bundle_record(stored(bundle())) == bundle_record(stored(bundle()))
+
+
+def test_a_broker_record_holds_what_was_declared_and_seen() -> None:
+    status = {"ready": False, "bundles": 3, "lastSeen": timestamp(NOON), "load": {"cpu": 80, "memory": None}}
+    raw = stored(broker(pod="p", capacity={"cpu": 4, "networkIn": 1e9}, schedulable=False), status=status)
+    record = broker_record(raw)
+    assert (record.pod, record.ready, record.schedulable, record.bundles) == ("p", False, False, 3)
+    assert (record.capacity, record.load) == ({"cpu": 4.0, "networkIn": 1e9}, {"cpu": 80.0})
+    assert record.last_seen == NOON
+
+
+def test_a_new_broker_is_not_ready_and_may_be_used() -> None:
+    record = broker_record(stored(broker()))
+    assert (record.ready, record.schedulable, record.capacity, record.load) == (False, True, {}, {})
+
+
+@pytest.mark.parametrize(
+    ("ready", "deleted", "expected"), [("True", False, True), ("False", False, False), ("True", True, False)]
+)
+def test_a_pod_is_ready_when_it_says_so_and_is_not_ending(ready: str, deleted: bool, expected: bool) -> None:  # noqa: FBT001
+    meta = {"name": "p", "labels": {"app": "pulsar"}, **({"deletionTimestamp": "now"} if deleted else {})}
+    record = pod_record({"metadata": meta, "status": {"conditions": [{"type": "Ready", "status": ready}]}})
+    assert (record.ready, record.deleted, record.labels) == (expected, deleted, {"app": "pulsar"})
+
+
+def test_a_pod_without_a_status_is_not_ready() -> None:
+    assert not pod_record({"metadata": {"name": "p"}}).ready
+
+
+def test_a_condition_keeps_its_transition_time_until_its_status_flips() -> None:
+    first = set_condition([], "Ready", "True", "Balanced", "fine", 1, NOON)
+    later = set_condition(first, "Ready", "True", "Overloaded", "moving", 2, NOON + 60)
+    assert later[0]["lastTransitionTime"] == timestamp(NOON)
+    assert (later[0]["reason"], later[0]["observedGeneration"]) == ("Overloaded", 2)
+    flipped = set_condition(later, "Ready", "False", "NoLoadData", "", 2, NOON + 120)
+    assert flipped[0]["lastTransitionTime"] == timestamp(NOON + 120)
+
+
+def test_conditions_of_others_stay_where_they_are() -> None:
+    others = [
+        {"type": "A", "status": "True", "x": 1},
+        {"type": "Ready", "status": "True"},
+        {"type": "Z", "status": "?"},
+    ]
+    changed = set_condition(others, "Ready", "False", "Paused", "", 1, NOON)
+    assert [condition["type"] for condition in changed] == ["A", "Ready", "Z"]
+    assert (changed[0], changed[2]) == (others[0], others[2])
+    assert others[1]["status"] == "True"
+
+
+def test_a_condition_of_a_newer_generation_is_not_overwritten() -> None:
+    newer = set_condition([], "Ready", "True", "Balanced", "", 5, NOON)
+    assert set_condition(newer, "Ready", "False", "Paused", "", 4, NOON) == newer
+
+
+def test_times_are_written_and_read_in_utc() -> None:
+    assert timestamp(NOON + 0.9) == "2026-01-31T12:00:00Z"
+    assert micro_timestamp(NOON + 0.5) == "2026-01-31T12:00:00.500000Z"
+    assert epoch("2026-01-31T13:00:00+01:00") == NOON
+
+
+@pytest.mark.parametrize("text", [None, "", "yesterday"])
+def test_a_time_that_is_absent_or_unreadable_is_nan(text: str | None) -> None:
+    assert math.isnan(epoch(text))

@@ -1,0 +1,205 @@
+"""The store keeps up with a real API server through gaps, broken streams, 410 and objects it can't read."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from faulty_api import FaultyApi, expired_watch, status, until
+from manifests import bundle
+from trimtab_operator.cluster.api import BUNDLES, Api
+from trimtab_operator.cluster.bundles import BundleRecord, bundle_record
+from trimtab_operator.cluster.store import RESUMES, Store
+from trimtab_testbed.control_plane import ControlPlane
+
+pytestmark = pytest.mark.apiserver
+
+Change = tuple[str | None, str | None]
+
+
+class Scene:
+    """A store that runs behind a bad line; `direct` is a way to the server around it."""
+
+    def __init__(self, store: Store[BundleRecord], proxy: FaultyApi, direct: Api, namespace: str) -> None:
+        self.store, self.proxy, self.direct, self.namespace = store, proxy, direct, namespace
+        self.changes: list[Change] = []
+        store.subscribe(lambda old, new: self.changes.append((old and old.owner, new and new.owner)))
+
+    async def create(self, name: str, owner: str = "x") -> None:
+        await self.direct.create(BUNDLES, self.namespace, bundle(name, owner=owner))
+
+    async def give(self, name: str, owner: str) -> None:
+        await self.direct.patch(BUNDLES, self.namespace, name, {"spec": {"owner": owner}})
+
+    async def delete(self, name: str) -> None:
+        await self.direct.delete(BUNDLES, self.namespace, name)
+
+    def owners(self) -> dict[str, str]:
+        return {name: record.owner for name, record in self.store.items.items()}
+
+    async def shows(self, owners: dict[str, str], within: float = 15.0) -> None:
+        await until(f"{owners}, but {self.owners()}", lambda: self.owners() == owners, within)
+
+
+Story = Callable[[Scene], Awaitable[None]]
+Play = Callable[[Story], None]
+
+
+@pytest.fixture
+def play(trimtab_crds: ControlPlane, kube_namespace: str, tmp_path: Path) -> Play:
+    """Runs a story beside a store that has bundles `a` and `b`, both wished on x, and is synced."""
+
+    async def whole(story: Story) -> None:
+        async with (
+            FaultyApi(trimtab_crds, tmp_path) as proxy,
+            Api.connect(str(proxy.kubeconfig), patience=0.5) as api,
+            Api.connect(str(trimtab_crds.kubeconfig)) as direct,
+        ):
+            store = Store(api, BUNDLES, bundle_record, namespace=kube_namespace, watch_seconds=20)
+            scene = Scene(store, proxy, direct, kube_namespace)
+            await scene.create("a")
+            await scene.create("b")
+            running = asyncio.create_task(store.run())
+            try:
+                async with asyncio.timeout(10):
+                    await store.synced.wait()
+                await until("the first watch", lambda: proxy.watches() == 1)
+                await story(scene)
+                assert not running.done()
+            finally:
+                running.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await running
+
+    return lambda story: asyncio.run(whole(story))
+
+
+def test_changes_arrive_and_subscribers_are_told(play: Play) -> None:
+    async def story(scene: Scene) -> None:
+        assert scene.changes == [(None, "x"), (None, "x")]
+        await scene.give("a", "y")
+        await scene.delete("b")
+        await scene.shows({"a": "y"})
+        assert scene.changes[2:] == [("x", "y"), ("x", None)]
+        assert scene.store.age() < 5
+
+    play(story)
+
+
+def test_a_broken_stream_is_resumed_where_it_broke(play: Play) -> None:
+    async def story(scene: Scene) -> None:
+        scene.proxy.cut()
+        await scene.delete("b")
+        await scene.create("c")
+        await scene.shows({"a": "x", "c": "x"})
+        assert scene.store.counters.lists == 1
+        assert scene.changes[2:] == [("x", None), (None, "x")]
+
+    play(story)
+
+
+@pytest.mark.parametrize("gone", [status(410, "Expired"), expired_watch])
+def test_what_was_deleted_during_a_gap_is_noticed(gone: Callable[..., object], play: Play) -> None:
+    async def story(scene: Scene) -> None:
+        scene.proxy.faults["watch"] = [gone]  # type: ignore[list-item]
+        scene.proxy.refusing = True
+        scene.proxy.cut()
+        await scene.delete("b")
+        await scene.give("a", "y")
+        await scene.create("c")
+        scene.proxy.refusing = False
+        await scene.shows({"a": "y", "c": "x"})
+        assert scene.store.counters.lists == 2
+        assert scene.store.counters.gone == 1
+        assert sorted(scene.changes[2:], key=str) == [("x", "y"), ("x", None), (None, "x")]
+
+    play(story)
+
+
+def test_a_list_that_finds_nothing_new_tells_nobody(play: Play) -> None:
+    async def story(scene: Scene) -> None:
+        scene.proxy.faults["watch"] = [expired_watch]
+        scene.proxy.cut()
+        await until("a second list", lambda: scene.store.counters.lists == 2)
+        assert len(scene.changes) == 2
+
+    play(story)
+
+
+def test_a_watch_that_can_never_be_resumed_leads_to_a_list(play: Play) -> None:
+    async def story(scene: Scene) -> None:
+        scene.proxy.faults["watch"] = [status(400, "BadRequest")] * RESUMES
+        scene.proxy.cut()
+        await scene.delete("b")
+        await scene.shows({"a": "x"})
+        assert scene.store.counters.lists == 2
+
+    play(story)
+
+
+def test_an_object_that_cannot_be_read_is_left_out_and_counted(play: Play) -> None:
+    async def story(scene: Scene) -> None:
+        scene.store._convert = lambda raw: bundle_record({**raw, "spec": {}} if raw["metadata"]["name"] == "b" else raw)
+        await scene.give("b", "y")
+        await scene.give("a", "z")
+        await scene.shows({"a": "z"})
+        assert scene.store.counters.unreadable == 1
+
+    play(story)
+
+
+def test_a_subscriber_that_fails_harms_nobody(play: Play) -> None:
+    async def story(scene: Scene) -> None:
+        def fail(_old: BundleRecord | None, _new: BundleRecord | None) -> None:
+            raise RuntimeError("cannot bear it")
+
+        scene.store._subscribers.insert(0, fail)
+        await scene.give("a", "y")
+        await scene.shows({"a": "y", "b": "x"})
+        assert scene.changes[-1] == ("x", "y")
+
+    play(story)
+
+
+def test_items_cannot_be_written_from_outside(play: Play) -> None:
+    async def story(scene: Scene) -> None:
+        with pytest.raises(TypeError):
+            scene.store.items["a"] = scene.store.items["b"]  # type: ignore[index]
+
+    play(story)
+
+
+def test_a_store_that_never_listed_is_infinitely_old(trimtab_crds: ControlPlane) -> None:
+    async def story() -> None:
+        async with Api.connect(str(trimtab_crds.kubeconfig)) as api:
+            store = Store(api, BUNDLES, bundle_record, namespace="none")
+            assert store.age() == float("inf")
+            assert not store.synced.is_set()
+
+    asyncio.run(story())
+
+
+def test_the_store_gets_over_a_restart_of_the_api_server(own_control_plane: ControlPlane) -> None:
+    plane = own_control_plane
+    plane.rest.create_namespace("one")
+
+    async def story() -> None:
+        async with Api.connect(str(plane.kubeconfig), patience=30) as api:
+            await api.create(BUNDLES, "one", bundle("a"))
+            store = Store(api, BUNDLES, bundle_record, namespace="one")
+            running = asyncio.create_task(store.run())
+            async with asyncio.timeout(10):
+                await store.synced.wait()
+            await asyncio.to_thread(plane.stop_apiserver, kill=True)
+            await asyncio.to_thread(plane.start_apiserver)
+            await api.create(BUNDLES, "one", bundle("b"))
+            await until("b after the restart", lambda: set(store.items) == {"a", "b"}, 30)
+            running.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await running
+
+    asyncio.run(story())

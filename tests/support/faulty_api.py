@@ -1,0 +1,125 @@
+"""A proxy in front of a real API server that misbehaves on demand. It lives in the event loop of the test.
+
+``async with FaultyApi(plane) as proxy:`` then connect to ``proxy.kubeconfig``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Self
+
+import aiohttp
+from aiohttp import web
+
+from trimtab_testbed.control_plane import ControlPlane
+
+Answer = Callable[[web.Request], web.Response]
+
+
+def status(code: int, reason: str = "", **headers: str) -> Answer:
+    """Answer with a Kubernetes `Status` object instead of asking the server."""
+    body = {"kind": "Status", "code": code, "reason": reason, "message": f"injected {code}"}
+    return lambda _request: web.json_response(body, status=code, headers=headers)
+
+
+def expired_watch(_request: web.Request) -> web.Response:
+    """Accept a watch, then say in the stream that its resourceVersion is too old, as the API server does."""
+    gone = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"}
+    return web.Response(text=json.dumps({"type": "ERROR", "object": gone}) + "\n")
+
+
+class FaultyApi:
+    """Passes requests on, unless a fault is queued for their kind: ``watch`` or ``request``.
+
+    faults:   answers given, one per request, instead of the server's.
+    refusing: closes every connection without an answer while it is set.
+    seen:     (method, path and query) of each request, in order.
+    """
+
+    def __init__(self, plane: ControlPlane, folder: Path) -> None:
+        self.faults: dict[str, list[Answer]] = {"watch": [], "request": []}
+        self.refusing = False
+        self.seen: list[tuple[str, str]] = []
+        self.agents: set[str] = set()
+        self.kubeconfig = folder / "through-proxy.kubeconfig"
+        self._plane = plane
+        self._admin = json.loads(plane.kubeconfig.read_text())
+        self._streams: set[asyncio.Transport] = set()
+
+    async def __aenter__(self) -> Self:
+        context = ssl.create_default_context(cafile=str(self._plane.ca))
+        self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context), auto_decompress=False)
+        app = web.Application(client_max_size=2**24)
+        app.router.add_route("*", "/{path:.*}", self._handle)
+        self._runner = web.AppRunner(app, shutdown_timeout=0.1, handler_cancellation=True)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
+        config = dict(self._admin)
+        config["clusters"] = [{"name": "testbed", "cluster": {"server": f"http://127.0.0.1:{self.port}"}}]
+        self.kubeconfig.write_text(json.dumps(config))
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.cut()
+        await self._session.close()
+        await self._runner.cleanup()
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        return int(self._runner.addresses[0][1])
+
+    def cut(self) -> None:
+        """Break all watches that are open now."""
+        for transport in self._streams:
+            transport.abort()
+        self._streams.clear()
+
+    def watches(self) -> int:
+        """How many watches were asked for so far."""
+        return sum("watch=1" in path for _, path in self.seen)
+
+    async def _handle(self, request: web.Request) -> web.StreamResponse:
+        self.seen.append((request.method, request.path_qs))
+        self.agents.add(request.headers.get("User-Agent", ""))
+        if self.refusing:
+            assert request.transport is not None
+            request.transport.abort()
+            return web.Response()
+        watch = "watch" in request.query
+        if faults := self.faults["watch" if watch else "request"]:
+            return faults.pop(0)(request)
+        return await self._pass_on(request, stream=watch)
+
+    async def _pass_on(self, request: web.Request, *, stream: bool) -> web.StreamResponse:
+        kept = {k: v for k, v in request.headers.items() if k.lower() not in ("host", "content-length")}
+        body = await request.read()
+        url = self._plane.url + request.path_qs
+        async with self._session.request(request.method, url, headers=kept, data=body or None) as answer:
+            if not stream:
+                return web.Response(body=await answer.read(), status=answer.status, content_type="application/json")
+            return await self._stream(request, answer)
+
+    async def _stream(self, request: web.Request, answer: aiohttp.ClientResponse) -> web.StreamResponse:
+        response = web.StreamResponse(status=answer.status)
+        await response.prepare(request)
+        transport: Any = request.transport
+        self._streams.add(transport)
+        async for chunk in answer.content.iter_any():
+            await response.write(chunk)
+        self._streams.discard(transport)
+        return response
+
+
+async def until(what: str, probe: Callable[[], object], within: float = 15.0) -> None:
+    """Wait until `probe` returns something true; fail naming `what` after `within` seconds."""
+    try:
+        async with asyncio.timeout(within):
+            while not probe():  # noqa: ASYNC110  what is waited for is another party's doing
+                await asyncio.sleep(0.02)
+    except TimeoutError:
+        raise AssertionError(f"not within {within:.0f} s: {what}") from None
