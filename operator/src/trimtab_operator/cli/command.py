@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import functools
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
@@ -36,11 +35,15 @@ Subparsers = Any  # argparse keeps the type of what add_subparsers() returns to 
 Register = Callable[[Subparsers], None]
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line `argv` (the process's own if left out); returns the exit code."""
+def main(argv: Sequence[str] | None = None, plugins: Iterable[EntryPoint] | None = None) -> int:
+    """Run the command line `argv` (the process's own if left out); returns the exit code.
+
+    plugins: verbs of other packages; those of the entry-point group `PLUGINS` if left out.
+    """
     words = list(sys.argv[1:] if argv is None else argv)
     try:
-        arguments = _parser(words).parse_args(words)
+        added = entry_points(group=PLUGINS) if plugins is None else plugins
+        arguments = _parser(words, {point.name: point for point in added}).parse_args(words)
         return int(arguments.run(arguments))
     except SystemExit as end:  # argparse has printed help, the version, or what is wrong
         return end.code if isinstance(end.code, int) else FINDING
@@ -54,22 +57,23 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
 
 
-def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
+def _parser(words: Sequence[str], plugins: Mapping[str, EntryPoint]) -> argparse.ArgumentParser:
     """A parser that knows all verbs by name, and in full only the one that `words` names."""
+    verbs = {**{name: f"added by {point.module.partition('.')[0]}" for name, point in plugins.items()}, **VERBS}
     parser = argparse.ArgumentParser(
         prog="trimtab",
         description=_DESCRIPTION,
-        formatter_class=functools.partial(argparse.RawDescriptionHelpFormatter, max_help_position=16),
+        epilog="\n".join(["verbs:", *(f"  {verb:<13} {text}" for verb, text in verbs.items())]),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"trimtab {__version__}")
-    subparsers = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
+    subparsers = parser.add_subparsers(metavar="VERB", required=True, help="what to do")
     named = next((word for word in words if not word.startswith("-")), "")
-    plugins = {point.name: point for point in entry_points(group=PLUGINS)}
-    for verb, text in {**VERBS, **{name: "" for name in plugins if name not in VERBS}}.items():
+    for verb in verbs:
         if verb == named:
             _register(verb, plugins.get(verb))(subparsers)
         else:
-            subparsers.add_parser(verb, help=text or f"added by {plugins[verb].module.partition('.')[0]}")
+            subparsers.add_parser(verb)
     return parser
 
 

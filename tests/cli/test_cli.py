@@ -1,0 +1,187 @@
+"""The command line: verbs, help that teaches, exit codes, and one clear line for each mistake."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import subprocess
+import sys
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+import yaml
+
+from trimtab_operator import __version__
+from trimtab_operator.cli import main
+from trimtab_operator.cli.command import VERBS
+from trimtab_operator.resources.rendering import rendered
+
+ROOT = Path(__file__).parents[2]
+RECORDING = min((ROOT / "tests/conformance/pulsar").glob("*.gz"))
+
+
+def test_the_crds_in_the_repository_are_those_of_the_models(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["crds", "--check", str(ROOT / "crds")]) == 0
+    assert capsys.readouterr().out == ""
+
+
+def test_printed_crds_are_what_kubectl_applies(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["crds"]) == 0
+    kinds = [document["spec"]["names"]["kind"] for document in yaml.safe_load_all(capsys.readouterr().out)]
+    assert sorted(kinds) == ["BalancingPolicy", "Broker", "Bundle", "BundleSplit", "TopicNamespace"]
+
+
+def test_written_crds_pass_the_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "new" / "crds"
+    assert main(["crds", "--write", str(folder)]) == 0
+    assert capsys.readouterr().out.split() == [str(folder / name) for name in rendered()]
+    assert main(["crds", "--check", str(folder)]) == 0
+
+
+def test_drift_is_shown_as_a_difference_with_the_fix(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["crds", "--write", str(tmp_path)])
+    changed = tmp_path / "trimtab.dev_bundles.yaml"
+    changed.write_text(changed.read_text().replace("maxLength: 253", "maxLength: 63", 1))
+    (tmp_path / "trimtab.dev_brokers.yaml").unlink()
+    (tmp_path / "old.yaml").touch()
+    capsys.readouterr()
+    assert main(["crds", "--check", str(tmp_path)]) == 1
+    shown = capsys.readouterr().out
+    assert "-                  maxLength: 63" in shown
+    assert "+    kind: Broker" in shown
+    assert "old.yaml belongs to no kind: delete it" in shown
+    assert f"trimtab crds --write {tmp_path}" in shown
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_a_recording_is_replayed_packed_or_not(
+    packed: bool,  # noqa: FBT001
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    lines = gzip.decompress(RECORDING.read_bytes()).splitlines(keepends=True)[:5]
+    file = tmp_path / "recording"
+    file.write_bytes(gzip.compress(b"".join(lines)) if packed else b"".join(lines))
+    assert main(["conformance", str(file)]) == 0
+    assert "matched 5 of 5 (undecided 0)" in capsys.readouterr().out
+
+
+def test_a_recording_that_differs_is_a_finding(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    name = "naming.hash_to_bundle"
+    [packed] = [p for p in RECORDING.parent.glob("*.gz") if name in gzip.decompress(p.read_bytes())[:500].decode()]
+    text = gzip.decompress(packed.read_bytes()).decode().splitlines()[0]
+    file = tmp_path / "recording"
+    file.write_text(text.replace("_0x", "_0X"))
+    assert main(["conformance", str(file)]) == 1
+    assert f"{name}: matched 0 of 1" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        (None, "can't read"),
+        (b"\x1f\x8bbroken", "can't read"),
+        (b"\xff\xfe", "is not UTF-8 text"),
+        (b"{}\n", ":1 is no scenario"),
+        (b"no json\n", ":1 "),
+    ],
+)
+def test_a_recording_that_is_none_is_told_in_one_line(
+    content: bytes | None, complaint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "recording"
+    if content is not None:
+        file.write_bytes(content)
+    assert main(["conformance", str(file)]) == 2
+    shown = capsys.readouterr().err
+    assert shown.startswith("trimtab: ")
+    assert shown.count("\n") == 1
+    assert complaint in shown
+    assert str(file) in shown
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_the_help_of_each_verb_teaches_by_example(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([verb, "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert "example" in shown
+    assert f"trimtab {verb} " in shown
+
+
+def test_the_help_names_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    shown = capsys.readouterr().out
+    assert all(f"  {verb:<13} {text}\n" in shown for verb, text in VERBS.items())
+    assert "demo" in shown
+
+
+def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"trimtab {__version__}\n"
+
+
+@pytest.mark.parametrize("words", [[], ["rnu"], ["crds", "--chekc", "x"], ["crds", "--write", "a", "--check", "b"]])
+def test_wrong_usage_is_exit_code_2(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == 2
+    assert "usage: trimtab" in capsys.readouterr().err
+
+
+def test_a_folder_that_is_none_is_told_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["crds", "--check", str(tmp_path / "none")]) == 2
+    assert capsys.readouterr().err.startswith(f"trimtab: {tmp_path / 'none'} is no folder; make it with: ")
+
+
+def plugin(module: str) -> EntryPoint:
+    """A verb `extra` that another package adds."""
+    return EntryPoint("extra", f"{module}:register", "trimtab.commands")
+
+
+def test_another_package_can_add_a_verb(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["extra", "--fail", "nothing"], plugins=[plugin("extra_verb")]) == 1
+    assert main(["--help"], plugins=[plugin("extra_verb")]) == 0
+    assert "  extra         added by extra_verb" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("failure", ["usage", "connection", "address"])
+def test_what_a_person_can_mend_is_told_in_one_line(failure: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["extra", "--fail", failure], plugins=[plugin("extra_verb")]) == 2
+    assert capsys.readouterr().err == f"trimtab: the {failure} is wrong\n"
+
+
+def test_a_verb_whose_package_is_missing_says_what_to_install(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["extra"], plugins=[plugin("a_package_that_is_not_there")]) == 2
+    assert capsys.readouterr().err == (
+        "trimtab: extra needs a_package_that_is_not_there, which is not installed; "
+        "install it with: pip install 'trimtab[extra]'\n"
+    )
+
+
+def test_help_loads_no_heavy_package() -> None:
+    code = "import sys; from trimtab_operator.cli import main; main(['--help']); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not {"numpy", "kopf", "pyspark", "kubernetes", "pydantic", "aiohttp"} & set(done.stdout.split())
+
+
+def test_it_is_a_module_and_a_kubectl_plugin_too() -> None:
+    module = subprocess.run(
+        [sys.executable, "-m", "trimtab_operator", "--version"], capture_output=True, text=True, check=True
+    )
+    script = Path(sys.executable).with_name("kubectl-trimtab")
+    plugin = subprocess.run([str(script), "--version"], capture_output=True, text=True, check=True)
+    assert module.stdout == plugin.stdout == f"trimtab {__version__}\n"
+
+
+def test_a_reader_that_goes_away_leaves_no_traceback() -> None:
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    with os.fdopen(write_end, "wb") as closed:
+        done = subprocess.run(
+            [sys.executable, "-m", "trimtab_operator", "crds"],
+            stdout=closed,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert "Traceback" not in done.stderr
+    assert "BrokenPipe" not in done.stderr

@@ -1,0 +1,24 @@
+"""A verb as another package would add it: ends with 1, or fails as asked."""
+
+from __future__ import annotations
+
+import argparse
+
+from trimtab_operator.cli.failure import CommandError
+from trimtab_operator.cluster.errors import ConnectionSettingsError
+from trimtab_operator.telemetry import AddressInUseError
+
+_FAILURES = {"usage": CommandError, "connection": ConnectionSettingsError, "address": AddressInUseError}
+
+
+def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the verb."""
+    parser = subparsers.add_parser("extra")
+    parser.add_argument("--fail")
+    parser.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    if arguments.fail in _FAILURES:
+        raise _FAILURES[arguments.fail](f"the {arguments.fail} is wrong")
+    return 1

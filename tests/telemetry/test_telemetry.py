@@ -1,0 +1,110 @@
+"""The operator's metrics, and the page that serves them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+import aiohttp
+import pytest
+
+from trimtab_operator.telemetry import AddressInUseError
+from trimtab_operator.telemetry.http import serve
+from trimtab_operator.telemetry.metrics import Metrics
+
+NAMES = {
+    "trimtab_cycle_seconds",
+    "trimtab_cycles",
+    "trimtab_moves",
+    "trimtab_held_back",
+    "trimtab_broker_usage_ratio",
+    "trimtab_cpu_range_ratio",
+    "trimtab_moves_in_flight",
+    "trimtab_store_objects",
+    "trimtab_store_age_seconds",
+    "trimtab_dropped_samples",
+    "trimtab_api_request_seconds",
+    "trimtab_build_info",
+}
+
+
+def labels(metrics: Metrics) -> Iterable[str]:
+    for family in metrics.registry.collect():
+        for sample in family.samples:
+            yield from sample.labels
+
+
+async def fetch(port: int, *paths: str) -> list[tuple[int, str]]:
+    answers = []
+    async with aiohttp.ClientSession() as session:
+        for path in paths:
+            async with session.get(f"http://127.0.0.1:{port}{path}") as response:
+                answers.append((response.status, await response.text()))
+    return answers
+
+
+def test_the_metrics_are_those_the_docs_name() -> None:
+    assert {family.name for family in Metrics().registry.collect()} == NAMES
+
+
+def test_no_metric_has_a_label_per_bundle() -> None:
+    metrics = Metrics()
+    metrics.moves.labels("main", "Overloaded", "Landed").inc()
+    metrics.broker_usage.labels("broker-0", "cpu").set(0.5)
+    metrics.observe_request("list", "200", 0.02)
+    assert "bundle" not in set(labels(metrics))
+
+
+def test_two_sets_of_metrics_do_not_meet() -> None:
+    one, other = Metrics(), Metrics()
+    one.cycles.labels("main", "Balanced").inc()
+    assert b'trimtab_cycles_total{outcome="Balanced",policy="main"} 1.0' in one.text()
+    assert b"Balanced" not in other.text()
+
+
+def test_a_request_is_counted_with_its_verb_and_code() -> None:
+    metrics = Metrics()
+    metrics.observe_request("patch", "409", 0.3)
+    assert b'trimtab_api_request_seconds_bucket{code="409",le="0.5",verb="patch"} 1.0' in metrics.text()
+    assert b'trimtab_api_request_seconds_bucket{code="409",le="0.25",verb="patch"} 0.0' in metrics.text()
+
+
+def test_the_page_serves_metrics_health_and_readiness() -> None:
+    state = [(False, "bundles are not listed yet"), (True, "complete")]
+
+    async def story() -> list[tuple[int, str]]:
+        async with serve("127.0.0.1", 0, Metrics(), lambda: state.pop(0)) as port:
+            return await fetch(port, "/metrics", "/healthz", "/readyz", "/readyz", "/other")
+
+    metrics, health, starting, ready, other = asyncio.run(story())
+    assert metrics[0] == 200
+    assert "trimtab_build_info{" in metrics[1]
+    assert health == (200, "ok\n")
+    assert starting == (503, "bundles are not listed yet\n")
+    assert ready == (200, "complete\n")
+    assert other[0] == 404
+
+
+def test_a_port_that_is_taken_is_told_with_the_fix() -> None:
+    async def story() -> None:
+        async with serve("127.0.0.1", 0, Metrics(), lambda: (True, "")) as port:
+            with pytest.raises(AddressInUseError, match=rf"127\.0\.0\.1:{port}: .*; choose another --http-port"):
+                async with serve("127.0.0.1", port, Metrics(), lambda: (True, "")):
+                    pass
+
+    asyncio.run(story())
+
+
+def test_the_port_is_free_again_after_a_failure() -> None:
+    ports: list[int] = []
+
+    async def serve_and_fail(port: int) -> None:
+        async with serve("127.0.0.1", port, Metrics(), lambda: (True, "")) as found:
+            ports.append(found)
+            raise RuntimeError("stop")
+
+    with pytest.raises(RuntimeError, match="stop"):
+        asyncio.run(serve_and_fail(0))
+    with pytest.raises(RuntimeError, match="stop"):
+        asyncio.run(serve_and_fail(ports[0]))
+    assert ports == [ports[0]] * 2
