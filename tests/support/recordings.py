@@ -1,0 +1,15 @@
+"""The recorded scenarios that the repository carries, as text lines."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterator
+from pathlib import Path
+
+FOLDER = Path(__file__).parents[1] / "conformance" / "pulsar"
+
+
+def lines(path: Path) -> Iterator[str]:
+    """The lines of a recording, plain or gzip."""
+    with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as text:
+        yield from text
