@@ -1,0 +1,93 @@
+"""The registry: strategies by name, their parameters checked, and what each of them says about itself."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import pytest
+
+from trimtab_strategies.params import StrategyParams, pulsar_keys
+from trimtab_strategies.placement.least_resource_usage import LeastResourceUsageWithWeightParams
+from trimtab_strategies.registry import PLACEMENTS, SHEDDERS, InvalidParamsError, UnknownStrategyError, pair
+from trimtab_strategies.shedding.threshold import ThresholdShedderParams
+
+ROWS = {**SHEDDERS, **PLACEMENTS}
+
+
+def test_names_are_those_users_know() -> None:
+    assert list(SHEDDERS) == ["ThresholdShedder"]
+    assert list(PLACEMENTS) == ["LeastResourceUsageWithWeight", "ExtensibleLeastResourceUsageWithWeight"]
+
+
+def test_pair_is_built_from_camel_case_parameters() -> None:
+    made = pair("ThresholdShedder", {"threshold": 20, "cpuWeight": 2}, "LeastResourceUsageWithWeight", {})
+
+    assert made.shedder.params == ThresholdShedderParams(threshold=20, cpu_weight=2)  # type: ignore[attr-defined]
+    assert made.weights.cpu == 2
+
+
+def test_parameters_may_be_given_as_values() -> None:
+    tuned = LeastResourceUsageWithWeightParams(average_difference=5)
+
+    made = pair("ThresholdShedder", ThresholdShedderParams(), "LeastResourceUsageWithWeight", tuned)
+
+    assert made.placement.params == tuned  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("names", "told"),
+    [
+        (("Threshold", "LeastResourceUsageWithWeight"), "shedder 'Threshold' is unknown, use one of ThresholdShedder"),
+        (("ThresholdShedder", "Least"), "placement 'Least' is unknown, use one of Ext"),
+    ],
+)
+def test_unknown_name_is_answered_with_the_known_ones(names: tuple[str, str], told: str) -> None:
+    with pytest.raises(UnknownStrategyError) as error:
+        pair(names[0], {}, names[1], {})
+
+    assert str(error.value).startswith(told)
+
+
+@pytest.mark.parametrize(
+    ("params", "told"),
+    [
+        ({"threshold": 250}, "threshold: Input should be less than or equal to 100 (got 250)"),
+        ({"threshold": 0}, "threshold: Input should be greater than 0 (got 0)"),
+        ({"history": 1.5}, "history: Input should be less than or equal to 1 (got 1.5)"),
+        ({"threshhold": 10}, "threshhold: Extra inputs are not permitted (got 10)"),
+        ({"cpuWeight": "much"}, "cpuWeight: Input should be a valid number"),
+        ({"minThroughput": float("nan")}, "minThroughput: "),
+    ],
+)
+def test_bad_parameter_is_named_with_its_value_and_bound(params: dict[str, Any], told: str) -> None:
+    with pytest.raises(InvalidParamsError) as error:
+        pair("ThresholdShedder", params, "LeastResourceUsageWithWeight", {})
+
+    assert str(error.value).startswith(f"ThresholdShedder: {told}")
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_every_parameter_has_a_bound_a_default_and_pulsar_s_key(name: str) -> None:
+    model: type[StrategyParams] = ROWS[name].params
+    schema = model.model_json_schema()
+
+    assert set(pulsar_keys(model).values()) == set(model.model_fields)
+    for field, described in schema["properties"].items():
+        assert "default" in described, field
+        assert described["type"] == "boolean" or {"minimum", "exclusiveMinimum"} & described.keys(), field
+    assert schema["additionalProperties"] is False
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_every_strategy_s_module_teaches(name: str) -> None:
+    """Idea, formula, when it helps, when it hurts, source."""
+    text = importlib.import_module(ROWS[name].build.__module__).__doc__ or ""
+
+    assert all(part in text for part in ("Idea.", "Formula.", "When it helps.", "When it hurts.", "Source.")), text
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_every_row_says_what_it_is_in_pulsar(name: str) -> None:
+    assert ROWS[name].pulsar_class.startswith("org.apache.pulsar.broker.loadbalance.")
+    assert ROWS[name].summary.endswith(".")
