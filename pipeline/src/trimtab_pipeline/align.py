@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trimtab_pipeline.cycle import LONG, SHORT, TRAFFIC
+from trimtab_pipeline.cycle import LONG, SHORT
+from trimtab_pipeline.queries import TIMES, TRAFFIC
 from trimtab_pipeline.source import PrometheusSettings, Topology
 from trimtab_strategies.model import Brokers, Bundles, ClusterLoad, DataQuality
 from trimtab_strategies.model.load import CPU, BoolArray, FloatArray, IntArray
@@ -31,43 +33,81 @@ _ABOVE, _ABSURD = 1.0, 10.0  # ratios of the limit: worth counting, not to be be
 class Measured:
     """What a cycle measured.
 
-    brokers, bundles: tables as `cycle.broker_state` and `cycle.bundle_state` name their columns.
-    failed_pods:      pods whose part of the source did not answer.
-    dropped, failed, warnings: as in `DataQuality`.
+    brokers, bundles: tables of `BROKER_STATE` and `BUNDLE_STATE`.
+    reports: of each shard, as `trimtab_pipeline.datasource` describes them. shards: the pods of each.
+    duplicates: rows of bundles that two pods reported.
     """
 
     brokers: pa.Table
     bundles: pa.Table
-    failed_pods: frozenset[str] = frozenset()
-    dropped: Mapping[str, int] = field(default_factory=dict)
-    failed: tuple[tuple[str, str], ...] = ()
-    warnings: tuple[str, ...] = ()
+    reports: tuple[Mapping[str, Any], ...] = ()
+    shards: tuple[tuple[str, ...], ...] = ()
+    duplicates: int = 0
+
+    @property
+    def failed(self) -> tuple[tuple[str, str], ...]:
+        """(which brokers, why) of every shard that did not answer."""
+        failed = ((self.shards[report["shard"]], report["error"]) for report in self.reports if not report["ok"])
+        return tuple((f"{len(pods)} brokers, {pods[0]} to {pods[-1]}", error) for pods, error in failed)
+
+    @property
+    def failed_pods(self) -> list[str]:
+        """Pods whose shard did not answer."""
+        return [pod for report in self.reports if not report["ok"] for pod in self.shards[report["shard"]]]
+
+    @property
+    def dropped(self) -> Counter[str]:
+        """Samples and rows that were not used, by cause."""
+        total = sum((Counter(report["dropped"]) for report in self.reports), Counter[str]())
+        return total + Counter(Duplicate=self.duplicates)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What the server said about its answers."""
+        return tuple(sorted({text for report in self.reports for text in report["warnings"]}))
 
 
 def align(measured: Measured, topology: Topology, settings: PrometheusSettings, at: float) -> ClusterLoad:
     """The picture at `at` (epoch seconds), rows as in `topology`."""
-    dropped = Counter(measured.dropped)
+    dropped = measured.dropped
     brokers, missing_brokers = _brokers(measured, topology, settings, at, dropped)
     bundles, missing_bundles = _bundles(measured.bundles, topology, at, dropped)
     quality = DataQuality(dict(dropped), missing_brokers, missing_bundles, measured.failed, measured.warnings)
     return ClusterLoad(brokers, bundles, topology.namespaces, at, quality)
 
 
-def only_one_each(bundles: pa.Table, topology: Topology) -> tuple[pa.Table, int]:
-    """The table with one row per bundle, and how many were left out.
+def one_row_each(measured: Measured, topology: Topology) -> Measured:
+    """The same with one row per bundle, the others counted.
 
     Two pods may report a bundle while it moves. The row of the pod that the resources call its owner counts, else the
     row with the most messages.
     """
+    bundles = measured.bundles
     names = bundles["bundle"].combine_chunks()
     first = pc.index_in(names, value_set=names).to_numpy(zero_copy_only=False)
     rows = np.arange(len(names))
     if (first == rows).all():
-        return bundles, 0
-    owned = (_owner_pods(names, topology) == np.asarray(bundles["pod"].to_pylist(), object)).astype(float)
-    order = np.lexsort((rows, -np.nan_to_num(_column(bundles, "rate_in")), -owned, first))
+        return measured
+    owned = _owner_pods(names, topology) == np.asarray(bundles["pod"].to_pylist(), object)
+    order = np.lexsort((rows, -np.nan_to_num(_column(bundles, "rate_in")), ~owned, first))
     keep = np.sort(order[np.unique(first[order], return_index=True)[1]])
-    return bundles.take(pa.array(keep)), len(rows) - len(keep)
+    return replace(measured, bundles=bundles.take(pa.array(keep)), duplicates=len(rows) - len(keep))
+
+
+def with_last_times(now: pa.Table, last: pa.Table, not_before: float) -> pa.Table:
+    """The brokers measured now, with the times of their newest samples ever seen.
+
+    now, last: tables of `BROKER_STATE`. A broker that is only in `last` gets a row that holds its times alone, unless
+    they are older than `not_before` (epoch seconds).
+    """
+    row = pc.index_in(now["pod"], value_set=last["pod"])
+    for name in TIMES:
+        known = pc.coalesce(now[name], last[name].take(row))
+        now = now.set_column(now.column_names.index(name), name, known)
+    newest = pc.max_element_wise(*(last[name] for name in TIMES))
+    gone = pc.and_(pc.invert(pc.is_in(last["pod"], value_set=now["pod"])), pc.greater_equal(newest, not_before))
+    remembered = last.filter(gone).select(["pod", *TIMES])
+    return pa.concat_tables([now, remembered], promote_options="default")
 
 
 def _owner_pods(names: pa.Array, topology: Topology) -> npt.NDArray[np.object_]:
@@ -110,10 +150,10 @@ def _brokers(
     row = _rows(pods, table["pod"])
     usage, traffic = _values(table, USAGE, row), _values(table, TRAFFIC, row)
     limit = _limits(table, row, topology, settings)
-    times = _values(table, ("resource_time", "traffic_time"), row)
+    times = _values(table, TIMES, row)
     newest = np.where(np.isnan(times).any(axis=1), -np.inf, times.min(axis=1))
     age = np.maximum(at - newest, 0.0)
-    answered = ~np.isin(topology.pods, list(measured.failed_pods))
+    answered = ~np.isin(topology.pods, measured.failed_pods)
     present = answered & ~np.isnan(usage).all(axis=1)
     usage, limit, plausible = _judged(usage, limit, present, dropped)
     brokers = Brokers(

@@ -1,4 +1,4 @@
-"""A PySpark Python Data Source that reads one table of instant queries, one partition per shard of brokers.
+"""A PySpark Python Data Source that reads brokers and bundles from Prometheus, one partition per shard of brokers.
 
 All work on samples happens inside the Spark task: HTTP, parsing, joining the queries' answers into wide rows,
 dropping what can't be true. The driver sees one Arrow table. A shard that fails does not fail the job, as Spark would
@@ -27,6 +27,7 @@ import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from trimtab_pipeline.prometheus import Prometheus, PrometheusError
+from trimtab_pipeline.queries import BUNDLES, RESOURCES, TIMES, TRAFFIC
 from trimtab_pipeline.samples import Samples
 
 Fetch = Callable[[str], Samples]
@@ -37,21 +38,40 @@ DRY_URL = "dry:"
 _DRY_ROWS = 2_000
 
 
+BROKER_COLUMNS = (*RESOURCES, *TRAFFIC, *TIMES)
+"""Values of a broker, null where the preset does not ask for one."""
+_BROKER = pa.struct([("pod", pa.string()), *((name, pa.float64()) for name in BROKER_COLUMNS)])
+SCHEMA = pa.schema(
+    [
+        *((key, pa.string()) for key in BUNDLES.keys),
+        *((name, pa.float64()) for name in BUNDLES.columns),
+        ("at", pa.float64()),
+        ("broker", _BROKER),
+        ("report", pa.string()),
+    ]
+)
+"""Columns of every batch. A row is a bundle (``at`` is the evaluation time), a broker, or a report."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShardRequest:
+    """PromQL of each column of both tables, restricted to the shard's brokers."""
+
+    brokers: Mapping[str, str]
+    bundles: Mapping[str, str]
+
+
 @dataclass(frozen=True, slots=True)
 class ReadRequest:
     """What one read asks for; travels to the tasks as JSON.
 
-    keys, columns: labels that name a row, and value columns.
-    shards:        PromQL of each column, one mapping per shard.
-    at:            evaluation time, epoch seconds. timeout: seconds per query.
+    at: evaluation time, epoch seconds. timeout: seconds per query.
     """
 
     url: str
     at: float
     timeout: float
-    keys: tuple[str, ...]
-    columns: tuple[str, ...]
-    shards: tuple[Mapping[str, str], ...]
+    shards: tuple[ShardRequest, ...]
 
     def to_json(self) -> str:
         """The form that fits into a data source option."""
@@ -61,14 +81,8 @@ class ReadRequest:
     def from_json(cls, text: str) -> ReadRequest:
         """The inverse of `to_json`."""
         fields: dict[str, Any] = json.loads(text)
-        fields |= {name: tuple(fields[name]) for name in ("keys", "columns", "shards")}
+        fields["shards"] = tuple(ShardRequest(**shard) for shard in fields["shards"])
         return cls(**fields)
-
-    @property
-    def schema(self) -> pa.Schema:
-        """Columns of every batch: keys, values, report."""
-        values = [(name, pa.float64()) for name in self.columns]
-        return pa.schema([*((key, pa.string()) for key in self.keys), *values, ("report", pa.string())])
 
 
 class PrometheusDataSource(DataSource):
@@ -83,11 +97,10 @@ class PrometheusDataSource(DataSource):
         return "prometheus"
 
     def schema(self) -> str:
-        """The request's schema as DDL."""
-        ddl = {pa.string(): "string", pa.float64(): "double"}
-        return ", ".join(f"{field.name} {ddl[field.type]}" for field in self.request.schema)
+        """`SCHEMA` as Spark's SQL writes it."""
+        return ", ".join(f"{field.name} {_ddl(field.type)}" for field in SCHEMA)
 
-    def reader(self, schema: Any) -> PrometheusReader:  # noqa: ARG002  (the request decides)
+    def reader(self, schema: Any) -> PrometheusReader:  # noqa: ARG002  (there is only one)
         """A reader of the request."""
         return PrometheusReader(self.request)
 
@@ -113,19 +126,41 @@ class PrometheusReader(DataSourceReader):
 
 
 def read_shard(request: ReadRequest, shard: int, fetch: Fetch) -> Iterator[pa.RecordBatch]:
-    """The wide rows of shard number `shard`, then its report row. Never raises what `fetch` may raise."""
-    begin, dropped, warnings = time.perf_counter(), Counter[str](), list[str]()
-    report: dict[str, Any] = {"shard": shard, "ok": True, "error": "", "dropped": dropped, "warnings": warnings}
+    """Brokers and bundles of shard number `shard`, then its report. Does not raise what `fetch` may raise."""
+    begin, dropped, warnings = time.perf_counter(), Counter[str](), set[str]()
+    report: dict[str, Any] = {"shard": shard, "ok": True, "error": ""}
+
+    def wide(keys: Sequence[str], names: Sequence[str], queries: Mapping[str, str]) -> list[pa.Array]:
+        answers = {name: fetch(promql) for name, promql in queries.items()}
+        warnings.update(text for answer in answers.values() for text in answer.warnings)
+        labels, values = pivot(list(answers.values()), keys)
+        columns = {name: _clean(column, dropped) for name, column in zip(answers, values, strict=True)}
+        return [*labels, *(columns.get(name, pa.nulls(len(labels[0]), pa.float64())) for name in names)]
+
     try:
-        answers = [fetch(request.shards[shard][column]) for column in request.columns]
-        warnings.extend(sorted({text for answer in answers for text in answer.warnings}))
-        keys, values = pivot(answers, request.keys)
-        values = [_clean(column, dropped) for column in values]
-        yield pa.RecordBatch.from_arrays([*keys, *values, pa.nulls(len(keys[0]), pa.string())], schema=request.schema)
+        wanted = request.shards[shard]
+        brokers = wide(("pod",), BROKER_COLUMNS, wanted.brokers)
+        bundles = wide(BUNDLES.keys, BUNDLES.columns, wanted.bundles)
+        yield _batch(broker=pa.StructArray.from_arrays(brokers, fields=list(_BROKER)))
+        at = pa.array(np.full(len(bundles[0]), request.at))
+        yield _batch(**dict(zip((*BUNDLES.keys, *BUNDLES.columns), bundles, strict=True)), at=at)
     except PrometheusError as error:
         report |= {"ok": False, "error": str(error)}
-    report["seconds"] = time.perf_counter() - begin
-    yield pa.RecordBatch.from_pylist([{"report": json.dumps(report)}], schema=request.schema)
+    report |= {"dropped": dropped, "warnings": sorted(warnings), "seconds": time.perf_counter() - begin}
+    yield _batch(report=pa.array([json.dumps(report)]))
+
+
+def _batch(**columns: pa.Array) -> pa.RecordBatch:
+    """A batch of `SCHEMA` with these columns, null in the others."""
+    (rows,) = {len(column) for column in columns.values()}
+    arrays = [columns.get(field.name, pa.nulls(rows, field.type)) for field in SCHEMA]
+    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+
+
+def _ddl(kind: pa.DataType) -> str:
+    if pa.types.is_struct(kind):
+        return f"struct<{', '.join(f'{field.name}: {_ddl(field.type)}' for field in kind)}>"
+    return {pa.string(): "string", pa.float64(): "double"}[kind]
 
 
 def pivot(answers: Sequence[Samples], keys: Sequence[str]) -> tuple[list[pa.Array], list[pa.Array]]:

@@ -67,7 +67,7 @@ class History:
         return self._empty()
 
     def write(self, rows: pa.Table, at: float) -> Path:
-        """Keep `rows` as the state at `at` (epoch seconds, to the microsecond), and let go of what is too old."""
+        """Keep `rows` as the state at `at` (epoch seconds, to the millisecond), and let go of what is too old."""
         path = self.folder / f"{_stem(at)}.parquet"
         self._put(rows, path)
         self._ours.add(path)

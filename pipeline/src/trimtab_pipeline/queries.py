@@ -19,6 +19,13 @@ from types import MappingProxyType
 
 from trimtab_pipeline.source import PrometheusSettings
 
+TRAFFIC = ("rate_in", "rate_out", "throughput_in", "throughput_out")
+"""Traffic columns of both tables, in the order of `trimtab_strategies.model.TRAFFIC`."""
+RESOURCES = ("cpu", "cpu_limit", "memory", "memory_limit", "direct_memory", "network_in", "network_out")
+"""Usage and limits of a broker; a preset need not ask for all of them."""
+TIMES = ("resource_time", "traffic_time")
+"""Epoch seconds of a broker's newest samples: of its usage, and of its own traffic metrics."""
+
 
 class UnknownPresetError(ValueError):
     """A name that is no preset of broker usage. Says which ones there are."""
@@ -28,19 +35,13 @@ class UnknownPresetError(ValueError):
 class Table:
     """A wide table made of instant queries that share their labels.
 
-    name:    also the folder of its history.
     keys:    labels every series carries; together they name a row.
-    queries: PromQL template of each value column.
+    columns: value columns; null where `queries` has no PromQL template for one.
     """
 
-    name: str
     keys: tuple[str, ...]
+    columns: tuple[str, ...]
     queries: Mapping[str, str]
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The value columns, in order."""
-        return tuple(self.queries)
 
 
 _KUBERNETES = {
@@ -72,8 +73,8 @@ RESOURCE_PRESETS: Mapping[str, Mapping[str, str]] = MappingProxyType({"kubernete
 """Queries of broker usage. ``kubernetes``: cores, bytes and bytes/s beside limits. ``pulsar``: percent, limit 100."""
 
 BUNDLES = Table(
-    name="bundles",
     keys=("bundle", "pod"),
+    columns=(*TRAFFIC, "topics", "producers", "consumers"),
     queries=MappingProxyType(
         {
             "rate_in": "max by (bundle, pod) (pulsar_bundle_msg_rate_in{$broker})",
@@ -97,7 +98,8 @@ def brokers(preset: str) -> Table:
     """
     if preset not in RESOURCE_PRESETS:
         raise UnknownPresetError(f"resources {preset!r} is no preset; use one of {', '.join(RESOURCE_PRESETS)}")
-    return Table("brokers", ("pod",), MappingProxyType({**RESOURCE_PRESETS[preset], **_BROKER_TRAFFIC}))
+    queries = MappingProxyType({**RESOURCE_PRESETS[preset], **_BROKER_TRAFFIC})
+    return Table(("pod",), (*RESOURCES, *TRAFFIC, *TIMES), queries)
 
 
 def render(table: Table, settings: PrometheusSettings, pods: Sequence[str]) -> dict[str, str]:

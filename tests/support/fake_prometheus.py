@@ -1,0 +1,163 @@
+"""A Prometheus stand-in that answers our queries from a table, and misbehaves when told to."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Self
+from urllib.parse import parse_qs
+
+_METRIC = re.compile(r"((?:container|kube|pulsar)_[A-Za-z_]+)\{(.*?)\}")
+_MATCHER = re.compile(r'(\w+)(=~|!=|=)"(.*?)"')
+
+
+@dataclass
+class Faults:
+    """What goes wrong, each for the queries that `where` picks.
+
+    status: answer with this status and a plain text. delay: seconds before the answer. text: send this body instead.
+    warnings: what a partial answer says.
+    """
+
+    where: Callable[[str], bool] = lambda _: True
+    status: int = 200
+    delay: float = 0.0
+    text: str | None = None
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass
+class Series:
+    """One series: labels, value as Prometheus prints it, and the time of its sample (None: just now)."""
+
+    labels: Mapping[str, str]
+    value: str
+    time: float | None = None
+
+
+@dataclass
+class FakePrometheus:
+    """Serves `series` (by metric name) on a free port of 127.0.0.1 while entered; `queries` keeps what was asked."""
+
+    series: dict[str, list[Series]] = field(default_factory=dict)
+    faults: Faults = field(default_factory=Faults)
+    queries: list[dict[str, str]] = field(default_factory=list)
+
+    def __enter__(self) -> Self:
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02})
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def put(self, metric: str, value: float | str, time: float | None = None, **labels: str) -> None:
+        """Set one series, replacing the one with the same labels."""
+        rows = self.series.setdefault(metric, [])
+        rows[:] = [row for row in rows if row.labels != labels]
+        rows.append(Series(labels, str(value), time))
+
+    def drop(self, **labels: str) -> None:
+        """Forget every series with these labels."""
+        for rows in self.series.values():
+            rows[:] = [row for row in rows if not labels.items() <= row.labels.items()]
+
+    def answer(self, promql: str, at: float) -> str:
+        """The body of an instant query."""
+        by = re.search(r"max by \(([^)]*)\)", promql)
+        found = _METRIC.search(promql)
+        assert by, promql
+        assert found, promql
+        groups: dict[tuple[tuple[str, str], ...], str] = {}
+        for row in self.series.get(found[1], []):
+            if _matches(row.labels, found[2]):
+                labels = {name: row.labels[name] for name in sorted(by[1].split(", ")) if name in row.labels}
+                value = str(row.time or at) if "timestamp(" in promql else row.value
+                groups[tuple(labels.items())] = value
+        result = [{"metric": dict(labels), "value": [at, value]} for labels, value in groups.items()]
+        body: dict[str, Any] = {"status": "success", "data": {"resultType": "vector", "result": result}}
+        if self.faults.warnings and self.faults.where(promql):
+            body["warnings"] = list(self.faults.warnings)
+        return json.dumps(body, separators=(",", ":"))
+
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
+        fake = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+            disable_nagle_algorithm = True
+
+            def do_POST(self) -> None:
+                form = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
+                query = {name: values[0] for name, values in form.items()}
+                fake.queries.append(query)
+                struck = fake.faults.where(query["query"])
+                if struck and fake.faults.delay:
+                    time.sleep(fake.faults.delay)
+                if struck and fake.faults.status != 200:
+                    self._send(fake.faults.status, "out of order")
+                elif struck and fake.faults.text is not None:
+                    self._send(200, fake.faults.text)
+                else:
+                    self._send(200, fake.answer(query["query"], float(query["time"])))
+
+            def _send(self, status: int, text: str) -> None:
+                body = text.encode()
+                head = f"HTTP/1.1 {status} x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+                try:
+                    self.wfile.write(head.encode() + body)
+                except ConnectionError:  # the client gave up waiting, which is what a slow server is for
+                    self.close_connection = True
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        return Handler
+
+
+def _matches(labels: Mapping[str, str], selector: str) -> bool:
+    for name, operator, pattern in _MATCHER.findall(selector):
+        value, text = labels.get(name, ""), pattern.replace("\\\\", "\\")
+        equal = re.fullmatch(text, value) is not None if operator == "=~" else value == text
+        if equal is (operator == "!="):
+            return False
+    return True
+
+
+def add_broker(fake: FakePrometheus, pod: str, *, cpu: float = 1.0, time: float | None = None) -> None:
+    """The series of a healthy broker: 4 cores, 8 GiB, `cpu` cores used; and a kubelet's duplicate rows."""
+    where = {"namespace": "pulsar", "pod": pod}
+    fake.put("container_cpu_usage_seconds_total", cpu, time, **where, container="broker")
+    fake.put("container_cpu_usage_seconds_total", 2 * cpu, time, **where, container="")
+    fake.put("container_memory_working_set_bytes", 2 * 2**30, time, **where, container="broker")
+    fake.put("kube_pod_container_resource_limits", 4, **where, container="broker", resource="cpu")
+    fake.put("kube_pod_container_resource_limits", 8 * 2**30, **where, container="broker", resource="memory")
+    fake.put("container_network_receive_bytes_total", 1e6, time, **where, interface="eth0")
+    fake.put("container_network_receive_bytes_total", 9e6, time, **where, interface="lo")
+    fake.put("container_network_transmit_bytes_total", 2e6, time, **where, interface="eth0")
+    for name, value in {"rate_in": 100, "rate_out": 200, "throughput_in": 1e5, "throughput_out": 2e5}.items():
+        fake.put(f"pulsar_broker_{name}", value, time, **where)
+
+
+def add_bundle(fake: FakePrometheus, bundle: str, pod: str, rate: float | str = 10.0) -> None:
+    """The series of a bundle that `pod` serves: `rate` msg/s in, twice that out, 3 topics, 4 producers, 5 consumers."""
+    where = {"namespace": "pulsar", "pod": pod, "bundle": bundle}
+    out = float(rate) * 2
+    traffic = {"rate_in": rate, "rate_out": out, "throughput_in": out * 500, "throughput_out": out * 1000}
+    for name, value in traffic.items():
+        fake.put(f"pulsar_bundle_msg_{name}", value, **where)
+    for name, value in {"topics": 3, "producer": 4, "consumer": 5}.items():
+        fake.put(f"pulsar_bundle_{name}_count", value, **where)
