@@ -12,7 +12,7 @@ import numpy as np
 
 from trimtab_strategies.model import ClusterLoad
 from trimtab_strategies.model.load import FloatArray, IntArray
-from trimtab_strategies.usage import MOVING, Weights, percent, weighted_maximum
+from trimtab_strategies.usage import MOVING, Weights, percent
 
 
 class PredictedLoad:
@@ -24,8 +24,9 @@ class PredictedLoad:
     def __init__(self, cluster: ClusterLoad, weights: Weights) -> None:
         """Start from `cluster`; `weights` say which resources count in `pressure`."""
         brokers = cluster.brokers
-        self._usage, self._traffic = brokers.usage.copy(), brokers.traffic.copy()
-        self._limit, self._weights = brokers.limit, weights
+        self._usage, self._traffic, self._limit = brokers.usage.copy(), brokers.traffic.copy(), brokers.limit
+        limited = np.where(brokers.limit > 0, brokers.limit, np.inf)
+        self._per_unit = (np.array(weights) / limited)[:, MOVING]
         self.cluster = replace(cluster, brokers=replace(brokers, usage=self._usage, traffic=self._traffic))
 
     def percent(self) -> FloatArray:
@@ -37,15 +38,14 @@ class PredictedLoad:
 
         The most used resource among those that follow a bundle: a full heap is no reason to keep a bundle away.
         """
-        return weighted_maximum(percent(self._usage[brokers], self._limit[brokers]), self._weights, MOVING)
+        pressure: FloatArray = np.fmax.reduce(self._usage[brokers][:, MOVING] * self._per_unit[brokers], axis=1)
+        return pressure
 
     def better(self, source: int, others: IntArray, load: FloatArray) -> IntArray:
         """Those of `others` (rows) that with `load` (5,) stay below what `source` (row) is at now."""
-        rows = np.append(others, source)
-        usage = self._usage[rows]
-        usage[:-1] += load
-        pressure = weighted_maximum(percent(usage, self._limit[rows]), self._weights, MOVING)
-        kept: IntArray = others[pressure[:-1] < pressure[-1]]
+        bound = self.pressure(np.array([source]))[0]
+        after = (self._usage[others][:, MOVING] + load[list(MOVING)]) * self._per_unit[others]
+        kept: IntArray = others[np.fmax.reduce(after, axis=1) < bound]
         return kept
 
     def add(self, broker: int, load: FloatArray, traffic: FloatArray) -> None:
