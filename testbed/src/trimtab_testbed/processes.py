@@ -54,9 +54,16 @@ class Server:
     death of the parent.
     """
 
-    def __init__(self, command: Sequence[str | Path], *, log: Path, env: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        command: Sequence[str | Path],
+        *,
+        log: Path,
+        name: str = "",
+        env: Mapping[str, str] | None = None,
+    ) -> None:
         self.command = [str(part) for part in command]
-        self.name = Path(self.command[0]).name
+        self.name = name or Path(self.command[0]).name
         self.log = log
         self._env = env
         self._process: subprocess.Popen[bytes] | None = None

@@ -1,0 +1,81 @@
+"""``trimtab demo``: the verb."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+from typing import Any, NoReturn
+
+from rich.console import Console
+
+from trimtab_operator.cli.failure import FINDING, FINE, CommandError
+from trimtab_testbed.demo.runner import run as run_demo
+from trimtab_testbed.demo.summary import as_json
+from trimtab_testbed.go_build import MissingToolError
+from trimtab_testbed.processes import ServerFailedError
+from trimtab_testbed.scenarios import SCENARIOS, UnknownScenarioError, scenario
+
+_DESCRIPTION = """\
+Watch a cluster come level, on real parts and on this machine alone: etcd and kube-apiserver, Prometheus, simulated
+brokers that serve real metrics, and the operator. Ends by itself in about two minutes: 0 when the cluster is level,
+1 when it is not. What is missing is built or fetched first (Kubernetes: about 9 minutes, once).
+
+scenarios:
+{scenarios}
+
+examples:
+  trimtab demo
+  trimtab demo --json | jq '.moves | length'
+  trimtab demo --keep        then, in another terminal, kubectl with the KUBECONFIG it prints
+"""
+
+
+def register(subparsers: Any) -> None:
+    """Add the verb."""
+    listed = "\n".join(f"  {name:<12} {known.summary}" for name, known in SCENARIOS.items())
+    parser = subparsers.add_parser(
+        "demo",
+        help="watch a cluster come level, on this machine",
+        description=_DESCRIPTION.format(scenarios=listed),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--scenario", default="skewed-96", metavar="NAME", help="which one (%(default)s)")
+    parser.add_argument("--json", action="store_true", help="print one JSON object on stdout, all else on stderr")
+    parser.add_argument("--keep", action="store_true", help="leave all of it running until Ctrl-C")
+    parser.add_argument(
+        "--timeout", type=_seconds, default=180.0, metavar="SECONDS", help="give up after this long (%(default)g)"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Carry out the verb; returns the exit code."""
+    signal.signal(signal.SIGTERM, _end)
+    console = Console(stderr=arguments.json)
+    try:
+        chosen = scenario(arguments.scenario)
+        result = run_demo(chosen, console, timeout=arguments.timeout, keep=arguments.keep)
+    except (UnknownScenarioError, MissingToolError) as error:
+        raise CommandError(f"demo: {error}") from error
+    except ServerFailedError as error:
+        print(f"trimtab demo: {error}", file=sys.stderr)
+        return FINDING
+    if arguments.json:
+        print(json.dumps(as_json(result), indent=2))
+    if not result.settled:
+        print(f"trimtab demo: the cluster did not settle in {result.seconds:.0f} s: {result.missing}", file=sys.stderr)
+    return FINE if result.settled else FINDING
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not value > 0:
+        raise argparse.ArgumentTypeError(f"{text} must be above 0 seconds")
+    return value
+
+
+def _end(*_: object) -> NoReturn:
+    """SIGTERM ends the demo like Ctrl-C: everything is stopped on the way out."""
+    raise KeyboardInterrupt

@@ -1,0 +1,154 @@
+"""Looks at the cluster from outside: the API server's objects and Prometheus, never the operator or the simulation."""
+
+from __future__ import annotations
+
+import json
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from trimtab_testbed.demo.stage import NAMESPACE, WINDOW, Stage
+from trimtab_testbed.exposition import CONTAINER
+from trimtab_testbed.world import landed
+
+NIC = 1.25e9
+"""Bytes per second that the table calls 100 % of the network; the policy's default."""
+
+_POD = f'namespace="{NAMESPACE}"'
+_BOX = f'{_POD},container="{CONTAINER}"'
+
+
+def _of_limit(usage: str, resource: str) -> str:
+    limit = f'max by (pod) (kube_pod_container_resource_limits{{{_BOX},resource="{resource}"}})'
+    return f"100 * max by (pod) ({usage}) / {limit}"
+
+
+_QUERIES = {
+    "cpu": _of_limit(f"rate(container_cpu_usage_seconds_total{{{_BOX}}}[{WINDOW}s])", "cpu"),
+    "memory": _of_limit(f"container_memory_working_set_bytes{{{_BOX}}}", "memory"),
+    "network_in": f"100 / {NIC} * max by (pod) (rate(container_network_receive_bytes_total{{{_POD}}}[{WINDOW}s]))",
+    "network_out": f"100 / {NIC} * max by (pod) (rate(container_network_transmit_bytes_total{{{_POD}}}[{WINDOW}s]))",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerRow:
+    """What is shown of a broker: percent of its limits (None: not measured), and how many bundles it owns."""
+
+    name: str
+    cpu: float | None
+    memory: float | None
+    network_in: float | None
+    network_out: float | None
+    bundles: int
+
+
+@dataclass(slots=True)
+class SeenMove:
+    """A bundle that got another owner. at: seconds since the first look; landed: its new broker confirmed."""
+
+    bundle: str
+    source: str
+    destination: str
+    reason: str
+    at: float
+    landed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Cycle:
+    """One cycle as the policy's status tells it. seconds: by phase."""
+
+    time: str
+    outcome: str
+    moved: int
+    total: float
+    seconds: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One look at the cluster. at: seconds since the first; unconfirmed: bundles not with their wished owner."""
+
+    at: float
+    brokers: tuple[BrokerRow, ...]
+    moves: tuple[SeenMove, ...]
+    cycles: tuple[Cycle, ...]
+    unconfirmed: int
+    balanced: str
+
+    @property
+    def cpu_range(self) -> float | None:
+        """Highest minus lowest CPU, percent points; None until all brokers are measured."""
+        cpu = [row.cpu for row in self.brokers if row.cpu is not None]
+        return max(cpu) - min(cpu) if cpu and len(cpu) == len(self.brokers) else None
+
+
+@dataclass
+class Follower:
+    """Looks again and again, and remembers moves and cycles. Look at least once an interval, or cycles are missed."""
+
+    stage: Stage
+    moves: list[SeenMove] = field(default_factory=list)
+    cycles: list[Cycle] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._began = time.monotonic()
+        self._owners: dict[str, str] = {}
+
+    def look(self, *, policy: bool = True) -> Look:
+        """How things are now; `policy`: whether there is a policy to look at yet."""
+        at = time.monotonic() - self._began
+        bundles = self.stage.world.bundles()
+        self._note_moves(bundles, at)
+        status = self.stage.policy().get("status", {}) if policy else {}
+        self._note_cycle(status.get("lastCycle"))
+        unconfirmed = sum(not landed(bundle) for bundle in bundles.values())
+        rows = self._rows(bundles)
+        return Look(at, rows, tuple(self.moves), tuple(self.cycles), unconfirmed, _balanced(status))
+
+    def _note_moves(self, bundles: Mapping[str, Any], at: float) -> None:
+        for name, bundle in bundles.items():
+            owner = bundle["spec"].get("owner", "")
+            before = self._owners.setdefault(name, owner)
+            if owner != before:
+                reason = bundle["spec"].get("assignment", {}).get("reason", "no reason given")
+                self.moves.append(SeenMove(name, before, owner, reason, at))
+                self._owners[name] = owner
+        for move in self.moves:
+            move.landed = move.landed or landed(bundles[move.bundle])
+
+    def _note_cycle(self, last: Mapping[str, Any] | None) -> None:
+        if last and (not self.cycles or self.cycles[-1].time != last["time"]):
+            phases = dict(last.get("phases", {}))
+            self.cycles.append(Cycle(last["time"], last["outcome"], last.get("moved", 0), last["seconds"], phases))
+
+    def _rows(self, bundles: Mapping[str, Any]) -> tuple[BrokerRow, ...]:
+        measured = {name: self._query(promql) for name, promql in _QUERIES.items()}
+        owned = [bundle.get("status", {}).get("owner", "") for bundle in bundles.values()]
+        return tuple(
+            BrokerRow(
+                broker, **{name: values.get(broker) for name, values in measured.items()}, bundles=owned.count(broker)
+            )
+            for broker in self.stage.world.brokers
+        )
+
+    def _query(self, promql: str) -> dict[str, float]:
+        """Value of each pod; empty when Prometheus does not answer."""
+        url = f"{self.stage.prometheus.url}/api/v1/query?{urllib.parse.urlencode({'query': promql})}"
+        try:
+            with urllib.request.urlopen(url, timeout=5) as response:  # noqa: S310 - our own server
+                result = json.load(response)["data"]["result"]
+        except OSError:
+            return {}
+        return {sample["metric"]["pod"]: float(sample["value"][1]) for sample in result}
+
+
+def _balanced(status: Mapping[str, Any]) -> str:
+    """What the policy's condition `Balanced` says, in its own words."""
+    found = [c for c in status.get("conditions", []) if c["type"] == "Balanced"]
+    return f"{found[0]['reason']}: {found[0].get('message', '')}" if found else ""

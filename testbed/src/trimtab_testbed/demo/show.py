@@ -1,0 +1,136 @@
+"""Shows the demo while it runs: a live table on a terminal, one line every few seconds elsewhere."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Protocol
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from trimtab_testbed.demo.follow import BrokerRow, Look
+
+_RECENT = 10  # moves shown in the live table
+_BAR = 20  # characters of a full bar
+_LINE_EVERY = 5.0  # seconds between two lines when nothing moves
+_WARM, _HOT = 50.0, 70.0  # percent from which a bar is yellow, red
+
+
+class Show(Protocol):
+    """Something that shows one look after the other."""
+
+    def running(self) -> AbstractContextManager[Any]:
+        """Around all calls of `update`."""
+
+    def update(self, look: Look) -> None:
+        """Show `look`."""
+
+
+def show_on(console: Console, title: str) -> Show:
+    """The live table if `console` is a terminal, else lines."""
+    return LiveTable(console, title) if console.is_terminal else Lines(console)
+
+
+class Lines:
+    """A line for each move, and one every few seconds for the whole."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._told = 0
+        self._next = 0.0
+
+    def running(self) -> AbstractContextManager[Any]:
+        """Nothing needs to be held."""
+        return nullcontext()
+
+    def update(self, look: Look) -> None:
+        """Print the moves that are new, and the state if it is time."""
+        for move in look.moves[self._told :]:
+            self._print(f"{move.at:4.0f} s  {move.bundle}: {move.source} -> {move.destination} ({move.reason})")
+        self._told = len(look.moves)
+        if look.at >= self._next:
+            self._next = look.at + _LINE_EVERY
+            self._print(f"{look.at:4.0f} s  {state(look)}")
+
+    def _print(self, text: str) -> None:
+        self._console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+def state(look: Look) -> str:
+    """The cluster in one line."""
+    cpu = [row.cpu for row in look.brokers if row.cpu is not None]
+    spread = f"CPU {min(cpu):.0f}-{max(cpu):.0f} %" if cpu else "CPU unknown"
+    moves = f"{len(look.moves)} moves, {sum(move.landed for move in look.moves)} landed"
+    last = f"; last cycle {look.cycles[-1].total:.2f} s: {look.cycles[-1].outcome}" if look.cycles else ""
+    return f"{spread}; {moves}{last}"
+
+
+class LiveTable:
+    """Brokers with bars, recent moves with reasons, the last cycle by phase; redrawn in place."""
+
+    def __init__(self, console: Console, title: str) -> None:
+        self._title = title
+        self._live = Live(console=console, refresh_per_second=4)
+
+    def running(self) -> AbstractContextManager[Any]:
+        """Holds the terminal while the table is live."""
+        return self._live
+
+    def update(self, look: Look) -> None:
+        """Redraw."""
+        self._live.update(picture(look, self._title))
+
+
+def picture(look: Look, title: str) -> Group:
+    """The whole picture as one renderable."""
+    heading = Text(f"{title}   {look.at:.0f} s", style="bold")
+    return Group(heading, broker_table(look), move_table(look), _footer(look))
+
+
+def broker_table(look: Look) -> Table:
+    """One row a broker."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for column in ("broker", "CPU", "memory", "network in", "out"):
+        table.add_column(column)
+    table.add_column("bundles", justify="right")
+    for row in look.brokers:
+        table.add_row(*_cells(row))
+    return table
+
+
+def _cells(row: BrokerRow) -> list[Text | str]:
+    network = [Text(_percent(value)) for value in (row.network_in, row.network_out)]
+    return [row.name, bar(row.cpu), bar(row.memory, _BAR // 2), *network, str(row.bundles)]
+
+
+def bar(percent: float | None, width: int = _BAR) -> Text:
+    """A bar of `width` characters and its percent; an empty one when unknown."""
+    filled = 0 if percent is None else min(width, round(percent / 100 * width))
+    known = percent or 0.0
+    colour = "red" if known >= _HOT else "yellow" if known >= _WARM else "green"
+    return Text.assemble(("█" * filled, colour), ("░" * (width - filled), "dim"), f" {_percent(percent)}")
+
+
+def _percent(value: float | None) -> str:
+    return "  ?" if value is None else f"{value:3.0f} %"
+
+
+def move_table(look: Look) -> Table:
+    """The latest moves, newest last."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for column in ("", "bundle", "from", "to", "why"):
+        table.add_column(column)
+    for move in look.moves[-_RECENT:]:
+        mark = Text("✓", "green") if move.landed else Text("…", "yellow")
+        table.add_row(mark, move.bundle, move.source, move.destination, move.reason)
+    return table
+
+
+def _footer(look: Look) -> Text:
+    if not look.cycles:
+        return Text("waiting for the first cycle", style="dim")
+    last = look.cycles[-1]
+    phases = ", ".join(f"{phase} {seconds:.2f}" for phase, seconds in last.seconds.items())
+    return Text(f"{state(look)} ({phases})\n{look.balanced}", style="dim")

@@ -1,0 +1,104 @@
+"""The demo's stage: control plane, brokers that own their first bundles, Prometheus, and the operator as a process."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from trimtab_operator.resources.common import API_VERSION
+from trimtab_operator.resources.rendering import manifests
+from trimtab_testbed import binaries, prometheus_binary
+from trimtab_testbed.control_plane import ControlPlane
+from trimtab_testbed.processes import HOST, Server, free_ports
+from trimtab_testbed.prometheus import Prometheus
+from trimtab_testbed.scenarios import Scenario
+from trimtab_testbed.world import POD_LABELS, World
+
+NAMESPACE = "demo"
+POLICY = "balance"
+WINDOW = 8
+"""Seconds over which the demo's rates are taken."""
+
+_READY = 90.0  # seconds the operator may take to start, Spark included
+
+
+class Stage:
+    """Everything the demo needs, in `work_dir`; a context manager that stops it all, whatever happened.
+
+    say: told in a few words what comes next.
+    Raises `MissingToolError` or `ServerFailedError`.
+    """
+
+    def __init__(self, scenario: Scenario, work_dir: Path, say: Callable[[str], None]) -> None:
+        self.scenario, self.work_dir, self._say = scenario, work_dir, say
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        with self._stack as opening:
+            self._open(opening)
+            self._stack = opening.pop_all()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._stack.close()
+
+    def start_operator(self) -> None:
+        """Start `trimtab run` beside us and return at once; `operator_ready` waits for it."""
+        (self._port,) = free_ports(1)
+        arguments = {
+            "--kubeconfig": self.control_plane.kubeconfig,
+            "--namespace": NAMESPACE,
+            "--history": self.work_dir / "history",
+            "--http-port": self._port,
+        }
+        flags = [str(part) for pair in arguments.items() for part in pair]
+        command = [sys.executable, "-m", "trimtab_operator", "run", *flags]
+        self.operator = Server(command, log=self.work_dir / "operator.log", name="trimtab run")
+        self._stack.callback(self.operator.stop)
+        self.operator.start()
+
+    def operator_ready(self) -> None:
+        """Wait until the operator could decide."""
+        self.operator.wait_ready(f"http://{HOST}:{self._port}/readyz", timeout=_READY)
+
+    def create_policy(self) -> None:
+        """Create the scenario's BalancingPolicy: from here on the operator may act."""
+        prometheus = {"url": self.prometheus.url, "window": f"{WINDOW}s", "maxAge": "20s"}
+        spec = {
+            **self.scenario.policy,
+            "source": {"prometheus": prometheus},
+            "brokers": {"podLabels": POD_LABELS},
+        }
+        policy = {"apiVersion": API_VERSION, "kind": "BalancingPolicy", "metadata": {"name": POLICY}, "spec": spec}
+        self.control_plane.rest.create(self.path("balancingpolicies"), policy)
+
+    def policy(self) -> Any:
+        """The BalancingPolicy object as it is now."""
+        return self.control_plane.rest.get(f"{self.path('balancingpolicies')}/{POLICY}")
+
+    @staticmethod
+    def path(plural: str) -> str:
+        """API path of our objects of a kind."""
+        return f"/apis/{API_VERSION}/namespaces/{NAMESPACE}/{plural}"
+
+    def _open(self, opening: ExitStack) -> None:
+        programs, prometheus = binaries.ensure(), prometheus_binary.ensure()
+        self._say("starting etcd and kube-apiserver")
+        self.control_plane = opening.enter_context(ControlPlane(programs, self.work_dir / "kubernetes"))
+        rest = self.control_plane.rest
+        rest.apply_crds(manifests().values())
+        rest.create_namespace(NAMESPACE)
+        self._say(f"starting {len(self.scenario.brokers)} brokers: {self.scenario.summary}")
+        self.world = opening.enter_context(
+            World(self.scenario, rest=rest, kubeconfig=self.control_plane.kubeconfig, namespace=NAMESPACE)
+        )
+        self.world.seed_bundles()
+        self.world.wait_until_owned()
+        self._say("starting Prometheus")
+        self.prometheus = opening.enter_context(
+            Prometheus(prometheus, self.work_dir / "prometheus", self.world.targets)
+        )
