@@ -164,6 +164,17 @@ def test_a_connection_that_comes_back_in_time_is_not_noticed(play: Play) -> None
     play(story)
 
 
+def test_credentials_that_expired_are_read_again(play: Play) -> None:
+    async def story(api: Api, proxy: FaultyApi, namespace: str) -> None:
+        proxy.faults["request"] = [status(401, "Unauthorized")]
+        assert await names(api, namespace) == [[]]
+        proxy.faults["request"] = [status(401, "Unauthorized"), status(401, "Unauthorized")]
+        with pytest.raises(RefusedError, match="401"):
+            await names(api, namespace)
+
+    play(story)
+
+
 def test_only_a_list_waits_for_a_kind_that_is_not_served_yet(play: Play) -> None:
     async def story(api: Api, proxy: FaultyApi, namespace: str) -> None:
         proxy.faults["request"] = [status(404, "NotFound")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
@@ -25,6 +26,9 @@ VERBS: Mapping[str, str] = {
 PLUGINS = "trimtab.commands"
 """Entry-point group of verbs that other packages add: name -> the same kind of `register`."""
 
+_HELP = {"demo": "watch it level a cluster on this machine"}
+"""One line of help for verbs of other packages that we ship."""
+
 _DESCRIPTION = """\
 Trimtab keeps the brokers of a bundle-sharded messaging cluster evenly loaded.
 
@@ -44,22 +48,26 @@ def main(argv: Sequence[str] | None = None, plugins: Iterable[EntryPoint] | None
     try:
         added = entry_points(group=PLUGINS) if plugins is None else plugins
         arguments = _parser(words, {point.name: point for point in added}).parse_args(words)
-        return int(arguments.run(arguments))
+        code = int(arguments.run(arguments))
+        sys.stdout.flush()
     except SystemExit as end:  # argparse has printed help, the version, or what is wrong
         return end.code if isinstance(end.code, int) else FINDING
     except (CommandError, ConnectionSettingsError, AddressInUseError) as error:
         print(f"trimtab: {error}", file=sys.stderr)
         return USAGE
     except BrokenPipeError:
-        sys.stderr.close()  # the reader has gone (`trimtab crds | head`); Python would complain once more on exit
+        # the reader has gone (`trimtab crds | head`): what is still held must go somewhere, or Python complains on exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FINDING
     except KeyboardInterrupt:
         return 130
+    return code
 
 
 def _parser(words: Sequence[str], plugins: Mapping[str, EntryPoint]) -> argparse.ArgumentParser:
     """A parser that knows all verbs by name, and in full only the one that `words` names."""
-    verbs = {**{name: f"added by {point.module.partition('.')[0]}" for name, point in plugins.items()}, **VERBS}
+    added = {name: _HELP.get(name, f"added by {point.module.partition('.')[0]}") for name, point in plugins.items()}
+    verbs = {**VERBS, **{name: text for name, text in added.items() if name not in VERBS}}
     parser = argparse.ArgumentParser(
         prog="trimtab",
         description=_DESCRIPTION,

@@ -8,13 +8,11 @@ in `ConflictError`, a create in `ConflictError` (reason AlreadyExists); both are
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, NamedTuple
-from urllib.parse import urlencode
+from typing import Any
 
 import aiohttp
 
@@ -27,7 +25,6 @@ from trimtab_operator.cluster.errors import (
     GoneError,
     NotFoundError,
     RefusedError,
-    error_for,
 )
 from trimtab_operator.cluster.refs import (
     BROKERS,
@@ -42,6 +39,7 @@ from trimtab_operator.cluster.refs import (
     ResourceRef,
 )
 from trimtab_operator.cluster.retrying import Patience
+from trimtab_operator.cluster.wire import LOST, Page, WatchEvent, parse_event, read_error, request_url, stream_lines
 
 __all__ = [
     "BROKERS",
@@ -74,26 +72,7 @@ _NOT_READY_YET = 404
 _UNAUTHORIZED = 401
 _FAILED = 400
 _NEVER = frozenset[int]()
-_LOST = (aiohttp.ClientError, TimeoutError, ConnectionError, asyncio.IncompleteReadError)
-
-
-class Page(NamedTuple):
-    """Some of a list's objects, and the resourceVersion of the list as a whole."""
-
-    items: list[dict[str, Any]]
-    resource_version: str
-
-
-class WatchEvent(NamedTuple):
-    """type: ADDED, MODIFIED, DELETED or BOOKMARK (whose object holds nothing but its resourceVersion)."""
-
-    type: str
-    object: dict[str, Any]
-
-    @property
-    def resource_version(self) -> str:
-        """Where to go on from after this event."""
-        return str(self.object["metadata"]["resourceVersion"])
+_WITHIN = aiohttp.ClientTimeout(total=30, sock_connect=10)
 
 
 class Api:
@@ -152,7 +131,7 @@ class Api:
         query = {"labelSelector": label_selector, "fieldSelector": field_selector, "limit": str(limit)}
         token = ""
         while True:
-            url = _url(ref.path(namespace), **query, **{"continue": token})
+            url = request_url(ref.path(namespace), **query, **{"continue": token})
             body = await self._json("list", "GET", url, also_retry=frozenset({_NOT_READY_YET}))
             meta = body["metadata"]
             yield Page(body["items"], meta["resourceVersion"])
@@ -161,7 +140,7 @@ class Api:
 
     async def create(self, ref: ResourceRef, namespace: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Create an object; unknown fields are refused. `ConflictError`: its name is taken."""
-        url = _url(ref.path(namespace), fieldValidation="Strict")
+        url = request_url(ref.path(namespace), fieldValidation="Strict")
         return await self._json("create", "POST", url, body=body)
 
     async def patch(
@@ -171,7 +150,7 @@ class Api:
 
         `ConflictError`: the object is no longer at that resourceVersion.
         """
-        url = _url(ref.path(namespace, name, subresource), fieldValidation="Strict")
+        url = request_url(ref.path(namespace, name, subresource), fieldValidation="Strict")
         return await self._json("patch", "PATCH", url, body=body, content_type=MERGE_PATCH)
 
     async def delete(self, ref: ResourceRef, namespace: str, name: str) -> dict[str, Any]:
@@ -187,20 +166,21 @@ class Api:
         label_selector: str = "",
         seconds: float = 300.0,
         silence: float = 90.0,
-    ) -> AsyncIterator[WatchEvent]:
+    ) -> AsyncGenerator[WatchEvent, None]:
         """Changes after `resource_version`, with a bookmark about once a minute; ends after `seconds`.
 
         `GoneError`: `resource_version` is too old, list again. `ApiUnavailableError`: the stream broke, or nothing came
-        for `silence` seconds; it may be resumed from the last event.
+        for `silence` seconds; it may be resumed from the last event. Close the generator (`contextlib.aclosing`) to end
+        the watch early.
         """
         query = {"watch": "1", "allowWatchBookmarks": "true", "timeoutSeconds": str(max(1, round(seconds)))}
-        url = _url(ref.path(namespace), resourceVersion=resource_version, labelSelector=label_selector, **query)
+        url = request_url(ref.path(namespace), resourceVersion=resource_version, labelSelector=label_selector, **query)
         within = aiohttp.ClientTimeout(total=None, connect=10, sock_connect=10, sock_read=silence)
         response = await self._open("watch", "GET", url, within=within)
         try:
-            async for line in _lines(response):
-                yield _event(line)
-        except (*_LOST, json.JSONDecodeError) as error:
+            async for line in stream_lines(response):
+                yield parse_event(line)
+        except (*LOST, json.JSONDecodeError) as error:
             raise ApiUnavailableError(f"watching {ref.plural}: {error or type(error).__name__}") from error
         finally:
             response.close()
@@ -212,7 +192,7 @@ class Api:
             response = await self._open(verb, method, url, patience=patience, **request)
             try:
                 body: dict[str, Any] = json.loads(await response.read())
-            except (*_LOST, json.JSONDecodeError) as error:
+            except (*LOST, json.JSONDecodeError) as error:
                 tried += 1
                 if not await patience.wait():
                     raise ApiUnavailableError(f"{verb} {url}: the answer broke off {tried} times: {error}") from error
@@ -229,95 +209,36 @@ class Api:
         *,
         also_retry: frozenset[int] = _NEVER,
         patience: Patience | None = None,
-        within: aiohttp.ClientTimeout | None = None,
+        within: aiohttp.ClientTimeout = _WITHIN,
         **request: Any,
     ) -> aiohttp.ClientResponse:
         """The response, once it is a success."""
         patience = patience or Patience(self._patience)
-        within = within or aiohttp.ClientTimeout(total=30, sock_connect=10)
         renewed = False
         while True:
-            response, error, pause = await self._attempt(verb, method, url, within=within, **request)
-            if response is not None:
-                return response
-            if error.status == _UNAUTHORIZED and not renewed:
-                renewed = True
-                await self._connection.renew()
-                continue
-            transient = isinstance(error, ApiUnavailableError) or error.status in also_retry
-            if not transient or not await patience.wait(pause):
-                raise error
+            try:
+                return await self._attempt(verb, method, url, within=within, **request)
+            except ApiError as error:
+                if error.status == _UNAUTHORIZED and not renewed:
+                    renewed = True
+                    await self._connection.renew()
+                    continue
+                transient = isinstance(error, ApiUnavailableError) or error.status in also_retry
+                if not transient or not await patience.wait(error.retry_after):
+                    raise
 
-    async def _attempt(
-        self, verb: str, method: str, url: str, **request: Any
-    ) -> tuple[aiohttp.ClientResponse | None, ApiError, float]:
-        """(response, -, -) or (None, error, seconds that Retry-After asks for)."""
-        began = time.monotonic()
+    async def _attempt(self, verb: str, method: str, url: str, **request: Any) -> aiohttp.ClientResponse:
+        began, asked = time.monotonic(), f"{verb} {self.host}{url}"
         try:
             response = await self._connection.send(method, url, **request)
-        except _LOST as error:
+        except LOST as error:
             self._observe(verb, type(error).__name__, time.monotonic() - began)
-            text = f"{verb} {self.host}{url}: {error or type(error).__name__}"
-            return None, ApiUnavailableError(text), 0.0
+            raise ApiUnavailableError(f"{asked}: {error or type(error).__name__}") from error
         self._observe(verb, str(response.status), time.monotonic() - began)
-        if response.status < _FAILED:
-            return response, _SUCCESS, 0.0
-        return None, await _read_error(verb, url, response), _retry_after(response)
-
-
-_SUCCESS = ApiError("success")
+        if response.status >= _FAILED:
+            raise await read_error(asked, response)
+        return response
 
 
 def _ignore(_verb: str, _code: str, _seconds: float) -> None:
     """Nobody is told of requests."""
-
-
-def _url(path: str, **query: str) -> str:
-    given = {key: value for key, value in query.items() if value}
-    return f"{path}?{urlencode(given)}" if given else path
-
-
-def _retry_after(response: aiohttp.ClientResponse) -> float:
-    text = response.headers.get("Retry-After", "")
-    return float(text) if text.isdigit() else 0.0
-
-
-async def _read_error(verb: str, url: str, response: aiohttp.ClientResponse) -> ApiError:
-    """The server's own words where it has some (a `Status` object), else the HTTP status."""
-    try:
-        text = await response.text(errors="replace")
-    except _LOST as error:
-        text = f"(the answer broke off: {error})"
-    finally:
-        response.close()
-    status = _status(text)
-    message = status.get("message") or text.strip()[:500] or response.reason or ""
-    return error_for(response.status, status.get("reason") or "", f"{verb} {url}: {response.status} {message}")
-
-
-def _status(text: str) -> dict[str, Any]:
-    try:
-        status = json.loads(text)
-    except json.JSONDecodeError:
-        return {}
-    return status if isinstance(status, dict) else {}
-
-
-async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-    """Lines of a stream, however its chunks are cut."""
-    rest = b""
-    async for chunk in response.content.iter_any():
-        *lines, rest = (rest + chunk).split(b"\n")
-        for line in lines:
-            if line:
-                yield line
-
-
-def _event(line: bytes) -> WatchEvent:
-    parsed = json.loads(line)
-    event = WatchEvent(parsed["type"], parsed["object"])
-    if event.type == "ERROR":
-        status = event.object
-        code = int(status.get("code") or 500)
-        raise error_for(code, status.get("reason") or "", f"watch: {code} {status.get('message', '')}")
-    return event

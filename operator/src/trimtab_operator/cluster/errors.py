@@ -6,13 +6,15 @@ from __future__ import annotations
 class ApiError(Exception):
     """Base: a request that failed.
 
-    status: HTTP status, 0 when there was no answer; reason: the API server's own word, such as ``AlreadyExists``.
+    status: HTTP status, 0 when there was no answer; reason: the API server's own word, such as ``AlreadyExists``;
+    retry_after: seconds the server asked us to wait, 0 if it did not.
     """
 
     def __init__(self, message: str, *, status: int = 0, reason: str = "") -> None:
         super().__init__(message)
         self.status = status
         self.reason = reason
+        self.retry_after = 0.0
 
 
 class NotFoundError(ApiError):

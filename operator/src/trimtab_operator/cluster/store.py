@@ -11,6 +11,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar
@@ -160,10 +161,11 @@ class Store(Generic[T]):
             seconds=self._watch_seconds,
             silence=self._silence,
         )
-        async for event in stream:
-            self._apply(event)
-            self._version = event.resource_version
-            self._is_current()
+        async with aclosing(stream):
+            async for event in stream:
+                self._apply(event)
+                self._version = event.resource_version
+                self._is_current()
 
     def _apply(self, event: WatchEvent) -> None:
         if event.type == "BOOKMARK":
