@@ -81,12 +81,24 @@ def test_each_placement_sees_the_ones_before() -> None:
 
 
 def test_move_that_would_only_swap_the_roles_is_not_made() -> None:
-    # a's one big bundle would take b to 95 %, above a's 90
-    made = plan(cluster(a=0.9, b=0.1, bundles={"a": [17, 1], "b": [1]}))
+    # each of a's two bundles would take b to 90 %, where a is now
+    made = plan(cluster(a=0.9, b=0.45, bundles={"a": [1, 1], "b": [1]}))
 
     assert made.empty
     assert held(made) == {Reason.NO_CANDIDATE: "a"}
-    assert "1 bundles, first public/a/0x00000000_0x80000000" in made.held_back[0].detail
+    assert "2 bundles, first public/a/0x00000000_0x80000000" in made.held_back[0].detail
+
+
+def test_huge_bundle_that_fits_nowhere_does_not_keep_the_small_ones() -> None:
+    # a's big bundle would take b above a's 90 %; the two small ones fit
+    made = plan(cluster(a=0.9, b=0.2, bundles={"a": [1, 16, 1], "b": [1]}))
+
+    assert [move.bundle for move in made.moves] == [
+        "public/a/0x00000000_0x55555555",
+        "public/a/0xaaaaaaaa_0xffffffff",
+    ]
+    assert held(made) == {Reason.NO_CANDIDATE: "a"}
+    assert "1 bundles, first public/a/0x55555555_0xaaaaaaaa" in made.held_back[0].detail
 
 
 def test_memory_that_stays_behind_does_not_count_against_a_destination() -> None:

@@ -23,6 +23,9 @@ from trimtab_strategies.usage import DEFAULT_WEIGHTS, Weights, attributed, perce
 
 __all__ = ["Pair", "assign", "decide"]
 
+MAX_ROUNDS = 10
+"""How often in one decision the shedder is asked for others than those that no broker can take."""
+
 
 @dataclass(frozen=True, slots=True)
 class Pair:
@@ -55,19 +58,39 @@ def decide(
     if allowed.refusal is not None:
         held_back = (allowed.refusal, *allowed.held_back)
         return Decision(Plan((), held_back, cluster.brokers.names, before, predicted.percent()), memory)
-    shedding = shed(landed, pair.shedder, allowed, memory.shedder)
     placing = _Placing(landed, pair.placement, allowed, limits, predicted, rng, memory.placement)
-    moves = tuple(placing.moves(shedding.unloads))
+    shedding, moves = _shed_and_place(landed, pair.shedder, allowed, placing, memory.shedder)
     held_back = (*shedding.held_back, *placing.held_back(), *allowed.held_back)
-    plan = Plan(moves, held_back, cluster.brokers.names, before, predicted.percent())
+    plan = Plan(tuple(moves), held_back, cluster.brokers.names, before, predicted.percent())
     names = cluster.brokers.names
     return Decision(plan, Memory(forget_others(shedding.memory, names), forget_others(placing.memory, names)))
 
 
-def shed(cluster: ClusterLoad, shedder: Shedder, allowed: Guarded, memory: Mapping[str, Any]) -> Shedding:
-    """Ask the shedder about the brokers that take part; its answer in rows of `cluster`."""
+def _shed_and_place(
+    cluster: ClusterLoad, shedder: Shedder, allowed: Guarded, placing: _Placing, memory: Mapping[str, Any]
+) -> tuple[Shedding, list[Move]]:
+    """The shedder's answer, and the moves made of it.
+
+    A bundle that no broker could take without being worse off is taken off the table, and the shedder is asked again
+    on the same memory: else a broker with one huge bundle would offer it for ever and keep the small ones as well.
+    """
+    first = shed(cluster, shedder, allowed, placing.homeless, memory)
+    moves = list(placing.moves(first.unloads))
+    known = 0
+    for _ in range(MAX_ROUNDS - 1):
+        if placing.homeless.sum() == known:
+            break
+        known = int(placing.homeless.sum())
+        moves += placing.moves(shed(cluster, shedder, allowed, placing.homeless, memory).unloads)
+    return first, moves
+
+
+def shed(
+    cluster: ClusterLoad, shedder: Shedder, allowed: Guarded, homeless: BoolArray, memory: Mapping[str, Any]
+) -> Shedding:
+    """Ask the shedder about the brokers that take part, without the `homeless` bundles (m); in rows of `cluster`."""
     part = allowed.may_shed.allowed
-    sheddable = allowed.sheddable.allowed
+    sheddable = allowed.sheddable.allowed & ~homeless
     if part.all():
         return shedder.shed(cluster, sheddable, memory)
     rows = np.flatnonzero(part)
@@ -108,6 +131,8 @@ class _Placing:
         self._sent, self._received = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
         self._candidates = np.flatnonzero(self.allowed.may_receive.allowed)
         self._budget = self.allowed.budget
+        self._seen: set[int] = set()
+        self.homeless: BoolArray = np.zeros(len(self.cluster.bundles), dtype=bool)
 
     def moves(self, unloads: tuple[Unload, ...]) -> Iterator[Move]:
         """The moves that are kept, in the order in which they are to be made."""
@@ -117,11 +142,13 @@ class _Placing:
         points = percent(load, self.cluster.brokers.limit[self.cluster.bundles.owner[order]])[:, CPU]
         caused = dict(zip(order.tolist(), zip(load, points.tolist(), strict=True), strict=True))
         for unload, bundle in self.in_turn(unloads):
-            if bundle not in caused:
-                continue  # named twice
-            load, cpu = caused.pop(bundle)
+            if bundle in self._seen:
+                continue  # named twice, or in an earlier round
+            self._seen.add(bundle)
+            load, cpu = caused[bundle]
             destination = self.destination(unload.broker, bundle, load)
             if isinstance(destination, Reason):
+                self.homeless[bundle] = destination is Reason.NO_CANDIDATE
                 self._left_out.setdefault((unload.broker, destination), []).append(self.cluster.bundles.names[bundle])
             else:
                 yield self.made(unload, bundle, destination, load, cpu)
