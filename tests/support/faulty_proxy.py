@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from enum import StrEnum
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
@@ -23,10 +22,11 @@ class Fault(StrEnum):
 
 
 class FaultyProxy:
-    """Context manager; `fault` may be set at any time from any thread. `url` is where it listens (127.0.0.1)."""
+    """Context manager; `fault` may be set at any time from any thread; `waiting`: requests held back now."""
 
     def __init__(self, target: str, slow: float = 30.0) -> None:
         self.fault = Fault.NONE
+        self.waiting = 0
         self._released = threading.Event()
         proxy = self
 
@@ -34,7 +34,7 @@ class FaultyProxy:
             def do_GET(self) -> None:
                 proxy._answer(self, target, slow)
 
-            do_POST = do_GET
+            do_POST = do_GET  # noqa: N815  the name that the server looks for
 
             def log_message(self, *_: Any) -> None:
                 """Keep test output quiet."""
@@ -65,7 +65,9 @@ class FaultyProxy:
             handler.connection.close()
             return
         if fault is Fault.SLOW:
+            self.waiting += 1
             self._released.wait(slow)
+            self.waiting -= 1
         if fault is Fault.UNAVAILABLE:
             _send(handler, 503, b"the store is not ready")
             return
@@ -102,13 +104,3 @@ def _send(handler: BaseHTTPRequestHandler, status: int, body: bytes) -> None:
         handler.wfile.write(body)
     except (BrokenPipeError, ConnectionResetError):
         handler.close_connection = True  # the client gave up waiting, which is what some faults are for
-
-
-def until(what: str, probe: Any, within: float = 30.0, every: float = 0.2) -> Any:
-    """Call `probe` until it returns something true, and return that; fail naming `what` after `within` seconds."""
-    deadline = time.monotonic() + within
-    while not (found := probe()):
-        if time.monotonic() > deadline:
-            raise AssertionError(f"not within {within:.0f} s: {what}")
-        time.sleep(every)
-    return found

@@ -1,0 +1,27 @@
+"""One stage for all tests here, as starting it takes ten seconds and more; each test finds it as it was at first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from stage import Stage
+from trimtab_testbed.binaries import KubeBinaries
+
+
+@pytest.fixture(scope="session")
+def whole_stage(
+    kube_binaries: KubeBinaries, prometheus_binary: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Stage]:
+    """Everything running, with no policy."""
+    with Stage(kube_binaries, prometheus_binary, tmp_path_factory.mktemp("stage")) as stage:
+        yield stage
+
+
+@pytest.fixture
+def stage(whole_stage: Stage) -> Iterator[Stage]:
+    """The stage at the beginning of its story; put back afterwards."""
+    yield whole_stage
+    whole_stage.reset()

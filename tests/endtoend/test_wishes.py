@@ -1,0 +1,147 @@
+"""Whoever writes a wish, it is carried out, in every mode; owners that change by themselves are followed."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from stage import API, Stage, until
+
+pytestmark = [pytest.mark.apiserver, pytest.mark.prometheus, pytest.mark.spark]
+
+
+def test_a_person_moves_a_bundle_with_kubectl_while_the_policy_is_in_dry_run(stage: Stage) -> None:
+    name = stage.bundles_of("pulsar-broker-0")[0]
+    stage.apply_policy(mode="DryRun")
+    stage.wait_condition("Ready", "True")
+
+    patch = '{"spec": {"owner": "pulsar-broker-2"}}'
+    stage.control_plane.kubectl("-n", "messaging", "patch", "bundle", name, "--type=merge", "-p", patch)
+
+    until(
+        "the move is carried out and confirmed", lambda: stage.owners()[name] == "pulsar-broker-2" and stage.settled()
+    )
+    until("the move is counted", lambda: 'result="Landed"' in stage.operator.page("metrics")[1])
+
+
+def test_dry_run_proposes_and_moves_nothing(stage: Stage) -> None:
+    before = stage.owners()
+    stage.apply_policy(mode="DryRun")
+
+    proposal = until("a proposal", lambda: stage.status().get("proposal", {}).get("moves"))
+    stage.wait_cycles(1)
+
+    assert all(move["source"] == "pulsar-broker-0" for move in proposal)
+    assert stage.owners() == stage.wishes() == before
+    assert stage.status()["lastCycle"]["heldBack"]["DryRun"] == stage.status()["proposal"]["total"]
+
+
+def test_auto_moves_what_dry_run_proposed_and_ends_balanced(stage: Stage) -> None:
+    stage.apply_policy(mode="Auto")
+
+    stage.wait_condition("Balanced", "False", "Overloaded")
+    until("nothing is left to move", lambda: stage.condition("Balanced")[0] == "True", within=60)
+
+    assert stage.settled()
+    moved = [b for b in stage.world.bundles().values() if b["spec"].get("assignment")]
+    assert moved
+    assert {b["spec"]["assignment"]["reason"] for b in moved} <= {"Overloaded", "Underloaded"}
+    assert {b["spec"]["assignment"]["policy"] for b in moved} == {"policy"}
+    assert any("moves" in note for note in stage.events("Overloaded"))
+
+
+def test_an_owner_that_changed_without_a_wish_is_adopted(stage: Stage) -> None:
+    name = stage.bundles_of("pulsar-broker-0")[0]
+    stage.apply_policy()
+    stage.wait_condition("Ready", "True")
+
+    stage.patch_bundle(name, status=True, owner="pulsar-broker-1")
+
+    until("the wish follows", lambda: stage.wishes()[name] == "pulsar-broker-1")
+    until("nothing is left open", stage.settled)
+    assert stage.owners()[name] == "pulsar-broker-1"
+
+
+def test_a_pinned_bundle_is_driven_back(stage: Stage) -> None:
+    name = stage.bundles_of("pulsar-broker-0")[0]
+    stage.patch_bundle(name, pinned=True)
+    until("the pin is confirmed", stage.settled)
+    stage.apply_policy()
+    stage.wait_condition("Ready", "True")
+
+    stage.patch_bundle(name, status=True, owner="pulsar-broker-1")
+
+    until("it is back where it was pinned", lambda: stage.owners()[name] == "pulsar-broker-0" and stage.settled())
+
+
+def test_a_new_namespace_is_cut_and_every_bundle_gets_an_owner(stage: Stage) -> None:
+    stage.apply_policy(mode="DryRun")
+    stage.wait_condition("Ready", "True")
+    body = {
+        "apiVersion": "trimtab.dev/v1alpha1",
+        "kind": "TopicNamespace",
+        "metadata": {"name": "fresh"},
+        "spec": {"tenant": "t", "name": "fresh", "bundles": 6},
+    }
+    stage.rest.create(f"{API}/topicnamespaces", body)
+    fresh: dict[str, str] = {}
+
+    def owned() -> bool:
+        fresh.update({name: owner for name, owner in stage.owners().items() if name.startswith("t-fresh-")})
+        return len(fresh) == 6 and all(fresh.values())
+
+    try:
+        until("six bundles with an owner each", owned)
+        assert len(set(fresh.values())) >= 2, "they are spread"
+        namespace = stage.rest.get(f"{API}/topicnamespaces/fresh")
+        assert namespace["status"]["bundles"] == 6
+    finally:
+        stage.rest.delete(f"{API}/topicnamespaces/fresh")
+        for name in fresh:
+            stage.rest.delete(f"{API}/bundles/{name}")
+
+
+def test_the_least_a_policy_changes_counts_at_the_next_cycle(stage: Stage) -> None:
+    stage.apply_policy(interval="10m")
+    stage.wait_condition("Ready", "True")
+    assert stage.status()["observedGeneration"] == 1
+
+    stage.edit_policy(paused=True)
+
+    stage.wait_condition("Ready", "False", "Paused", within=8)
+    assert stage.status()["observedGeneration"] == 2
+
+
+def test_a_split_is_refused_in_words(stage: Stage) -> None:
+    body = {
+        "apiVersion": "trimtab.dev/v1alpha1",
+        "kind": "BundleSplit",
+        "metadata": {"name": "halve"},
+        "spec": {"bundle": next(iter(stage.owners())), "boundaries": ["0x10000000"]},
+    }
+    stage.rest.create(f"{API}/bundlesplits", body)
+    try:
+        conditions = until(
+            "an answer", lambda: stage.rest.get(f"{API}/bundlesplits/halve").get("status", {}).get("conditions")
+        )
+        assert conditions[0]["reason"] == "NotSupported"
+    finally:
+        stage.rest.delete(f"{API}/bundlesplits/halve")
+
+
+def test_memory_and_epoch_survive_a_restart_of_the_operator(stage: Stage) -> None:
+    stage.apply_policy()
+    stage.wait_condition("Ready", "True")
+    path = "/api/v1/namespaces/messaging/configmaps/trimtab-memory-policy"
+
+    def epoch() -> int:
+        return int(json.loads(stage.rest.get(path)["data"]["memory.json"])["epoch"])
+
+    before = epoch()
+
+    assert stage.operator.stop() == 0
+    stage.operator.start()
+
+    until("the next epoch", lambda: epoch() == before + 1)
+    stage.wait_cycles(1)

@@ -1,0 +1,250 @@
+"""A whole small cluster: real API server, real Prometheus behind a faulty proxy, simulated brokers, the operator."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+import yaml
+
+from faulty_proxy import Fault, FaultyProxy
+from trimtab_testbed.binaries import KubeBinaries
+from trimtab_testbed.control_plane import ControlPlane
+from trimtab_testbed.kube_rest import KubeApiError
+from trimtab_testbed.processes import Server
+from trimtab_testbed.prometheus import Prometheus
+from trimtab_testbed.scenarios import SCENARIOS
+from trimtab_testbed.world import POD_LABELS, World, landed
+
+NAMESPACE = "messaging"
+POLICY = "policy"
+API = "/apis/trimtab.dev/v1alpha1/namespaces/messaging"
+
+T = TypeVar("T")
+
+
+def until(what: str, probe: Callable[[], T], within: float = 40.0, every: float = 0.2) -> T:
+    """Call `probe` until it returns something true, and return that; fail naming `what` after `within` seconds."""
+    deadline = time.monotonic() + within
+    while not (found := probe()):
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {within:.0f} s: {what}")
+        time.sleep(every)
+    return found
+
+
+class Operator:
+    """`trimtab run` as a process of its own."""
+
+    def __init__(self, kubeconfig: Path, work_dir: Path) -> None:
+        self._log = work_dir / "operator.log"
+        self._server = Server(
+            [
+                sys.executable,
+                *("-m", "trimtab_operator", "run", "--namespace", NAMESPACE, "--kubeconfig", str(kubeconfig)),
+                *("--history", str(work_dir / "history"), "--http-port", "0"),
+            ],
+            log=self._log,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        )
+
+    def start(self) -> Self:
+        begun = len(self.log)
+        self._server.start()
+        pattern = re.compile(r"serving /metrics, /healthz and /readyz on (\S+)")
+        found = until("the operator serves its page", lambda: self._alive() and pattern.search(self.log[begun:]))
+        self.url = f"http://{found[1]}"
+        until("the operator is ready", lambda: self._alive() and self.page("readyz")[0] == 200)
+        return self
+
+    def _alive(self) -> bool:
+        self._server.check()
+        return True
+
+    @property
+    def log(self) -> str:
+        return self._log.read_text() if self._log.exists() else ""
+
+    @property
+    def pid(self) -> int:
+        return self._server.pid
+
+    @property
+    def running(self) -> bool:
+        return self._server.running
+
+    def page(self, path: str) -> tuple[int, str]:
+        try:
+            with urllib.request.urlopen(f"{self.url}/{path}", timeout=5) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read().decode()
+        except OSError as error:
+            return 0, str(error)
+
+    def stop(self, within: float = 20.0) -> int | None:
+        """SIGTERM; the exit code, or that of SIGKILL when it did not end `within` seconds."""
+        self._server.stop(within)
+        return self._server.returncode
+
+
+class Stage:
+    """Context manager. Three brokers, eight bundles, far from level; a policy is applied by the test."""
+
+    def __init__(self, binaries: KubeBinaries, prometheus: Path, work_dir: Path) -> None:
+        self.dir = work_dir
+        self.control_plane = ControlPlane(binaries, work_dir / "control-plane", audit=True)
+        self._prometheus_program = prometheus
+        self._open: list[Any] = []
+
+    def __enter__(self) -> Self:
+        try:
+            self._start()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for part in reversed(self._open):
+            part.__exit__(None, None, None) if hasattr(part, "__exit__") else part.stop()
+
+    def _enter(self, part: Any) -> Any:
+        part.__enter__()
+        self._open.append(part)
+        return part
+
+    def _start(self) -> None:
+        self._enter(self.control_plane)
+        self.rest = self.control_plane.rest
+        crds = Path(__file__).parents[2] / "crds"
+        self.rest.apply_crds([yaml.safe_load(file.read_text()) for file in sorted(crds.glob("*.yaml"))])
+        self.rest.create_namespace(NAMESPACE)
+        kubeconfig = self.control_plane.kubeconfig
+        world = World(SCENARIOS["uneven-8"], rest=self.rest, kubeconfig=kubeconfig, namespace=NAMESPACE)
+        self.world = self._enter(world)
+        self.prometheus = self._enter(Prometheus(self._prometheus_program, self.dir / "prometheus", world.targets))
+        self.proxy = self._enter(FaultyProxy(self.prometheus.url))
+        world.seed_bundles()
+        world.wait_until_owned()
+        self.first_owners = self.owners()
+        self.operator = Operator(kubeconfig, self.dir).start()
+        self._open.append(self.operator)
+
+    # -- what a person does --
+
+    def apply_policy(self, **spec: Any) -> None:
+        """Create the policy: a cycle every two seconds, hardly any cool-down, unless `spec` says otherwise."""
+        base = {
+            "mode": "DryRun",
+            "interval": "2s",
+            "brokers": {"podLabels": POD_LABELS},
+            "source": {"prometheus": {"url": self.proxy.url, "window": "4s", "maxAge": "6s", "timeout": "3s"}},
+            "shedder": {
+                "type": "ThresholdShedder",
+                "thresholdShedder": {"threshold": 5, "history": 0, "minThroughput": 0},
+            },
+            "placement": {
+                "type": "LeastResourceUsageWithWeight",
+                "leastResourceUsageWithWeight": {"averageDifference": 5, "history": 0},
+            },
+            "limits": {"coolDown": "1s", "moveTimeout": "4s", "lostAfter": "3s"},
+        }
+        limits = {**base["limits"], **spec.pop("limits", {})}
+        body = {
+            "apiVersion": "trimtab.dev/v1alpha1",
+            "kind": "BalancingPolicy",
+            "metadata": {"name": POLICY},
+            "spec": {**base, **spec, "limits": limits},
+        }
+        self.rest.create(f"{API}/balancingpolicies", body)
+
+    def edit_policy(self, **spec: Any) -> None:
+        self.rest.patch(f"{API}/balancingpolicies/{POLICY}", {"spec": spec})
+
+    def drop_policy(self) -> None:
+        if self.policy() is not None:
+            self.rest.delete(f"{API}/balancingpolicies/{POLICY}")
+        until("the policy is gone", lambda: self.policy() is None)
+
+    def patch_bundle(self, name: str, *, status: bool = False, **fields: Any) -> None:
+        path = f"{API}/bundles/{name}" + ("/status" if status else "")
+        self.rest.patch(path, {"status" if status else "spec": fields})
+
+    # -- what a person sees --
+
+    def policy(self) -> dict[str, Any] | None:
+        try:
+            return self.rest.get(f"{API}/balancingpolicies/{POLICY}")
+        except KubeApiError as error:
+            if error.status == HTTPStatus.NOT_FOUND:
+                return None
+            raise
+
+    def status(self) -> Mapping[str, Any]:
+        return (self.policy() or {}).get("status") or {}
+
+    def condition(self, kind: str) -> tuple[str, str, str]:
+        """status, reason and message of a condition of the policy; empty while it has none."""
+        for condition in self.status().get("conditions", []):
+            if condition["type"] == kind:
+                return condition["status"], condition["reason"], condition["message"]
+        return "", "", ""
+
+    def wait_condition(self, kind: str, status: str, reason: str = "", within: float = 40.0) -> str:
+        """Wait for a condition; its message."""
+
+        def holds() -> bool:
+            now = self.condition(kind)
+            return now[0] == status and (not reason or now[1] == reason)
+
+        try:
+            until(f"{kind}={status} {reason}".strip(), holds, within)
+        except AssertionError as error:
+            raise AssertionError(f"{error}; it is {self.condition(kind)}") from None
+        return self.condition(kind)[2]
+
+    def wait_cycles(self, count: int) -> None:
+        """Wait until the policy has begun `count` more cycles."""
+        for _ in range(count):
+            before = self.status().get("lastCycle", {}).get("time")
+            until("another cycle", lambda before=before: self.status().get("lastCycle", {}).get("time") != before)
+
+    def owners(self) -> dict[str, str]:
+        """Who serves each bundle."""
+        return {name: bundle.get("status", {}).get("owner", "") for name, bundle in self.world.bundles().items()}
+
+    def wishes(self) -> dict[str, str]:
+        """Who is to have each bundle."""
+        return {name: bundle["spec"].get("owner", "") for name, bundle in self.world.bundles().items()}
+
+    def bundles_of(self, broker: str) -> list[str]:
+        return sorted(name for name, owner in self.owners().items() if owner == broker)
+
+    def events(self, reason: str) -> list[str]:
+        """Notes of the Events with that reason in the namespace."""
+        found = self.rest.get(f"/apis/events.k8s.io/v1/namespaces/{NAMESPACE}/events")["items"]
+        return [event.get("note", "") for event in found if event["reason"] == reason]
+
+    def settled(self) -> bool:
+        """Whether every bundle is served by the broker it is wished on."""
+        return all(landed(bundle) for bundle in self.world.bundles().values())
+
+    def reset(self) -> None:
+        """Back to the beginning: no fault, no policy, the first owners."""
+        self.proxy.fault = Fault.NONE
+        self.drop_policy()
+        for name, owner in self.first_owners.items():
+            if self.owners()[name] != owner or self.wishes()[name] != owner:
+                self.patch_bundle(name, owner=owner, pinned=False, assignment=None)
+        until(
+            "the first owners have their bundles again", lambda: self.owners() == self.first_owners and self.settled()
+        )
