@@ -9,12 +9,14 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from pydantic import ValidationError
 
 from trimtab_strategies import registry
 from trimtab_strategies.balancer import Pair, decide
 from trimtab_strategies.constraints import Limits, guard, measured
 from trimtab_strategies.model import Brokers, ClusterLoad, Memory, Plan
 from trimtab_strategies.model.load import IntArray
+from trimtab_strategies.params import StrategyParams
 from trimtab_strategies.protocols import Placement, Shedder
 from trimtab_strategies.testing.drawing import cluster
 from trimtab_strategies.usage import DEFAULT_WEIGHTS, MOVING, weighted_maximum
@@ -22,6 +24,10 @@ from trimtab_strategies.usage import DEFAULT_WEIGHTS, MOVING, weighted_maximum
 
 def strategy_checks() -> Iterator[tuple[str, Callable[[ClusterLoad], None]]]:
     """Every check of every strategy in the registry with its default parameters: an id, and a function of a cluster."""
+    models = [(name, row.params) for name, row in registry.SHEDDERS.items()]
+    models += [(name, row.params) for name, row in registry.PLACEMENTS.items()]
+    for name, model in models:
+        yield f"{name}-{parameters_are_checked.__name__}", partial(parameters_are_checked, model)
     for name, shedding in registry.SHEDDERS.items():
         shedder = shedding.build(shedding.params())
         for on_shedder in SHEDDER_CHECKS:
@@ -32,6 +38,24 @@ def strategy_checks() -> Iterator[tuple[str, Callable[[ClusterLoad], None]]]:
     for name, placing in registry.PLACEMENTS.items():
         for on_placement in PLACEMENT_CHECKS:
             yield f"{name}-{on_placement.__name__}", partial(on_placement, placing.build(placing.params()))
+
+
+def parameters_are_checked(params: type[StrategyParams], _: ClusterLoad) -> None:
+    """Defaults are valid, an unknown parameter is refused by its name, and parameters can't be changed."""
+    tuned = params()
+    assert params.model_validate(tuned.model_dump(by_alias=True)) == tuned
+    field = next(iter(params.model_fields))
+    assert _refused(lambda: params.model_validate({"noSuchKey": 1})) == "noSuchKey"
+    assert _refused(lambda: setattr(tuned, field, 1)) == field
+
+
+def _refused(change: Callable[[], object]) -> str:
+    """The parameter that is refused, empty when nothing is."""
+    try:
+        change()
+    except ValidationError as problem:
+        return str(problem.errors()[0]["loc"][0])
+    return ""
 
 
 def level_cluster_is_left_alone(shedder: Shedder, cluster: ClusterLoad) -> None:
