@@ -191,12 +191,10 @@ def _judged(
     measured: BoolArray = np.asarray(~np.isnan(usage[present]).all(axis=0))
     measured[CPU] = True
     unlimited = ~(limit > 0) & ~np.isnan(usage)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        ratio = usage / limit
-    dropped.update({"NoLimit": int(unlimited[present].sum()), "AboveLimit": int((ratio[present] > _ABOVE).sum())})
-    for cause in ("NoLimit", "AboveLimit"):
-        if not dropped[cause]:
-            del dropped[cause]
+    ratio = usage / np.where(limit > 0, limit, np.nan)
+    for cause, cells in {"NoLimit": unlimited, "AboveLimit": ratio > _ABOVE}.items():
+        if count := int(cells[present].sum()):
+            dropped[cause] += count
     fine = ~np.isnan(usage) & ~unlimited & (ratio <= _ABSURD)
     complete: BoolArray = np.asarray(fine[:, measured].all(axis=1))
     return np.where(measured, usage, 0.0), np.where(measured, limit, 0.0), complete

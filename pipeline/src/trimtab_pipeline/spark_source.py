@@ -47,17 +47,20 @@ class SparkLoadSources:
         deadline: float = 60.0,
         retention: Retention = TWO_HOURS,
     ) -> None:
-        self._history_dir = history_dir
+        self.history_dir = history_dir
         self._deadline = deadline
         self._retention = retention
         self._engine = Engine(SparkSettings(master, memory))
 
-    def open(self, policy: str, settings: PrometheusSettings) -> SparkLoadSource:
-        """A source for `policy` (``namespace/name``). Raises `ValueError` for a name that is no relative path."""
-        folder = self._history_dir / policy
-        if not folder.resolve().is_relative_to(self._history_dir.resolve()):
-            raise ValueError(f"policy {policy!r} would keep its history outside {self._history_dir}")
-        return SparkLoadSource(self._engine, folder, settings, self._deadline, self._retention)
+    def open(self, policy: str, settings: PrometheusSettings, *, deadline: float | None = None) -> SparkLoadSource:
+        """A source for `policy` (``namespace/name``), whose cycles may take `deadline` seconds (default: the engine's).
+
+        Raises `ValueError` for a name that leads out of the folder of histories, or an unknown preset.
+        """
+        folder = self.history_dir / policy
+        if not folder.resolve().is_relative_to(self.history_dir.resolve()):
+            raise ValueError(f"policy {policy!r} would keep its history outside {self.history_dir}")
+        return SparkLoadSource(self._engine, folder, settings, deadline or self._deadline, self._retention)
 
     def warm_up(self) -> Future[None]:
         """Run two cycles on made-up samples: the first real one would otherwise take some seconds longer."""
@@ -69,7 +72,7 @@ class SparkLoadSources:
 
     def _dry_cycles(self, spark: SparkSession) -> None:
         settings = PrometheusSettings(url=DRY_URL, namespace="dry")
-        with tempfile.TemporaryDirectory(prefix="dry-", dir=_made(self._history_dir)) as folder:
+        with tempfile.TemporaryDirectory(prefix="dry-", dir=_made(self.history_dir)) as folder:
             source = SparkLoadSource(self._engine, Path(folder), settings, self._deadline, self._retention)
             pods = [f"dry/{n}" for n in range(self._engine.cores)]
             for cycle in range(_DRY_CYCLES):

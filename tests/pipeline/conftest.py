@@ -1,0 +1,39 @@
+"""One Spark session for all pipeline tests, and a world of two brokers to observe."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from fake_prometheus import FakePrometheus, add_broker, add_bundle
+from trimtab_pipeline.source import LoadSource, PrometheusSettings
+from trimtab_pipeline.spark_source import SparkLoadSources
+
+
+@pytest.fixture(scope="session")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkLoadSources]:
+    """Sources on an embedded session with two cores: two shards."""
+    made = SparkLoadSources(tmp_path_factory.mktemp("history"), master="local[2]", deadline=60)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def fake() -> Iterator[FakePrometheus]:
+    """Brokers a and b, each in a shard of its own, and a bundle on each."""
+    with FakePrometheus() as server:
+        for pod, bundle in {"a": "t/n/0x00000000_0x80000000", "b": "t/n/0x80000000_0xffffffff"}.items():
+            add_broker(server, pod)
+            add_bundle(server, bundle, pod)
+        yield server
+
+
+@pytest.fixture
+def observing(sources: SparkLoadSources, request: pytest.FixtureRequest) -> Callable[[str], LoadSource]:
+    """Opens a source with a history of the test's own."""
+
+    def open_source(url: str, **settings: float | str) -> LoadSource:
+        return sources.open(f"tests/{request.node.name}", PrometheusSettings(url, "pulsar", **settings))
+
+    return open_source

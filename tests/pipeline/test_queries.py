@@ -1,0 +1,59 @@
+"""Presets are data; these are the rules they keep."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from trimtab_pipeline.queries import BUNDLES, RESOURCE_PRESETS, UnknownPresetError, brokers, render
+from trimtab_pipeline.source import PrometheusSettings
+
+SETTINGS = PrometheusSettings("http://x", "pulsar", window=45)
+
+
+@pytest.mark.parametrize("preset", RESOURCE_PRESETS)
+def test_every_query_asks_for_these_pods_of_this_namespace_alone(preset: str) -> None:
+    for table in (brokers(preset), BUNDLES):
+        for promql in render(table, SETTINGS, ["a-0", "a-1"]).values():
+            assert re.search(r'\{namespace="pulsar",pod=~"a-0\|a-1"', promql)
+
+
+@pytest.mark.parametrize("preset", RESOURCE_PRESETS)
+def test_every_query_fixes_its_labels(preset: str) -> None:
+    for table in (brokers(preset), BUNDLES):
+        for promql in render(table, SETTINGS, ["a"]).values():
+            assert promql.startswith(f"max by ({', '.join(table.keys)}) (")
+
+
+@pytest.mark.parametrize("preset", RESOURCE_PRESETS)
+def test_every_query_fills_a_column(preset: str) -> None:
+    for table in (brokers(preset), BUNDLES):
+        assert set(table.queries) <= set(table.columns)
+
+
+def test_rates_use_the_window_and_the_container_is_named() -> None:
+    cpu = render(brokers("kubernetes"), SETTINGS, ["a"])["cpu"]
+    assert cpu.endswith('{namespace="pulsar",pod=~"a",container="broker"}[45s]))')
+
+
+def test_a_window_below_a_second_is_told_in_milliseconds() -> None:
+    settings = PrometheusSettings("http://x", "pulsar", window=1.5)
+    assert "[1500ms]" in render(brokers("kubernetes"), settings, ["a"])["cpu"]
+
+
+def test_the_namespace_label_of_brokers_can_be_another_one() -> None:
+    settings = PrometheusSettings("http://x", "pulsar", namespace_label="kubernetes_namespace")
+    table = brokers("kubernetes")
+    assert '{kubernetes_namespace="pulsar",pod' in render(table, settings, ["a"])["rate_in"]
+    assert '{namespace="pulsar",pod' in render(table, settings, ["a"])["cpu"]
+
+
+def test_names_are_taken_literally() -> None:
+    promql = render(BUNDLES, SETTINGS, ["a.b", 'c"d|e'])["rate_in"]
+    assert r'pod=~"a\\.b|c\"d\\|e"' in promql
+
+
+def test_an_unknown_preset_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(UnknownPresetError, match=r"'guess'.*kubernetes, pulsar"):
+        brokers("guess")

@@ -1,0 +1,221 @@
+"""The whole cycle on a real Spark session, against a Prometheus stand-in that misbehaves."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from concurrent.futures import CancelledError
+
+import numpy as np
+import pytest
+
+from fake_prometheus import FakePrometheus, Faults, add_broker, add_bundle
+from pipeline_worlds import topology
+from trimtab_pipeline.source import LoadSource, PrometheusSettings, SourceUnavailableError
+from trimtab_pipeline.spark_source import SparkLoadSources
+from trimtab_strategies.model import CPU, RATE_IN, ClusterLoad
+
+pytestmark = pytest.mark.spark
+
+FIRST, SECOND = "t/n/0x00000000_0x80000000", "t/n/0x80000000_0xffffffff"
+WORLD = topology({"broker-a": "a", "broker-b": "b"}, {FIRST: "broker-a", SECOND: "broker-b"})
+AT = 1_750_000_000.0
+Observing = Callable[..., LoadSource]
+
+
+def look(source: LoadSource, at: float = AT) -> ClusterLoad:
+    return source.observe(WORLD, at).result(timeout=120).load
+
+
+def b_only(promql: str) -> bool:
+    """Queries of the shard of pod b."""
+    return 'pod=~"b"' in promql
+
+
+def test_samples_become_a_picture_in_the_topologys_rows(fake: FakePrometheus, observing: Observing) -> None:
+    add_broker(fake, "b", cpu=3.0)
+    observation = observing(fake.url).observe(WORLD, AT).result(timeout=120)
+    load = observation.load
+    assert load.now == AT
+    assert load.brokers.usage[:, CPU].tolist() == [1.0, 3.0]
+    assert load.brokers.limit[:, CPU].tolist() == [4.0, 4.0]
+    assert load.brokers.trusted.all()
+    assert load.bundles.short.tolist() == [[10.0, 20.0, 10_000.0, 20_000.0]] * 2
+    assert load.bundles.sessions.tolist() == [9.0, 9.0]
+    assert not load.quality.partial
+    assert not load.quality.dropped
+    assert set(observation.seconds) == {"prometheus", "spark", "write", "align"}
+
+
+def test_every_query_is_asked_as_of_the_evaluation_time(fake: FakePrometheus, observing: Observing) -> None:
+    look(observing(fake.url), AT + 0.5)
+    assert {query["time"] for query in fake.queries} == {f"{AT + 0.5:.3f}"}
+
+
+def test_averages_follow_time_not_the_number_of_cycles(fake: FakePrometheus, observing: Observing) -> None:
+    source = observing(fake.url, short_tau=100.0, long_tau=1000.0)
+    look(source)
+    add_bundle(fake, FIRST, "a", 110.0)
+    once = look(source, AT + 50).bundles
+    assert once.short[0, RATE_IN] == pytest.approx(10 + 100 * (1 - math.exp(-0.5)))
+    assert once.long[0, RATE_IN] == pytest.approx(10 + 100 * (1 - math.exp(-0.05)))
+    later = look(source, AT + 150).bundles
+    assert later.short[0, RATE_IN] == pytest.approx(110 - 100 * math.exp(-1.5))
+
+
+def test_the_same_cycle_again_gives_the_same_averages(fake: FakePrometheus, observing: Observing) -> None:
+    source = observing(fake.url)
+    look(source)
+    add_bundle(fake, FIRST, "a", 110.0)
+    assert look(source, AT + 60.0004).bundles.short.tolist() == look(source, AT + 60.0004).bundles.short.tolist()
+
+
+def test_a_restart_goes_on_from_the_newest_file(fake: FakePrometheus, observing: Observing) -> None:
+    look(observing(fake.url))
+    add_bundle(fake, FIRST, "a", 110.0)
+    restarted = look(observing(fake.url), AT + 60).bundles
+    assert restarted.long[0, RATE_IN] == pytest.approx(10 + 100 * (1 - math.exp(-60 / 3600)))
+
+
+def test_a_state_that_is_too_old_is_not_continued(fake: FakePrometheus, observing: Observing) -> None:
+    source = observing(fake.url, long_tau=100.0)
+    look(source)
+    add_bundle(fake, FIRST, "a", 110.0)
+    assert look(source, AT + 301).bundles.long[0, RATE_IN] == 110.0
+
+
+def test_a_damaged_state_is_set_aside_and_the_cycle_goes_on(
+    fake: FakePrometheus, sources: SparkLoadSources, observing: Observing
+) -> None:
+    source = observing(fake.url)
+    look(source)
+    look(source, AT + 60)
+    newest = max(
+        (sources.history_dir / "tests" / "test_a_damaged_state_is_set_aside_and_the_cycle_goes_on").rglob(
+            "b*/*.parquet"
+        )
+    )
+    newest.write_bytes(newest.read_bytes()[:-30])
+    assert look(observing(fake.url), AT + 120).bundles.short[0, RATE_IN] == 10.0
+    assert newest.with_suffix(".bad").exists()
+
+
+def test_a_shard_that_fails_costs_its_brokers_their_trust_and_nothing_else(
+    fake: FakePrometheus, observing: Observing
+) -> None:
+    source = observing(fake.url)
+    look(source)
+    fake.faults = Faults(where=b_only, status=503)
+    load = look(source, AT + 30)
+    assert load.brokers.trusted.tolist() == [True, False]
+    assert load.brokers.age.tolist() == [0.0, 30.0]
+    assert load.bundles.short[:, RATE_IN].tolist() == [10.0, 10.0]
+    ((where, why),) = load.quality.failed
+    assert where == "1 brokers, b to b"
+    assert "503" in why
+    fake.faults = Faults()
+    assert look(source, AT + 60).brokers.trusted.all()
+
+
+def test_when_nothing_answers_the_future_names_the_server_and_the_cause(
+    fake: FakePrometheus, observing: Observing
+) -> None:
+    fake.faults = Faults(status=503)
+    with pytest.raises(SourceUnavailableError, match=f"{fake.url}.*503"):
+        look(observing(fake.url))
+
+
+def test_a_server_that_is_down_is_named_and_back_is_back(fake: FakePrometheus, observing: Observing) -> None:
+    with pytest.raises(SourceUnavailableError, match=r"127\.0\.0\.1:9 did not answer"):
+        look(observing("http://127.0.0.1:9"))
+    assert look(observing(fake.url)).brokers.trusted.all()
+
+
+def test_a_broker_whose_metrics_stop_ages_until_it_is_not_trusted(fake: FakePrometheus, observing: Observing) -> None:
+    source = observing(fake.url, max_age=120.0)
+    look(source)
+    for metric in list(fake.series):
+        if metric.startswith("pulsar_"):
+            fake.series[metric] = [row for row in fake.series[metric] if row.labels["pod"] != "b"]
+    assert look(source, AT + 60).brokers.age.tolist() == [0.0, 60.0]
+    stale = look(source, AT + 180)
+    assert stale.brokers.trusted.tolist() == [True, False]
+    assert stale.bundles.short[1, RATE_IN] == 10.0
+
+
+def test_samples_that_stand_still_are_noticed(fake: FakePrometheus, observing: Observing) -> None:
+    add_broker(fake, "b", time=AT - 250)
+    load = look(observing(fake.url, max_age=120.0))
+    assert load.brokers.age.tolist() == [0.0, 250.0]
+    assert load.brokers.trusted.tolist() == [True, False]
+
+
+def test_nan_is_counted_and_never_becomes_load(fake: FakePrometheus, observing: Observing) -> None:
+    source = observing(fake.url)
+    look(source)
+    add_bundle(fake, FIRST, "a", "NaN")
+    fake.put("container_cpu_usage_seconds_total", "+Inf", namespace="pulsar", pod="b", container="broker")
+    load = look(source, AT + 60)
+    assert load.quality.dropped == {"NaN": 4, "Infinite": 1}
+    assert load.bundles.short[0].tolist() == [10.0, 20.0, 10_000.0, 20_000.0]
+    assert load.brokers.trusted.tolist() == [True, False]
+
+
+def test_warnings_of_the_server_make_the_picture_partial(fake: FakePrometheus, observing: Observing) -> None:
+    fake.faults = Faults(where=b_only, warnings=("store 3 did not answer",))
+    quality = look(observing(fake.url)).quality
+    assert quality.partial
+    assert quality.warnings == ("store 3 did not answer",)
+
+
+def test_a_cycle_past_its_deadline_is_cancelled_and_the_next_one_works(
+    fake: FakePrometheus, sources: SparkLoadSources
+) -> None:
+    impatient = sources.open("tests/impatient", PrometheusSettings(fake.url, "pulsar", timeout=20), deadline=1.0)
+    fake.faults = Faults(delay=4)
+    begin = time.monotonic()
+    with pytest.raises(SourceUnavailableError, match="deadline of 1 s"):
+        look(impatient)
+    assert time.monotonic() - begin < 3
+    fake.faults = Faults()
+    patient = sources.open("tests/impatient", PrometheusSettings(fake.url, "pulsar"))
+    assert look(patient).brokers.trusted.all()
+
+
+def test_a_cancelled_look_does_not_keep_the_next_one_waiting(fake: FakePrometheus, observing: Observing) -> None:
+    source = observing(fake.url, timeout=30)
+    fake.faults = Faults(delay=3)
+    abandoned = source.observe(WORLD, AT)
+    time.sleep(0.5)
+    assert abandoned.cancel()
+    fake.faults = Faults()
+    assert look(source, AT + 60).brokers.trusted.all()
+    with pytest.raises(CancelledError):
+        abandoned.result()
+
+
+def test_the_pulsar_preset_reads_what_brokers_say_of_themselves(fake: FakePrometheus, observing: Observing) -> None:
+    for pod in "ab":
+        for name in ("cpu", "memory", "directMemory", "bandwidth_in", "bandwidth_out"):
+            fake.put(f"pulsar_lb_{name}_usage", 42, namespace="pulsar", pod=pod)
+    load = look(observing(fake.url, resources="pulsar")).brokers
+    assert load.usage.tolist() == [[42.0] * 5] * 2
+    assert load.trusted.all()
+
+
+def test_without_brokers_nothing_is_asked(fake: FakePrometheus, observing: Observing) -> None:
+    load = observing(fake.url).observe(topology({}, {FIRST: ""}), AT).result(timeout=60).load
+    assert len(load.brokers) == 0
+    assert np.isnan(load.bundles.short).all()
+    assert fake.queries == []
+
+
+def test_policies_keep_their_histories_apart(sources: SparkLoadSources) -> None:
+    with pytest.raises(ValueError, match="outside"):
+        sources.open("../elsewhere", PrometheusSettings("http://x", "pulsar"))
+
+
+def test_warming_up_leaves_nothing_behind(sources: SparkLoadSources) -> None:
+    sources.warm_up().result(timeout=120)
+    assert not list(sources.history_dir.glob("dry-*"))
