@@ -173,6 +173,28 @@ def test_items_cannot_be_written_from_outside(play: Play) -> None:
     play(story)
 
 
+def test_a_store_of_the_whole_cluster_tells_namespaces_apart(trimtab_crds: ControlPlane, kube_namespace: str) -> None:
+    other = f"{kube_namespace}-other"
+    trimtab_crds.rest.create_namespace(other)
+
+    async def story() -> None:
+        async with Api.connect(str(trimtab_crds.kubeconfig)) as api:
+            for namespace, labels in ((kube_namespace, {"test": kube_namespace}), (other, {"test": kube_namespace})):
+                made = bundle("b")
+                await api.create(BUNDLES, namespace, {**made, "metadata": {**made["metadata"], "labels": labels}})
+            await api.create(BUNDLES, other, bundle("without-label"))
+            store = Store(api, BUNDLES, bundle_record, namespace="", label_selector=f"test={kube_namespace}")
+            running = asyncio.create_task(store.run())
+            async with asyncio.timeout(10):
+                await store.synced.wait()
+            assert set(store.items) == {f"{kube_namespace}/b", f"{other}/b"}
+            running.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await running
+
+    asyncio.run(story())
+
+
 def test_a_store_that_never_listed_is_infinitely_old(trimtab_crds: ControlPlane) -> None:
     async def story() -> None:
         async with Api.connect(str(trimtab_crds.kubeconfig)) as api:
