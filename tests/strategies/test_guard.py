@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from trimtab_strategies.constraints import Guarded, Limits, guard
-from trimtab_strategies.model import CPU, NETWORK_IN, ClusterLoad, DataQuality, Reason
+from trimtab_strategies.model import CPU, NETWORK_IN, ClusterLoad, DataQuality, HeldBack, Reason
 from trimtab_strategies.testing import NOW, cluster, with_bundles
 
 
@@ -74,7 +74,7 @@ def test_closed_broker_sheds_but_does_not_receive() -> None:
 
     assert allowed.may_shed.allowed.tolist() == [True, True]
     assert allowed.may_receive.allowed.tolist() == [True, False]
-    assert [(held.subject, held.reason) for held in allowed.held_back] == [("b", Reason.UNSCHEDULABLE)]
+    assert allowed.held_back == (HeldBack("b", Reason.UNSCHEDULABLE, "takes no bundles"),)
 
 
 def test_broker_that_is_not_believed_says_what_is_wrong_with_its_data() -> None:

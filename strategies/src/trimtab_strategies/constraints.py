@@ -187,9 +187,19 @@ def _partial(cluster: ClusterLoad, limits: Limits) -> HeldBack | None:
 
 def _brokers_held_back(cluster: ClusterLoad, may_receive: Verdict) -> list[HeldBack]:
     """One entry per broker that takes no bundles."""
-    rows = np.flatnonzero(~may_receive.allowed).tolist()
-    found = [(cluster.brokers.names[row], may_receive.reason(row), cluster.brokers.age[row]) for row in rows]
-    return [HeldBack(name, reason, f"newest sample {age:.0f} s old") for name, reason, age in found if reason]
+    words = {
+        Reason.NOT_READY: "not ready",
+        Reason.NO_LOAD_DATA: "a resource that others are measured in was never measured here",
+        Reason.OUT_DATED_DATA: "newest sample {:.0f} s old",
+        Reason.UNTRUSTED: "its samples can't be right",
+        Reason.UNSCHEDULABLE: "takes no bundles",
+    }
+    held_back = []
+    for row in np.flatnonzero(~may_receive.allowed).tolist():
+        if (reason := may_receive.reason(row)) is not None:
+            detail = words[reason].format(cluster.brokers.age[row])
+            held_back.append(HeldBack(cluster.brokers.names[row], reason, detail))
+    return held_back
 
 
 def _bundles_held_back(sheddable: Verdict, limits: Limits) -> list[HeldBack]:

@@ -104,6 +104,7 @@ class _View:
 
     @property
     def threshold(self) -> float:
+        """Ratio above the average at which a broker sheds."""
         return self.params.threshold / 100
 
     @property
