@@ -1,0 +1,83 @@
+"""A ``/metrics`` page with the names and the traps of a real broker pod, for a real Prometheus to scrape."""
+
+from __future__ import annotations
+
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Self
+
+
+class Exporter:
+    """One pod: its kubelet's rows and its broker's own, on a free port of 127.0.0.1 while entered.
+
+    cores: CPU it uses, of a limit of 4. bundles: msg/s in by bundle name, served as long as they are listed.
+    """
+
+    def __init__(self, pod: str, cores: float, bundles: dict[str, float]) -> None:
+        self.pod, self.cores, self.bundles = pod, cores, bundles
+        self._begin = time.time()
+
+    def __enter__(self) -> Self:
+        exporter = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                body = exporter.page().encode()
+                self.send_response(200)
+                self.send_header("Content-Type", "text/plain; version=0.0.4")
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02})
+        self._thread.start()
+        self.address = f"127.0.0.1:{self._server.server_address[1]}"
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def page(self) -> str:
+        """The page; counters have run since the exporter was made."""
+        seconds = time.time() - self._begin
+        where = f'namespace="pulsar",pod="{self.pod}"'
+        rows = [
+            f'container_cpu_usage_seconds_total{{{where},container="broker"}} {self.cores * seconds}',
+            f'container_cpu_usage_seconds_total{{{where},container=""}} {2 * self.cores * seconds}',
+            f'container_cpu_usage_seconds_total{{{where},container="POD"}} {0.01 * seconds}',
+            f'container_memory_working_set_bytes{{{where},container="broker"}} {2**30}',
+            f'container_memory_working_set_bytes{{{where},container=""}} {2**31}',
+            f'kube_pod_container_resource_limits{{{where},container="broker",resource="cpu",unit="core"}} 4',
+            f'kube_pod_container_resource_limits{{{where},container="broker",resource="memory",unit="byte"}} {2**32}',
+            f'kube_pod_container_resource_limits{{{where},container="sidecar",resource="cpu",unit="core"}} 9',
+            f'container_network_receive_bytes_total{{{where},interface="eth0"}} {1e6 * seconds}',
+            f'container_network_receive_bytes_total{{{where},interface="lo"}} {9e6 * seconds}',
+            f'container_network_transmit_bytes_total{{{where},interface="eth0"}} {2e6 * seconds}',
+            f'pulsar_lb_cpu_usage{{cluster="c",broker="{self.pod}.host",metric="loadBalancing"}} {25 * self.cores}',
+            'pulsar_rate_in{cluster="c",namespace="t/n",topic="persistent://t/n/x"} 7',
+            *(f'pulsar_broker_{name}{{cluster="c"}} {value}' for name, value in _TOTALS.items()),
+        ]
+        for bundle, rate in self.bundles.items():
+            labels = f'cluster="c",broker="{self.pod}.host",bundle="{bundle}",metric="bundle"'
+            rows += [f"pulsar_bundle_{name}{{{labels}}} {value}" for name, value in _bundle(rate).items()]
+        return "\n".join(rows) + "\n"
+
+
+_TOTALS = {"rate_in": 100, "rate_out": 200, "throughput_in": 1e5, "throughput_out": 2e5}
+
+
+def _bundle(rate: float) -> dict[str, float]:
+    traffic = {
+        "msg_rate_in": rate,
+        "msg_rate_out": 2 * rate,
+        "msg_throughput_in": 1e3 * rate,
+        "msg_throughput_out": 2e3 * rate,
+    }
+    return traffic | {"topics_count": 3, "producer_count": 4, "consumer_count": 5}
