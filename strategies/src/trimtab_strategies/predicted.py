@@ -14,6 +14,8 @@ from trimtab_strategies.model import ClusterLoad
 from trimtab_strategies.model.load import FloatArray, IntArray
 from trimtab_strategies.usage import MOVING, Weights, percent
 
+_MOVING = np.array(MOVING)
+
 
 class PredictedLoad:
     """A working copy of the brokers' load. `cluster` shows it, through read-only views, to strategies.
@@ -26,35 +28,36 @@ class PredictedLoad:
         brokers = cluster.brokers
         self._usage, self._traffic, self._limit = brokers.usage.copy(), brokers.traffic.copy(), brokers.limit
         limited = np.where(brokers.limit > 0, brokers.limit, np.inf)
-        self._per_unit = (np.array(weights) / limited)[:, MOVING]
+        self._per_unit = (np.array(weights) / limited).T[_MOVING]  # (3, n): a resource's ratio per unit of it
+        self._ratios = self._usage.T[_MOVING] * self._per_unit  # (3, n)
         self.cluster = replace(cluster, brokers=replace(brokers, usage=self._usage, traffic=self._traffic))
 
     def percent(self) -> FloatArray:
-        """Usage in percent (n, 5)."""
-        return percent(self._usage, self._limit).astype(np.float64)
+        """Usage in percent (n, 5), at least 0: what is left of a broker that gave everything is a rounding error."""
+        return np.maximum(percent(self._usage, self._limit), 0).astype(np.float64)
 
     def pressure(self, brokers: IntArray) -> FloatArray:
         """Weighted usage (ratio, k) of `brokers` (rows, k).
 
         The most used resource among those that follow a bundle: a full heap is no reason to keep a bundle away.
         """
-        pressure: FloatArray = np.fmax.reduce(self._usage[brokers][:, MOVING] * self._per_unit[brokers], axis=1)
+        pressure: FloatArray = np.fmax.reduce(self._ratios[:, brokers], axis=0)
         return pressure
 
     def better(self, source: int, others: IntArray, load: FloatArray) -> IntArray:
         """Those of `others` (rows) that with `load` (5,) stay below what `source` (row) is at now."""
-        bound = self.pressure(np.array([source]))[0]
-        after = (self._usage[others][:, MOVING] + load[list(MOVING)]) * self._per_unit[others]
-        kept: IntArray = others[np.fmax.reduce(after, axis=1) < bound]
+        added = load[_MOVING, np.newaxis] * self._per_unit[:, others]
+        after = np.fmax.reduce(self._ratios[:, others] + added, axis=0)
+        kept: IntArray = others[after < np.fmax.reduce(self._ratios[:, source])]
         return kept
 
     def add(self, broker: int, load: FloatArray, traffic: FloatArray) -> None:
         """Put `load` (5,) and `traffic` (4,) on a broker (row)."""
         self._usage[broker] += load
         self._traffic[broker] += traffic
+        self._ratios[:, broker] += load[_MOVING] * self._per_unit[:, broker]
 
     def move(self, source: int, destination: int, load: FloatArray, traffic: FloatArray) -> None:
         """Shift `load` (5,) and `traffic` (4,) from one broker (row) to another."""
         self.add(destination, load, traffic)
-        self._usage[source] = np.maximum(self._usage[source] - load, 0)
-        self._traffic[source] = np.maximum(self._traffic[source] - traffic, 0)
+        self.add(source, -load, -traffic)
