@@ -49,6 +49,21 @@ def test_a_map_keeps_the_schema_of_its_values() -> None:
     assert field(dict[str, int])["additionalProperties"] == {"type": "integer", "format": "int64"}
 
 
+class Dial(Resource):
+    """Can be turned."""
+
+    angle: Annotated[float, Field(gt=0, le=90)] = 45
+    """Degrees from the ground."""
+    locked: bool = False
+    """Whether it stays."""
+
+
+def test_bounds_and_defaults_are_told_in_the_description() -> None:
+    fields = structural(Dial)["properties"]
+    assert fields["angle"]["description"] == "Degrees from the ground. (above 0, at most 90, default 45)"
+    assert fields["locked"]["description"] == "Whether it stays. (default false)"
+
+
 class Inner(Resource):
     """Has a default for everything."""
 

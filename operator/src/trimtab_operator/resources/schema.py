@@ -12,6 +12,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from trimtab_operator.resources.common import Status
+
 Schema = dict[str, Any]
 
 
@@ -31,16 +33,21 @@ _LAST = ("required", "properties", "items", "additionalProperties")
 
 
 def structural(model: type[BaseModel]) -> Schema:
-    """Schema of `model`, complete in itself. Raises `InexpressibleError`."""
+    """Schema of `model`, complete in itself. Raises `InexpressibleError`.
+
+    What people write is described with its bounds and defaults, as ``kubectl explain`` does not show these by itself;
+    a `Status`, which people only read, is not.
+    """
     schema = model.model_json_schema(mode="validation")
-    return _Translation(schema.get("$defs", {})).schema(schema, model.__name__)
+    return _Translation(schema.get("$defs", {}), tell=not issubclass(model, Status)).schema(schema, model.__name__)
 
 
 class _Translation:
-    """Translates the schemas of one model; `definitions` are what its references point to."""
+    """Translates the schemas of one model. definitions: what its references point to; tell: describe bounds."""
 
-    def __init__(self, definitions: Mapping[str, Schema]) -> None:
+    def __init__(self, definitions: Mapping[str, Schema], *, tell: bool) -> None:
         self._definitions = definitions
+        self._tell = tell
         self._open: list[str] = []
 
     def schema(self, source: Schema, at: str) -> Schema:
@@ -56,7 +63,8 @@ class _Translation:
             raise InexpressibleError(f"{at}: a value of any type can't be described; give the field a type")
         if result["type"] == "integer":
             result["format"] = "int64"
-        return _in_reading_order(_with_defaults(result, source, at))
+        result = _with_defaults(result, source, at)
+        return _in_reading_order(_with_bounds_told(result) if self._tell else result)
 
     def _reference(self, source: Schema, at: str) -> Schema:
         name = source["$ref"].removeprefix("#/$defs/")
@@ -134,6 +142,26 @@ def _with_defaults(result: Schema, source: Schema, at: str) -> Schema:
             )
         default = {}
     return {**result, "default": _whole(default)}
+
+
+def _with_bounds_told(schema: Schema) -> Schema:
+    """Bounds and default at the end of the description."""
+    default = schema.get("default")
+    told = [
+        f"{'above' if schema.get('exclusiveMinimum') else 'at least'} {schema['minimum']}"
+        if "minimum" in schema
+        else "",
+        f"{'below' if schema.get('exclusiveMaximum') else 'at most'} {schema['maximum']}"
+        if "maximum" in schema
+        else "",
+        f"default {str(default).lower() if isinstance(default, bool) else default}"
+        if default not in (None, "", {})
+        else "",
+    ]
+    note = ", ".join(filter(None, told))
+    if not note or "description" not in schema:
+        return schema
+    return {**schema, "description": f"{schema['description']} ({note})"}
 
 
 def _whole(value: Any) -> Any:
