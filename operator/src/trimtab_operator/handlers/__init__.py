@@ -30,6 +30,8 @@ def operator_settings() -> kopf.OperatorSettings:
     settings.persistence.diffbase_storage = kopf.AnnotationsDiffBaseStorage(prefix=GROUP)
     settings.posting.enabled = False
     settings.scanning.disabled = True
+    # Kopf looks once, and then again only after the whole back-off: give a loop the time to end its turn by itself
+    settings.background.instant_exit_timeout = 3.0
     settings.watching.server_timeout = 300
     settings.watching.client_timeout = 310
     settings.watching.connect_timeout = 30
