@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from trimtab_operator.actuators.declarative import DeclarativeActuator, DryRunActuator
 from trimtab_operator.cluster.api import ApiError
@@ -31,6 +31,20 @@ log = logging.getLogger(__name__)
 
 TEND_EVERY = 2.0
 """Seconds between two turns when nothing woke the loop."""
+
+
+GRACE = 2.0
+"""Seconds that the writes of a turn get once the loop is told to stop."""
+
+
+class Stopped(Protocol):
+    """What tells a loop to stop: an `asyncio.Event`, or Kopf's own."""
+
+    def is_set(self) -> bool:
+        """Whether it was told."""
+
+    def wait(self) -> Awaitable[object]:
+        """Done once it is told."""
 
 
 @dataclass(slots=True)
@@ -60,12 +74,12 @@ class PolicyLoop:
         self._tender = Tender(context)
         self._teller = Teller(context, self.name, self.uid)
 
-    async def run(self, stopped: asyncio.Event) -> None:
+    async def run(self, stopped: Stopped) -> None:
         """Turn after turn until `stopped`. Writes that are under way when it is set are finished first."""
         self.context.wakers[self.name] = self.wake
         try:
             while not stopped.is_set():
-                await self._turn_safely()
+                await self._turn_until(stopped)
                 await self._rest(stopped)
         finally:
             self.context.wakers.pop(self.name, None)
@@ -74,13 +88,23 @@ class PolicyLoop:
             if self._source is not None:
                 self._source.close()
 
-    async def _rest(self, stopped: asyncio.Event) -> None:
+    async def _rest(self, stopped: Stopped) -> None:
         waits = [asyncio.ensure_future(stopped.wait()), asyncio.ensure_future(self.wake.wait())]
         pause = min(TEND_EVERY, max(0.0, self._due - self.context.now()))
         _, pending = await asyncio.wait(waits, timeout=max(pause, 0.05), return_when=asyncio.FIRST_COMPLETED)
         for wait in pending:
             wait.cancel()
         self.wake.clear()
+
+    async def _turn_until(self, stopped: Stopped) -> None:
+        """One turn. When told to stop, writes get a moment to finish; a measurement is not waited for."""
+        turn, stop = asyncio.create_task(self._turn_safely()), asyncio.ensure_future(stopped.wait())
+        await asyncio.wait({turn, stop}, return_when=asyncio.FIRST_COMPLETED)
+        if not turn.done():
+            await asyncio.wait({turn}, timeout=GRACE)
+        turn.cancel()
+        stop.cancel()
+        await asyncio.gather(turn, stop, return_exceptions=True)
 
     async def _turn_safely(self) -> None:
         try:
