@@ -24,10 +24,15 @@ class Progress:
         self._done = threading.Event()
         self._ticker = threading.Thread(target=self._tick, name="progress", daemon=True)
         self._began = 0.0
+        self._outcome = "done"
 
     def update(self, detail: str) -> None:
         """Say what is being done right now; shown with the next tick."""
         self._detail = detail
+
+    def gave_up(self, why: str) -> None:
+        """Say at the end that it came to nothing, and why."""
+        self._outcome = why
 
     @property
     def seconds(self) -> float:
@@ -49,7 +54,7 @@ class Progress:
         if self._status is not None:
             self._status.stop()
         if kind is None:
-            self._line(f"{self._task}: done in {self.seconds:.0f} s")
+            self._line(f"{self._task}: {self._outcome} in {self.seconds:.0f} s")
 
     def _tick(self) -> None:
         every = 0.2 if self._status is not None else self._every

@@ -55,7 +55,7 @@ def _unpack_from_debian(target: Path) -> bool:
     with tempfile.TemporaryDirectory() as scratch, Progress("fetching Debian's package prometheus") as progress:
         folder = Path(scratch)
         if not _download_package(folder, progress):
-            progress.update("not to be had")
+            progress.gave_up("not to be had")
             return False
         (package,) = folder.glob("prometheus_*.deb")
         subprocess.run(["dpkg", "-x", package.name, "unpacked"], cwd=folder, check=True, capture_output=True)

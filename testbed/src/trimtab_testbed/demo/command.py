@@ -53,6 +53,7 @@ def register(subparsers: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Carry out the verb; returns the exit code."""
     signal.signal(signal.SIGTERM, _end)
+    signal.signal(signal.SIGINT, _end)  # a shell's background job would have it ignored
     console = Console(stderr=arguments.json)
     try:
         chosen = scenario(arguments.scenario)

@@ -116,8 +116,7 @@ class Follower:
             owner = bundle["spec"].get("owner", "")
             before = self._owners.setdefault(name, owner)
             if owner != before:
-                reason = bundle["spec"].get("assignment", {}).get("reason", "no reason given")
-                self.moves.append(SeenMove(name, before, owner, reason, at))
+                self.moves.append(SeenMove(name, before, owner, _reason(bundle["spec"]), at))
                 self._owners[name] = owner
         for move in self.moves:
             move.landed = move.landed or landed(bundles[move.bundle])
@@ -146,6 +145,12 @@ class Follower:
         except OSError:
             return {}
         return {sample["metric"]["pod"]: float(sample["value"][1]) for sample in result}
+
+
+def _reason(spec: Mapping[str, Any]) -> str:
+    """Why the bundle got its owner. An assignment of another owner is an older one: a person wrote since."""
+    assignment = spec.get("assignment", {})
+    return str(assignment["reason"]) if assignment.get("owner") == spec["owner"] else "ByHand"
 
 
 def _balanced(status: Mapping[str, Any]) -> str:

@@ -63,8 +63,9 @@ def state(look: Look) -> str:
     cpu = [row.cpu for row in look.brokers if row.cpu is not None]
     spread = f"CPU {min(cpu):.0f}-{max(cpu):.0f} %" if cpu else "CPU unknown"
     moves = f"{len(look.moves)} moves, {sum(move.landed for move in look.moves)} landed"
-    last = f"; last cycle {look.cycles[-1].total:.2f} s: {look.cycles[-1].outcome}" if look.cycles else ""
-    return f"{spread}; {moves}{last}"
+    if not look.cycles:
+        return f"{spread}; {moves}; waiting for the first cycle"
+    return f"{spread}; {moves}; last cycle {look.cycles[-1].total:.2f} s: {look.cycles[-1].outcome}"
 
 
 class LiveTable:
@@ -130,7 +131,7 @@ def move_table(look: Look) -> Table:
 
 def _footer(look: Look) -> Text:
     if not look.cycles:
-        return Text("waiting for the first cycle", style="dim")
+        return Text("waiting for the first cycle: Spark is starting", style="dim")
     last = look.cycles[-1]
     phases = ", ".join(f"{phase} {seconds:.2f}" for phase, seconds in last.seconds.items())
     return Text(f"{state(look)} ({phases})\n{look.balanced}", style="dim")
