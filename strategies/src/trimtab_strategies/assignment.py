@@ -44,7 +44,8 @@ def assign(  # noqa: PLR0917 - the nouns of `decide`, in its order
     before = percent(cluster.brokers.usage, cluster.brokers.limit).astype(np.float64)
     predicted = PredictedLoad(landed, Weights())
     if not len(candidates):
-        nobody = HeldBack("", Reason.NO_CANDIDATE, f"{len(bundles)} bundles wait: no broker is ready and schedulable")
+        text = f"{len(bundles)} bundles wait: no broker is ready and schedulable"
+        nobody = HeldBack("", Reason.NO_CANDIDATE, text, len(bundles))
         return Decision(Plan((), (nobody,) if len(bundles) else (), cluster.brokers.names, before, before), memory)
     housing = _Housing(landed, placement if trusted else None, candidates, predicted, rng, memory.placement)
     moves = tuple(housing.moves(bundles, reason))

@@ -206,9 +206,8 @@ class _Placing:
             Reason.CYCLE_CAP: f"at most {self.limits.max_moves_per_cycle} moves per cycle",
             Reason.HOUR_CAP: f"at most {self.limits.max_moves_per_hour} moves per hour",
         }
+        found = [(self.cluster.brokers.names[broker], why, names) for (broker, why), names in self._left_out.items()]
         return [
-            HeldBack(
-                self.cluster.brokers.names[broker], reason, f"{len(names)} bundles, first {names[0]}: {words[reason]}"
-            )
-            for (broker, reason), names in self._left_out.items()
+            HeldBack(broker, why, f"{len(names)} bundles, first {names[0]}: {words[why]}", len(names))
+            for broker, why, names in found
         ]

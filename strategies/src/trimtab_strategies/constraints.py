@@ -211,4 +211,5 @@ def _bundles_held_back(sheddable: Verdict, limits: Limits) -> list[HeldBack]:
         Reason.NO_LOAD_DATA: "never measured",
         Reason.UNOWNED: "owned by nobody",
     }
-    return [HeldBack("", reason, f"{count} bundles {words[reason]}") for reason, count in sheddable.counts().items()]
+    counts = sheddable.counts().items()
+    return [HeldBack("", reason, f"{count} bundles {words[reason]}", count) for reason, count in counts]

@@ -54,7 +54,9 @@ class CycleResult:
     def held_back(self) -> Counter[str]:
         """How often each reason held something back."""
         planned = self.plan.held_back if self.plan else ()
-        counts = Counter(str(held.reason) for held in planned)
+        counts = Counter[str]()
+        for held in planned:
+            counts[str(held.reason)] += held.count
         counts.update(str(written.reason) for written in self.written if written.reason is not None)
         if self.refusal is not None:
             counts[str(self.refusal.reason)] += 1

@@ -29,11 +29,15 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class HeldBack:
-    """Something that was considered and not done. `subject` names a broker or bundle, or is empty for the cycle."""
+    """Something that was considered and not done. `subject` names a broker or bundle, or is empty for the cycle.
+
+    count: how many brokers or bundles it speaks of.
+    """
 
     subject: str
     reason: Reason
     detail: str = ""
+    count: int = 1
 
 
 @dataclass(frozen=True, slots=True)
