@@ -23,7 +23,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import parse_qs
 
@@ -183,58 +183,53 @@ def measure(size: str, runs: int, warm: int) -> dict[str, object]:
         mega = record(fleet, settings, folder) / 1e6
         with replaying(folder) as url:
             settings = PrometheusSettings(url, "pulsar", max_age=1e12)
-            reference = Reference(settings, fleet)
-            floor = timed(lambda k: reference.cycle(START + 60 * k), runs, 3)
-            cycle, phases, start = spark_cycle(fleet, settings, folder / "history", runs, warm)
+            run = side_by_side(fleet, settings, folder / "history", runs, warm)
     return {
         "size": size,
         "brokers": SIZES[size][0],
         "bundles": SIZES[size][1],
         "body_megabytes": round(mega, 1),
-        "start_to_first_cycle": round(start, 2),
-        "cycle": round(statistics.median(cycle), 3),
-        "cycle_slowest": round(max(cycle), 3),
-        "phases": phases,
-        "numpy": round(statistics.median(floor), 4),
-        "ratio": round(statistics.median(cycle) / statistics.median(floor), 1),
+        "start_to_first_cycle": round(run.start, 2),
+        "cycle": round(statistics.median(run.cycle), 3),
+        "cycle_slowest": round(max(run.cycle), 3),
+        "phases": {name: round(statistics.median(p[name] for p in run.phases), 4) for name in run.phases[0]},
+        "numpy": round(statistics.median(run.floor), 4),
+        "ratio": round(statistics.median(run.cycle) / statistics.median(run.floor), 1),
     }
 
 
-def spark_cycle(
-    fleet: Fleet, settings: PrometheusSettings, history: Path, runs: int, warm: int
-) -> tuple[list[float], dict[str, float], float]:
-    """Seconds of each cycle, median seconds by phase, and seconds from nothing to the end of the first cycle."""
-    begin, topology = time.perf_counter(), fleet.topology()
+@dataclass
+class Run:
+    """Seconds of each cycle and of each reference cycle, phases of each cycle, seconds from start to the first one."""
+
+    start: float
+    cycle: list[float] = field(default_factory=list)
+    floor: list[float] = field(default_factory=list)
+    phases: list[Mapping[str, float]] = field(default_factory=list)
+
+
+def side_by_side(fleet: Fleet, settings: PrometheusSettings, history: Path, runs: int, warm: int) -> Run:
+    """Cycle and reference in turn, so that a busy machine slows both; the first `warm` turns do not count."""
+    begin, topology, reference = time.perf_counter(), fleet.topology(), Reference(settings, fleet)
     sources = spark_sources(history, master=f"local[{SHARDS}]")
     try:
         sources.warm_up().result()
         source = sources.open("bench/policy", settings)
-        source.observe(topology, START - 60).result()
-        start = time.perf_counter() - begin
-        phases: list[Mapping[str, float]] = []
-
-        def cycle(k: int) -> None:
+        source.observe(topology, START).result()
+        run = Run(start=time.perf_counter() - begin)
+        for k in range(1, warm + runs + 1):
+            begin = time.perf_counter()
             observed = source.observe(topology, START + 60 * k).result()
+            run.cycle.append(time.perf_counter() - begin)
+            run.phases.append(observed.seconds)
             assert observed.load.brokers.trusted.all()
             assert not np.isnan(observed.load.bundles.long).any()
-            phases.append(observed.seconds)
-
-        seconds = timed(cycle, runs, warm)
+            begin = time.perf_counter()
+            reference.cycle(START + 60 * k)
+            run.floor.append(time.perf_counter() - begin)
     finally:
         sources.close()
-    last = phases[-runs:]
-    return seconds, {name: round(statistics.median(p[name] for p in last), 4) for name in last[0]}, start
-
-
-def timed(cycle: object, runs: int, warm: int) -> list[float]:
-    """Seconds of each of `runs` calls, after `warm` unmeasured ones."""
-    assert callable(cycle)
-    seconds = []
-    for k in range(warm + runs):
-        begin = time.perf_counter()
-        cycle(k)
-        seconds.append(time.perf_counter() - begin)
-    return seconds[warm:]
+    return Run(run.start, run.cycle[warm:], run.floor[warm:], run.phases[warm:])
 
 
 def main() -> None:

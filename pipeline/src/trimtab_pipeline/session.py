@@ -11,6 +11,7 @@ sockets to its Python workers (a Python task costs 5 ms instead of 24 ms over TC
 from __future__ import annotations
 
 import itertools
+import logging
 import os
 import re
 import shutil
@@ -35,6 +36,7 @@ from pyspark.sql import SparkSession
 from trimtab_pipeline.datasource import PrometheusDataSource
 from trimtab_pipeline.source import SourceUnavailableError
 
+_LOGGER = logging.getLogger(__name__)
 T = TypeVar("T")
 Job = Callable[[SparkSession], T]
 _MIN_JAVA = 17
@@ -168,7 +170,7 @@ class Engine:
         if outcome.done():
             return
         try:
-            session = self._session.result()
+            session = self._living_session()
             session.addTag(tag)
             outcome.add_done_callback(lambda done: _interrupt_abandoned(session, tag, done))
             try:
@@ -179,6 +181,19 @@ class Engine:
             _settle(outcome.set_exception, _translated(error))
         else:
             _settle(outcome.set_result, value)
+
+    def _living_session(self) -> SparkSession:
+        """The session; a new one when its JVM is gone (out of memory, killed)."""
+        if not self.settings.remote and self._session.exception() is None and _jvm_is_gone():
+            _LOGGER.warning("Spark's JVM is gone; starting another one")
+            _forget_jvm(SparkContext._gateway)  # noqa: SLF001
+            self._session = Future()
+            try:
+                self._session.set_result(self._start())
+            except Exception as error:
+                self._session.set_exception(error)
+                raise
+        return self._session.result()
 
     def _start(self) -> SparkSession:
         session = self._connect() if self.settings.remote else self._embed()
@@ -221,7 +236,19 @@ def _end_jvm(gateway: Any) -> None:
     except subprocess.TimeoutExpired:
         gateway.proc.kill()
         gateway.proc.wait()
-    SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001  (lets the process start another session)
+    _forget_jvm(gateway)
+
+
+def _jvm_is_gone() -> bool:
+    gateway = SparkContext._gateway  # noqa: SLF001  (no public way to the process)
+    return gateway is not None and gateway.proc.poll() is not None
+
+
+def _forget_jvm(gateway: Any) -> None:
+    """Let this process start another session after the JVM behind `gateway` has ended."""
+    gateway.proc.stdin.close()
+    SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None  # noqa: SLF001
+    SparkSession._instantiatedSession = None  # noqa: SLF001
 
 
 def _settle(setter: Callable[[Any], None], value: object) -> None:

@@ -1,0 +1,113 @@
+"""The Spark session: where it runs, what it asks of the machine, how it ends."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from trimtab_pipeline.session import JavaMissingError, SparkSettings, require_java
+from trimtab_pipeline.source import SourceUnavailableError, spark_sources
+from trimtab_pipeline.spark_source import SparkLoadSources
+
+
+def java_that_says(folder: Path, text: str) -> None:
+    program = folder / "bin" / "java"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\necho '{text}' >&2\n")
+    program.chmod(0o755)
+
+
+def test_without_java_the_error_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SourceUnavailableError, match="no java in the search path; install Java 17"):
+        spark_sources(tmp_path)
+
+
+def test_a_wrong_java_home_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "gone"))
+    with pytest.raises(JavaMissingError, match=r"JAVA_HOME=.*gone"):
+        require_java()
+
+
+def test_an_old_java_is_refused_with_its_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    java_that_says(tmp_path, 'openjdk version "11.0.2" 2019-01-15')
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(JavaMissingError, match="is Java 11; Spark needs 17"):
+        require_java()
+
+
+def test_java_17_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    java_that_says(tmp_path, 'openjdk version "17.0.15" 2025-04-15')
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    assert require_java() == str(tmp_path / "bin" / "java")
+
+
+@pytest.mark.parametrize(("master", "cores"), [("local[3]", 3), ("sc://spark:15002", 2)])
+def test_there_is_a_shard_per_core(master: str, cores: int) -> None:
+    assert SparkSettings(master).cores == cores
+
+
+@pytest.mark.parametrize("master", ["local", "yarn", "spark://host:7077", "local[2,3]"])
+def test_other_masters_are_refused_with_those_that_work(master: str) -> None:
+    with pytest.raises(ValueError, match=r"must be local\[N\]"):
+        _ = SparkSettings(master).cores
+
+
+def test_the_door_loads_neither_spark_nor_arrow_nor_pandas() -> None:
+    code = (
+        "import sys, trimtab_pipeline.source, trimtab_pipeline.testing; "
+        "sys.exit(bool({'pyspark', 'pyarrow', 'pandas'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.spark
+def test_spark_leaves_signals_alone(sources: SparkLoadSources) -> None:
+    sources.warm_up().result(timeout=120)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+_LIFE = """
+import sys
+from pathlib import Path
+
+sys.path.insert(0, sys.argv[2])
+from fake_prometheus import FakePrometheus, add_broker
+from pipeline_worlds import topology
+from pyspark import SparkContext
+from trimtab_pipeline.source import PrometheusSettings, SourceUnavailableError, spark_sources
+
+sources = spark_sources(Path(sys.argv[1]), master="local[1]")
+with FakePrometheus() as fake:
+    add_broker(fake, "a")
+    source = sources.open("ns/policy", PrometheusSettings(fake.url, "pulsar"))
+    world = topology({"a": "a"}, {})
+    assert source.observe(world, 1750000000.0).result().load.brokers.trusted.all()
+    jvm = SparkContext._gateway.proc
+    jvm.kill()
+    jvm.wait()
+    assert source.observe(world, 1750000060.0).result().load.brokers.trusted.all()
+    jvm = SparkContext._gateway.proc
+sources.close()
+sources.close()
+assert jvm.poll() is not None, "the JVM outlived its session"
+try:
+    source.observe(world, 1750000120.0).result()
+except SourceUnavailableError as error:
+    assert "closed" in str(error)
+"""
+
+
+@pytest.mark.spark
+def test_a_lost_jvm_is_replaced_and_none_is_left_behind(tmp_path: Path) -> None:
+    support = Path(__file__).parents[1] / "support"
+    command = [sys.executable, "-W", "error", "-X", "dev", "-c", _LIFE, str(tmp_path), str(support)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    assert (ended.returncode, ended.stdout) == (0, ""), ended.stderr
+    assert "JVM is gone; starting another one" in ended.stderr
+    assert "ResourceWarning" not in ended.stderr
