@@ -50,6 +50,13 @@ def test_a_refusal_names_status_and_reason(control_plane: ControlPlane) -> None:
     assert (refused.value.status, refused.value.reason) == (404, "NotFound")
 
 
+def test_an_unknown_field_is_refused(control_plane: ControlPlane, kube_namespace: str) -> None:
+    with pytest.raises(KubeApiError, match='unknown field "dta"'):
+        control_plane.rest.create(
+            f"/api/v1/namespaces/{kube_namespace}/configmaps", {**_config_map("b"), "dta": {"key": "value"}}
+        )
+
+
 def test_data_and_address_survive_a_crash_of_the_api_server(kube_binaries: KubeBinaries, tmp_path: Path) -> None:
     with ControlPlane(kube_binaries, tmp_path, audit=True) as own:
         url = own.url

@@ -94,10 +94,10 @@ def test_lines_tell_each_move_once_with_its_reason() -> None:
 
 def test_the_table_shows_an_unmeasured_broker_as_unknown() -> None:
     out = io.StringIO()
-    Console(file=out, width=120).print(picture(look(cpu=(80, None), moves=(MOVE,)), "a demo"))
+    Console(file=out, width=80).print(picture(look(cpu=(80, None), moves=(MOVE,)), "a demo"))
     first, second = [line for line in out.getvalue().splitlines() if line.startswith(("a  ", "b  "))]
-    assert "████████████████░░░░  80 %" in first
-    assert "░░░░░░░░░░░░░░░░░░░░   ?" in second
+    assert "██████████░░  80 %" in first
+    assert "░░░░░░░░░░░░   ?" in second
     assert MOVE.bundle in out.getvalue()
 
 

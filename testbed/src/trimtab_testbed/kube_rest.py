@@ -42,12 +42,12 @@ class KubeRest:
         return self._send("GET", path)
 
     def create(self, path: str, body: Mapping[str, Any]) -> Any:
-        """Create an object in the collection `path`."""
-        return self._send("POST", path, body)
+        """Create an object in the collection `path`; unknown fields are refused, as kubectl does."""
+        return self._send("POST", _strictly(path), body)
 
     def patch(self, path: str, body: Mapping[str, Any]) -> Any:
-        """Merge `body` into the object (or its ``/status``) at `path`."""
-        return self._send("PATCH", path, body, MERGE_PATCH)
+        """Merge `body` into the object (or its ``/status``) at `path`; unknown fields are refused."""
+        return self._send("PATCH", _strictly(path), body, MERGE_PATCH)
 
     def delete(self, path: str) -> Any:
         """Delete the object or collection at `path`."""
@@ -94,6 +94,10 @@ class KubeRest:
                 return json.load(response)
         except urllib.error.HTTPError as error:
             raise _api_error(error) from None
+
+
+def _strictly(path: str) -> str:
+    return path if "fieldValidation=" in path else f"{path}{'&' if '?' in path else '?'}fieldValidation=Strict"
 
 
 def _api_error(error: urllib.error.HTTPError) -> KubeApiError:

@@ -24,19 +24,23 @@ _MEASURED = 45.0  # seconds until all brokers must have been measured
 def run(scenario: Scenario, console: Console, *, timeout: float, keep: bool) -> Result:
     """Play `scenario`, showing it on `console`, until it is solved or `timeout` seconds after the policy was created.
 
-    keep: afterwards leave everything running until Ctrl-C. Logs stay only when it did not settle, or with `keep`.
+    keep: afterwards leave everything running until Ctrl-C. Logs stay only when it failed or did not settle.
     Raises `MissingToolError` or `ServerFailedError`; everything is stopped in any case.
     """
     work_dir = Path(tempfile.mkdtemp(prefix="trimtab-demo-"))
     say = _Voice(console)
     say(f"logs and data are in {work_dir}")
-    with Stage(scenario, work_dir, say) as stage:
-        result = _play(stage, console, timeout, say)
-        for line in as_lines(result):
-            say(line)
-        if keep:
-            _leave_running(stage, say)
-    if result.settled and not keep:
+    try:
+        with Stage(scenario, work_dir, say) as stage:
+            result = _play(stage, console, timeout, say)
+            for line in as_lines(result):
+                say(line)
+            if keep:
+                _leave_running(stage, say)
+    except KeyboardInterrupt:
+        shutil.rmtree(work_dir)  # whoever ends it early does not come back for the logs
+        raise
+    if result.settled:
         shutil.rmtree(work_dir)
     else:
         say(f"logs are in {work_dir}; the operator's is {work_dir / 'operator.log'}")

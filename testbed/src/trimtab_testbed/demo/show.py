@@ -13,7 +13,7 @@ from rich.text import Text
 from trimtab_testbed.demo.follow import BrokerRow, Look
 
 _RECENT = 10  # moves shown in the live table
-_BAR = 20  # characters of a full bar
+_BAR = 12  # characters of a full bar; all columns fit into 80
 _LINE_EVERY = 5.0  # seconds between two lines when nothing moves
 _WARM, _HOT = 50.0, 70.0  # percent from which a bar is yellow, red
 
@@ -93,8 +93,8 @@ def picture(look: Look, title: str) -> Group:
 def broker_table(look: Look) -> Table:
     """One row a broker."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for column in ("broker", "CPU", "memory", "network in", "out"):
-        table.add_column(column)
+    for column in ("broker", "CPU", "memory", "net in", "net out"):
+        table.add_column(column, no_wrap=True)
     table.add_column("bundles", justify="right")
     for row in look.brokers:
         table.add_row(*_cells(row))
