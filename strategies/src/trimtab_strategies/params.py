@@ -5,6 +5,8 @@ from __future__ import annotations
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 
+from trimtab_strategies.usage import Weight, Weights
+
 
 class StrategyParams(BaseModel):
     """Parameters of one strategy: camelCase on the wire, unknown keys refused, immutable.
@@ -20,6 +22,28 @@ class StrategyParams(BaseModel):
         frozen=True,
         use_attribute_docstrings=True,
     )
+
+
+class WeightedParams(StrategyParams):
+    """Parameters of a strategy that compares brokers by the weighted maximum of their resources."""
+
+    cpu_weight: Weight = 1
+    """Factor on CPU percent.
+    Pulsar: loadBalancerCPUResourceWeight"""
+    direct_memory_weight: Weight = 0
+    """Factor on direct memory percent.
+    Pulsar: loadBalancerDirectMemoryResourceWeight"""
+    network_in_weight: Weight = 1
+    """Factor on percent of the network received.
+    Pulsar: loadBalancerBandwidthInResourceWeight"""
+    network_out_weight: Weight = 1
+    """Factor on percent of the network sent.
+    Pulsar: loadBalancerBandwidthOutResourceWeight"""
+
+    @property
+    def weights(self) -> Weights:
+        """The weights of all resources."""
+        return Weights(self.cpu_weight, 0.0, self.direct_memory_weight, self.network_in_weight, self.network_out_weight)
 
 
 def pulsar_keys(params: type[StrategyParams]) -> dict[str, str]:

@@ -30,14 +30,14 @@ from pydantic import Field
 
 from trimtab_strategies.model import RATE_IN, RATE_OUT, RESOURCES, ClusterLoad
 from trimtab_strategies.model.load import BoolArray, FloatArray, IntArray
-from trimtab_strategies.params import StrategyParams
+from trimtab_strategies.params import WeightedParams
 from trimtab_strategies.protocols import Choice, recall, remember
 from trimtab_strategies.usage import MODULAR_COLUMNS, Weight, Weights, mean, percent, smooth, weighted_maximum
 
 ALL_COLUMNS = tuple(range(len(RESOURCES)))
 
 
-class LeastResourceUsageWithWeightParams(StrategyParams):
+class LeastResourceUsageWithWeightParams(WeightedParams):
     """What can be tuned on LeastResourceUsageWithWeight."""
 
     average_difference: Annotated[float, Field(ge=0, le=100)] = 10
@@ -46,23 +46,6 @@ class LeastResourceUsageWithWeightParams(StrategyParams):
     history: Annotated[float, Field(ge=0, le=1)] = 0.9
     """Ratio of the smoothed usage that comes from earlier placements.
     Pulsar: loadBalancerHistoryResourcePercentage"""
-    cpu_weight: Weight = 1
-    """Factor on CPU percent.
-    Pulsar: loadBalancerCPUResourceWeight"""
-    direct_memory_weight: Weight = 0
-    """Factor on direct memory percent.
-    Pulsar: loadBalancerDirectMemoryResourceWeight"""
-    network_in_weight: Weight = 1
-    """Factor on percent of the network received.
-    Pulsar: loadBalancerBandwidthInResourceWeight"""
-    network_out_weight: Weight = 1
-    """Factor on percent of the network sent.
-    Pulsar: loadBalancerBandwidthOutResourceWeight"""
-
-    @property
-    def weights(self) -> Weights:
-        """The weights of all resources."""
-        return Weights(self.cpu_weight, 0.0, self.direct_memory_weight, self.network_in_weight, self.network_out_weight)
 
 
 class ExtensibleLeastResourceUsageWithWeightParams(LeastResourceUsageWithWeightParams):

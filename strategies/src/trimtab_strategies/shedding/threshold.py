@@ -28,9 +28,9 @@ from pydantic import Field
 
 from trimtab_strategies.model import THROUGHPUT_IN, THROUGHPUT_OUT, ClusterLoad, HeldBack, Reason
 from trimtab_strategies.model.load import BoolArray, FloatArray, IntArray
-from trimtab_strategies.params import StrategyParams
+from trimtab_strategies.params import WeightedParams
 from trimtab_strategies.protocols import Shedding, Unload, recall, remember
-from trimtab_strategies.usage import Weight, Weights, broker_usage, bundle_throughput, mean, smooth
+from trimtab_strategies.usage import broker_usage, bundle_throughput, mean, smooth
 
 MARGIN = 0.05
 """Ratio of a broker's throughput that it sheds beyond its excess, so that it does not end on the threshold."""
@@ -38,7 +38,7 @@ MARGIN = 0.05
 MEBIBYTE = 1048576
 
 
-class ThresholdShedderParams(StrategyParams):
+class ThresholdShedderParams(WeightedParams):
     """What can be tuned on ThresholdShedder."""
 
     threshold: Annotated[float, Field(gt=0, le=100)] = 10
@@ -53,23 +53,6 @@ class ThresholdShedderParams(StrategyParams):
     lower_boundary: bool = False
     """Also move from the busiest broker when one is far below the average.
     Pulsar: lowerBoundarySheddingEnabled"""
-    cpu_weight: Weight = 1
-    """Factor on CPU percent.
-    Pulsar: loadBalancerCPUResourceWeight"""
-    direct_memory_weight: Weight = 0
-    """Factor on direct memory percent.
-    Pulsar: loadBalancerDirectMemoryResourceWeight"""
-    network_in_weight: Weight = 1
-    """Factor on percent of the network received.
-    Pulsar: loadBalancerBandwidthInResourceWeight"""
-    network_out_weight: Weight = 1
-    """Factor on percent of the network sent.
-    Pulsar: loadBalancerBandwidthOutResourceWeight"""
-
-    @property
-    def weights(self) -> Weights:
-        """The weights of all resources."""
-        return Weights(self.cpu_weight, 0.0, self.direct_memory_weight, self.network_in_weight, self.network_out_weight)
 
 
 @dataclass(frozen=True)
