@@ -1,0 +1,54 @@
+"""The shipped fake behaves like a source."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from pipeline_worlds import topology
+from trimtab_pipeline.align import Measured, align
+from trimtab_pipeline.cycle import BROKER_STATE, BUNDLE_STATE
+from trimtab_pipeline.source import LoadSource, LoadSources, PrometheusSettings, SourceUnavailableError
+from trimtab_pipeline.testing import StaticSource, StaticSources
+from trimtab_strategies.model import CPU, ClusterLoad
+
+SETTINGS = PrometheusSettings("http://x", "pulsar")
+
+
+def fixed() -> ClusterLoad:
+    """Brokers a and b with 1 and 2 cores in use, of which a has the bundle t/n/1 with 7 msg/s in."""
+    nothing = Measured(BROKER_STATE.empty_table(), BUNDLE_STATE.empty_table())
+    load = align(nothing, topology({"a": "a", "b": "b"}, {"t/n/1": "a"}), SETTINGS, 0.0)
+    usage, short = np.full((2, 5), 1.0), np.full((1, 4), 7.0)
+    usage[1] = 2.0
+    brokers = dataclasses.replace(load.brokers, usage=usage, trusted=np.ones(2, bool))
+    return dataclasses.replace(load, brokers=brokers, bundles=dataclasses.replace(load.bundles, short=short))
+
+
+def test_a_bundle_that_moved_keeps_its_load_and_strangers_have_none() -> None:
+    source: LoadSource = StaticSource(fixed())
+    world = topology({"c": "c", "b": "b", "a": "a"}, {"t/n/2": "", "t/n/1": "b"})
+    load = source.observe(world, 5.0).result().load
+    assert load.now == 5.0
+    assert load.brokers.trusted.tolist() == [False, True, True]
+    assert load.brokers.usage[1:, CPU].tolist() == [2.0, 1.0]
+    assert load.brokers.age[0] == np.inf
+    assert load.bundles.short[:, 0].tolist() == pytest.approx([np.nan, 7.0], nan_ok=True)
+    assert load.bundles.owner.tolist() == [-1, 1]
+    assert (load.quality.missing_brokers, load.quality.missing_bundles) == (1, 1)
+
+
+def test_it_fails_when_told_to() -> None:
+    source = StaticSource(fixed())
+    source.error = SourceUnavailableError("down")
+    with pytest.raises(SourceUnavailableError, match="down"):
+        source.observe(topology({"a": "a"}, {}), 5.0).result()
+
+
+def test_every_policy_gets_it() -> None:
+    source = StaticSource(fixed())
+    sources: LoadSources = StaticSources(source)
+    assert sources.open("ns/policy", SETTINGS) is source
+    assert sources.warm_up().done()
