@@ -137,6 +137,6 @@ def test_the_stage_shows_load_and_a_move_with_its_reason(tmp_path: Path) -> None
         servers = [stage.prometheus.server, stage.control_plane.server("etcd")]
     assert (move.bundle, move.source, move.destination) == (bundle, "pulsar-broker-0", "pulsar-broker-2")
     assert (move.reason, move.landed) == ("Overloaded", True)
-    assert (by_hand.destination, by_hand.reason) == ("pulsar-broker-1", "ByHand")
+    assert (by_hand.destination, by_hand.reason) == ("pulsar-broker-1", "Admin")
     assert said[0] == "starting etcd and kube-apiserver"
     assert not any(server.running for server in servers)

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from trimtab_strategies.model import Reason
 from trimtab_testbed.demo.stage import NAMESPACE, WINDOW, Stage
 from trimtab_testbed.exposition import CONTAINER
 from trimtab_testbed.world import landed
@@ -150,7 +151,7 @@ class Follower:
 def _reason(spec: Mapping[str, Any]) -> str:
     """Why the bundle got its owner. An assignment of another owner is an older one: a person wrote since."""
     assignment = spec.get("assignment", {})
-    return str(assignment["reason"]) if assignment.get("owner") == spec["owner"] else "ByHand"
+    return str(assignment["reason"]) if assignment.get("owner") == spec["owner"] else str(Reason.ADMIN)
 
 
 def _balanced(status: Mapping[str, Any]) -> str:
