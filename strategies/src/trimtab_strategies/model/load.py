@@ -152,7 +152,7 @@ class DataQuality:
     """How far the picture can be trusted.
 
     dropped:  samples that were not used, counted by `Reason`-like word (``NaN``, ``Infinite``, ``Negative``,
-              ``AboveLimit``, ``Duplicate``, ``Unknown``).
+              ``AboveLimit``, ``NoLimit``, ``Duplicate``, ``Unknown``).
     missing_brokers, missing_bundles: expected by the resources, absent from the source.
     failed:   (shard or query, error text) of every part of the source that did not answer.
     warnings: what the source itself said about its answer (``warnings`` of Prometheus: partial data).
