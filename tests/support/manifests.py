@@ -11,7 +11,7 @@ def _object(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
     return {"apiVersion": API_VERSION, "kind": kind, "metadata": {"name": name}, "spec": spec}
 
 
-def topic_namespace(name: str = "public-default", **spec: Any) -> dict[str, Any]:
+def topic_namespace(name: str = "public-default", /, **spec: Any) -> dict[str, Any]:
     """A TopicNamespace object."""
     return _object("TopicNamespace", name, {"tenant": "public", "name": "default", **spec})
 

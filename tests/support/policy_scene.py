@@ -1,0 +1,214 @@
+"""One policy's loop on a real API server, driven turn by turn: what is measured is drawn, brokers answer when told."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import Future
+from typing import Any, Protocol
+
+from faulty_api import until
+from manifests import broker, bundle, policy, topic_namespace
+from trimtab_operator.app import following, new_context
+from trimtab_operator.cluster.api import Api
+from trimtab_operator.cluster.naming import bundle_name, parse_pulsar_bundle
+from trimtab_operator.control.absence import Absences
+from trimtab_operator.control.flights import Flights
+from trimtab_operator.control.loop import PolicyLoop
+from trimtab_operator.telemetry.metrics import Metrics
+from trimtab_pipeline.source import LoadSource, Observation, Topology
+from trimtab_pipeline.testing import StaticSource, StaticSources
+from trimtab_strategies.model import ClusterLoad
+from trimtab_strategies.testing import NOW
+from trimtab_testbed.control_plane import ControlPlane
+
+WINDOW = 60.0
+"""Seconds over which rates are taken: a policy's default."""
+
+
+def eager(**limits: Any) -> dict[str, Any]:
+    """The spec of a policy that acts on what it sees now, without averages and minima."""
+    return {
+        "mode": "Auto",
+        "shedder": {
+            "type": "ThresholdShedder",
+            "thresholdShedder": {"threshold": 5, "history": 0, "minThroughput": 0},
+        },
+        "placement": {
+            "type": "LeastResourceUsageWithWeight",
+            "leastResourceUsageWithWeight": {"averageDifference": 5, "history": 0},
+        },
+        "limits": limits,
+    }
+
+
+class PolicyScene:
+    """The objects of `load` in a namespace of their own, and a context with one policy `main` that looks at them.
+
+    `clock` is both clocks of the context; it stands still unless a test moves it.
+    """
+
+    def __init__(self, plane: ControlPlane, namespace: str, load: ClusterLoad) -> None:
+        self.rest, self.namespace, self.load = plane.rest, namespace, load
+        self.kubeconfig = str(plane.kubeconfig)
+        self.clock = NOW
+        self.source: LoadSource = StaticSource(load)
+        self.requests = Counter[str]()
+        self.names = {full: bundle_name(*parse_pulsar_bundle(full)) for full in load.bundles.names}
+
+    def path(self, plural: str, name: str = "", sub: str = "") -> str:
+        root = f"/apis/trimtab.dev/v1alpha1/namespaces/{self.namespace}/{plural}"
+        return "/".join(filter(None, (root, name, sub)))
+
+    def build(self) -> None:
+        """Create the objects: every broker ready, every bundle served by the broker it is wished on."""
+        load = self.load
+        for name in load.brokers.names:
+            self.rest.create(self.path("brokers"), broker(name))
+            self.rest.patch(self.path("brokers", name, "status"), {"status": {"ready": True}})
+        for space in load.namespaces:
+            tenant, name = space.split("/")
+            manifest = topic_namespace(f"{tenant}-{name}", tenant=tenant, name=name)
+            self.rest.create(self.path("topicnamespaces"), manifest)
+        for full, owner in zip(load.bundles.names, load.bundles.owner.tolist(), strict=True):
+            self.add_bundle(full, load.brokers.names[owner] if owner >= 0 else "")
+
+    def add_bundle(self, full: str, owner: str) -> None:
+        tenant, name, lower, upper = parse_pulsar_bundle(full)
+        manifest = bundle(self.names[full], lower, upper, topicNamespace=f"{tenant}-{name}", owner=owner)
+        self.rest.create(self.path("bundles"), manifest)
+        if owner:
+            status = {"owner": owner, "state": "Owned", "observedGeneration": 1}
+            self.rest.patch(self.path("bundles", self.names[full], "status"), {"status": status})
+
+    def add_policy(self, name: str = "main", **spec: Any) -> PolicyLoop:
+        """Create a policy and the loop that would run it."""
+        base = {**eager(), "source": {"prometheus": {"url": "http://prometheus:9090"}}}
+        made = self.rest.create(self.path("balancingpolicies"), policy(name, **{**base, **spec}))
+        return PolicyLoop(name, made["metadata"]["uid"], self.context, lambda: self.policy(name))
+
+    async def play(self, story: Callable[[PolicyScene], Awaitable[None]], spec: Mapping[str, Any]) -> None:
+        """Run `story` beside stores that follow."""
+        self.build()
+        async with Api.connect(self.kubeconfig, observe=self._count) as api:
+            self.context = new_context(api, self.namespace, StaticSources(self), Metrics())
+            self.context.now = lambda: self.clock
+            self.context.engine.set()
+            self.loop = self.add_policy(**spec)
+            async with following(self.context):
+                for store in self.context.stores.all():
+                    await store.synced.wait()
+                await story(self)
+
+    def _count(self, verb: str, _code: str, _seconds: float) -> None:
+        self.requests[verb] += 1
+
+    # -- the source that the policy has opened --
+
+    def observe(self, topology: Topology, at: float) -> Future[Observation]:
+        """What `source` measures, whichever that is now."""
+        return self.source.observe(topology, at)
+
+    def close(self) -> None:
+        """It belongs to the test."""
+
+    # -- what happens --
+
+    async def turn(self, *, after: float = 0.0) -> None:
+        """One turn of the loop, `after` seconds later, on stores that have seen all there is."""
+        self.clock += after
+        await self.seen()
+        await self.loop.turn()
+        await self.seen()
+
+    def restart(self) -> None:
+        """The operator begins anew: nothing but what the API server holds is known."""
+        self.loop = PolicyLoop("main", self.loop.uid, self.context, self.loop.read)
+        self.context.flights = Flights()
+        self.context.absences = Absences()
+
+    async def cycle(self) -> None:
+        """A turn in which a cycle is due."""
+        await self.turn(after=WINDOW)
+
+    async def seen(self) -> None:
+        """Wait until the stores show what the API server has."""
+        stores = self.context.stores
+        for plural, store in (("bundles", stores.bundles), ("brokers", stores.brokers)):
+            versions = self.versions(plural)
+
+            def shown(items: Any = store.items, versions: Mapping[str, str] = versions) -> bool:
+                return {name: record.resource_version for name, record in items.items()} == versions
+
+            await until(f"the store shows the {plural}", shown)
+
+    async def land(self) -> None:
+        """Every broker confirms what it is wished to serve."""
+        for name, found in self.bundles().items():
+            generation, status = found["metadata"]["generation"], found.get("status", {})
+            if found["spec"].get("owner") and generation > status.get("observedGeneration", 0):
+                body = {"owner": found["spec"]["owner"], "state": "Owned", "observedGeneration": generation}
+                self.rest.patch(self.path("bundles", name, "status"), {"status": body})
+        await self.seen()
+
+    def give(self, name: str, owner: str) -> None:
+        """What a person does with kubectl."""
+        self.rest.patch(self.path("bundles", name), {"spec": {"owner": owner}})
+
+    def edit(self, **spec: Any) -> None:
+        self.rest.patch(self.path("balancingpolicies", "main"), {"spec": spec})
+
+    # -- what there is --
+
+    def policy(self, name: str = "main") -> Any:
+        return self.rest.get(self.path("balancingpolicies", name))
+
+    def status(self, name: str = "main") -> Any:
+        return self.policy(name).get("status", {})
+
+    def condition(self, kind: str, name: str = "main") -> tuple[str, str]:
+        found = {c["type"]: (c["status"], c["reason"]) for c in self.status(name).get("conditions", [])}
+        return found.get(kind, ("", ""))
+
+    def bundles(self) -> dict[str, Any]:
+        return {item["metadata"]["name"]: item for item in self.rest.get(self.path("bundles"))["items"]}
+
+    def wishes(self) -> dict[str, str]:
+        return {name: found["spec"].get("owner", "") for name, found in self.bundles().items()}
+
+    def owners(self) -> dict[str, str]:
+        return {name: found.get("status", {}).get("owner", "") for name, found in self.bundles().items()}
+
+    def versions(self, plural: str) -> dict[str, str]:
+        items = self.rest.get(self.path(plural))["items"]
+        return {item["metadata"]["name"]: item["metadata"]["resourceVersion"] for item in items}
+
+    def events(self) -> list[tuple[str, str]]:
+        """(reason, note) of each Event, a repetition as often as it was counted."""
+        found = self.rest.get(f"/apis/events.k8s.io/v1/namespaces/{self.namespace}/events")["items"]
+        return [(e["reason"], e["note"]) for e in found for _ in range(e.get("series", {}).get("count", 1))]
+
+    def memory(self, name: str = "trimtab-memory-main") -> Any:
+        found = self.rest.get(f"/api/v1/namespaces/{self.namespace}/configmaps/{name}")
+        return json.loads(found["data"]["memory.json"])
+
+
+Story = Callable[[PolicyScene], Awaitable[None]]
+
+
+class Play(Protocol):
+    """Runs a story on a cluster of that load, with a policy of that spec."""
+
+    def __call__(self, load: ClusterLoad, story: Story, /, **spec: Any) -> None: ...
+
+
+def played(plane: ControlPlane, namespace: str, load: ClusterLoad, story: Story, **spec: Any) -> None:
+    """Play `story` to its end on a scene of `load`, with a policy of `spec`."""
+
+    async def whole() -> None:
+        async with asyncio.timeout(60):
+            await PolicyScene(plane, namespace, load).play(story, spec)
+
+    asyncio.run(whole())
