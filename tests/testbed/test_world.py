@@ -68,7 +68,7 @@ def served(world: World) -> dict[str, str]:
 
 
 def test_brokers_take_what_they_are_wished_and_serve_it(world: World) -> None:
-    assert served(world) == owners(world)
+    eventually(lambda: served(world) == owners(world), "what is confirmed is served")  # confirmed first, then served
     assert {bundle["status"]["state"] for bundle in world.bundles().values()} == {"Owned"}
 
 
