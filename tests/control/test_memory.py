@@ -2,26 +2,69 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from trimtab_operator.control.memory import ForeignMemoryError, Remembered
 from trimtab_strategies.model import Memory
 
+MEBIBYTE = 2**20
+
 
 def test_memory_comes_back_as_it_was_written() -> None:
-    remembered = Remembered(Memory({"brokers": {"ema": {"x": 0.1 + 0.2}}}, {"turn": 3}), (1.5, 2.5), epoch=4)
+    remembered = Remembered(Memory({"brokers": {"ema": {"x": 0.1 + 0.2}}}, {"turn": 3}), ((1.5, 1), (2.5, 4)), epoch=4)
 
     assert Remembered.from_json(remembered.to_json()) == remembered
 
 
 def test_moves_of_more_than_an_hour_ago_no_longer_count() -> None:
-    remembered = Remembered(moved_at=(0.0, 1000.0, 3500.0))
+    remembered = Remembered(moves=((0.0, 5), (1000.0, 1), (3500.0, 1)))
 
     assert remembered.moved_last_hour(now=4000.0) == 2
-    assert remembered.moved(2, now=4000.0) == (1000.0, 3500.0, 4000.0, 4000.0)
+    assert remembered.after(Memory(), 2, now=4000.0).moves == ((1000.0, 1), (3500.0, 1), (4000.0, 2))
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"version": 2}', '{"version": 1, "shedder": {}}'])
+def test_a_cycle_that_moves_nothing_leaves_no_trace() -> None:
+    assert Remembered(moves=((0.0, 5),)).after(Memory(), 0, now=4000.0) == Remembered()
+
+
+def test_after_a_clock_was_set_back_the_hour_still_ends() -> None:
+    remembered = Remembered(moves=((900_000.0, 7),)).after(Memory(), 0, now=0.0)
+
+    assert remembered.moved_last_hour(now=3599.0) == 7
+    assert remembered.moved_last_hour(now=3600.0) == 0
+
+
+def test_the_busiest_hour_a_policy_may_have_fits_a_config_map() -> None:
+    remembered = Remembered()
+    for second in range(3600):
+        remembered = remembered.after(
+            Memory({"brokers": {"ema": {f"broker-{n}": 0.3 for n in range(100)}}}), 28, second
+        )
+
+    assert remembered.moved_last_hour(3600.0) > 100_000
+    assert len(remembered.to_json()) < MEBIBYTE / 4
+
+
+WRITTEN = {"version": 1, "shedder": {}, "placement": {}, "moves": [], "epoch": 1}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "null",
+        "{}",
+        '{"version": 2}',
+        '{"version": 1, "shedder": {}}',
+        json.dumps({**WRITTEN, "moves": ["yesterday"]}),
+        json.dumps({**WRITTEN, "moves": [["yesterday", 1]]}),
+        json.dumps({**WRITTEN, "shedder": 5}),
+        json.dumps({**WRITTEN, "epoch": "first"}),
+    ],
+)
 def test_what_trimtab_did_not_write_is_refused(text: str) -> None:
     with pytest.raises(ForeignMemoryError):
         Remembered.from_json(text)

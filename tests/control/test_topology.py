@@ -13,26 +13,26 @@ from trimtab_operator.control.topology import Picture, last_unload, topology
 from trimtab_strategies.model import CPU, MEMORY
 
 
-def picture(*bundles, flights=()):  # noqa: ANN001, ANN002, ANN201  builders speak for themselves
-    return Picture([broker("x"), broker("y", capacity={"cpu": 4.0})], bundles, {"t-n": "t/n"}, flights)
+def picture(*bundles, flights=(), clock=0.0):  # noqa: ANN001, ANN002, ANN201  builders speak for themselves
+    return Picture([broker("x"), broker("y", capacity={"cpu": 4.0})], bundles, {"t-n": "t/n"}, flights, clock)
 
 
 def test_a_move_in_flight_counts_as_done() -> None:
-    rows, _ = topology(picture(bundle("a", "x"), wished("b", "x", "y")), at=0, window=60)
+    rows, _ = topology(picture(bundle("a", "x"), wished("b", "x", "y")), window=60)
 
     assert rows.owner.tolist() == [0, 1]
     assert rows.in_flight.tolist() == [False, True]
 
 
 def test_bundles_carry_pulsars_spelling_and_unknown_namespaces_are_left_out() -> None:
-    rows, records = topology(picture(bundle("a"), bundle("c", topic_namespace="gone")), at=0, window=60)
+    rows, records = topology(picture(bundle("a"), bundle("c", topic_namespace="gone")), window=60)
 
     assert rows.bundles == ("t/n/0x00000000_0xffffffff",)
     assert [record.name for record in records] == ["a"]
 
 
 def test_an_owner_that_is_no_broker_is_nobody() -> None:
-    rows, _ = topology(picture(bundle("a", "z")), at=0, window=60)
+    rows, _ = topology(picture(bundle("a", "z")), window=60)
 
     assert rows.owner.tolist() == [-1]
 
@@ -40,14 +40,14 @@ def test_an_owner_that_is_no_broker_is_nobody() -> None:
 def test_a_landed_move_is_partly_measured_at_its_source() -> None:
     flight = Flight("a", "y", "x", generation=1, since=0, landed=30)
 
-    rows, _ = topology(picture(bundle("a", "x"), flights=[flight]), at=45, window=60)
+    rows, _ = topology(picture(bundle("a", "x"), flights=[flight], clock=45), window=60)
 
     assert rows.moving_from.tolist() == [1]
     assert rows.moving_share.tolist() == [pytest.approx(0.75)]
 
 
 def test_declared_capacities_override_and_the_others_stay_open() -> None:
-    rows, _ = topology(picture(), at=0, window=60)
+    rows, _ = topology(picture(), window=60)
 
     assert rows.declared_limit[1, CPU] == 4.0
     assert np.isnan(rows.declared_limit[1, MEMORY])

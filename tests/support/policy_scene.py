@@ -47,13 +47,13 @@ def eager(**limits: Any) -> dict[str, Any]:
 class PolicyScene:
     """The objects of `load` in a namespace of their own, and a context with one policy `main` that looks at them.
 
-    `clock` is both clocks of the context; it stands still unless a test moves it.
+    `clock` (seconds) stands still unless a test moves it; the wall clock shows it plus `wall_step`.
     """
 
     def __init__(self, plane: ControlPlane, namespace: str, load: ClusterLoad) -> None:
         self.rest, self.namespace, self.load = plane.rest, namespace, load
         self.kubeconfig = str(plane.kubeconfig)
-        self.clock = NOW
+        self.clock, self.wall_step = NOW, 0.0
         self.source: LoadSource = StaticSource(load)
         self.requests = Counter[str]()
         self.names = {full: bundle_name(*parse_pulsar_bundle(full)) for full in load.bundles.names}
@@ -94,7 +94,8 @@ class PolicyScene:
         self.build()
         async with Api.connect(self.kubeconfig, observe=self._count) as api:
             self.context = new_context(api, self.namespace, StaticSources(self), Metrics())
-            self.context.now = lambda: self.clock
+            self.context.now = lambda: self.clock + self.wall_step
+            self.context.clock = lambda: self.clock
             self.context.engine.set()
             self.loop = self.add_policy(**spec)
             async with following(self.context):
@@ -128,6 +129,17 @@ class PolicyScene:
         self.loop = PolicyLoop("main", self.loop.uid, self.context, self.loop.read)
         self.context.flights = Flights()
         self.context.absences = Absences()
+
+    async def whole_turn(self, *, after: float = 0.0) -> None:
+        """A turn as the running loop makes it, which survives what goes wrong."""
+        self.clock += after
+        await self.seen()
+        stopped = asyncio.Event()
+        running = asyncio.create_task(self.loop.run(stopped))
+        await asyncio.sleep(0.05)
+        stopped.set()
+        await running
+        await self.seen()
 
     async def cycle(self) -> None:
         """A turn in which a cycle is due."""

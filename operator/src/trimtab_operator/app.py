@@ -16,7 +16,17 @@ from dataclasses import dataclass
 import kopf
 
 from trimtab_operator import handlers
-from trimtab_operator.cluster.api import BROKERS, BUNDLES, PODS, TOPIC_NAMESPACES, Api, ApiError, ConflictError
+from trimtab_operator.cluster.api import (
+    BROKERS,
+    BUNDLES,
+    PODS,
+    TOPIC_NAMESPACES,
+    Api,
+    ApiUnavailableError,
+    ConflictError,
+    NotFoundError,
+    RefusedError,
+)
 from trimtab_operator.cluster.brokers import broker_record, pod_record
 from trimtab_operator.cluster.bundles import bundle_record
 from trimtab_operator.cluster.events import EventPoster
@@ -32,6 +42,9 @@ log = logging.getLogger(__name__)
 
 DISCOVER_EVERY = 2.0
 """Seconds between two comparisons of pods and Broker objects."""
+
+BEGIN_AGAIN = 5.0
+"""Seconds until a background task that ended by a defect is begun again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +71,7 @@ def new_context(api: Api, namespace: str, sources: LoadSources, metrics: Metrics
 @asynccontextmanager
 async def following(context: Context) -> AsyncIterator[None]:
     """Keep the stores of `context` up to date for as long as the block runs."""
-    tasks = [asyncio.create_task(store.run(), name=f"store {store.ref.plural}") for store in context.stores.all()]
+    tasks = [_kept_up(f"store {store.ref.plural}", store.run) for store in context.stores.all()]
     try:
         yield
     finally:
@@ -78,9 +91,9 @@ async def run_operator(
     """
     context = new_context(api, where.namespace, sources, metrics)
     stop = asyncio.Event()
-    tasks = [asyncio.create_task(discover_brokers(context), name="discovery")]
+    tasks = [_kept_up("discovery", lambda: discover_brokers(context))]
     tasks.append(asyncio.create_task(_warm_up(context), name="warm-up"))
-    tasks.append(asyncio.create_task(_gauge_stores(context, ready), name="store gauges"))
+    tasks.append(_kept_up("store gauges", lambda: _gauge_stores(context, ready)))
     async with following(context), serve(where.http_host, where.http_port, metrics, lambda: readiness(context)) as port:
         log.info("serving /metrics, /healthz and /readyz on %s:%d", where.http_host, port)
         tasks.append(asyncio.create_task(_stop_on_signal(stop), name="signals"))
@@ -90,6 +103,20 @@ async def run_operator(
             await _end(tasks)
 
 
+def _kept_up(name: str, run: Callable[[], Awaitable[None]]) -> asyncio.Task[None]:
+    """A task that runs until it is cancelled: what ends by a defect is logged, and begun again."""
+
+    async def keep_up() -> None:
+        while True:
+            try:
+                await run()
+            except Exception:
+                log.exception("%s ended, beginning again in %.0f s", name, BEGIN_AGAIN)
+            await asyncio.sleep(BEGIN_AGAIN)
+
+    return asyncio.create_task(keep_up(), name=name)
+
+
 async def _warm_up(context: Context) -> None:
     """Start the engine while the stores fill. Cycles wait for it; upkeep goes on without load meanwhile."""
     begun = time.monotonic()
@@ -97,10 +124,13 @@ async def _warm_up(context: Context) -> None:
         await asyncio.wrap_future(context.sources.warm_up())
     except SourceUnavailableError as error:
         log.error("no load can be measured: %s", error)  # noqa: TRY400  the text says it all
+    except Exception:
+        log.exception("the engine did not become warm: the first cycle will tell what is wrong")
     else:
         log.info("the engine is warm after %.1f s", time.monotonic() - begun)
-    context.engine.set()
-    context.wake()
+    finally:
+        context.engine.set()
+        context.wake()
 
 
 async def _run_kopf(context: Context, stop: asyncio.Event) -> None:
@@ -138,13 +168,17 @@ async def discover_brokers(context: Context) -> None:
     while True:
         try:
             if not context.stores.stale():
-                await _discover_once(context)
-        except ApiError as error:
+                await discover_once(context)
+        except ApiUnavailableError as error:
             log.warning("discovery: %s", error)
         await asyncio.sleep(DISCOVER_EVERY)
 
 
-async def _discover_once(context: Context) -> None:
+async def discover_once(context: Context) -> None:
+    """Compare once. What is refused for one Broker does not keep the others from being known as lost.
+
+    Raises `ApiUnavailableError`.
+    """
     selectors = [s.pod_labels for s in context.policies.values() if s.pod_labels]
     pods, brokers = context.stores.pods.items.values(), context.stores.brokers.items
     changes = discover(pods, brokers, selectors, context.now())
@@ -153,8 +187,13 @@ async def _discover_once(context: Context) -> None:
             await context.api.create(BROKERS, context.namespace, manifest)
         except ConflictError:
             log.info("broker %s was created by somebody else", manifest["metadata"]["name"])
+        except (RefusedError, NotFoundError) as error:
+            log.warning("discovery: %s", error)
     for name, status in changes.status:
-        await context.api.patch(BROKERS, context.namespace, name, {"status": status}, subresource="status")
+        try:
+            await context.api.patch(BROKERS, context.namespace, name, {"status": status}, subresource="status")
+        except (RefusedError, NotFoundError) as error:
+            log.warning("discovery: %s", error)
 
 
 def readiness(context: Context) -> tuple[bool, str]:

@@ -40,6 +40,11 @@ def bundle_name(tenant: str, name: str, lower: str, upper: str) -> str:
     return f"{topic_namespace_name(tenant, name)}-{lower}-{upper}"
 
 
+def memory_name(policy: str) -> str:
+    """Name of the ConfigMap in which the BalancingPolicy object `policy` remembers."""
+    return _slug(f"trimtab-memory-{policy}", exact=True, longest=LONGEST)
+
+
 def broker_name_of_pod(pod: str) -> str:
     """Name of the Broker object that stands for a pod: the pod's."""
     return pod

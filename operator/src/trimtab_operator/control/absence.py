@@ -8,7 +8,10 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class Absences:
-    """Since when each broker has been missing (epoch seconds). Starts anew with the process: a restart waits again."""
+    """Since when each broker has been missing, in seconds of a clock that does not jump.
+
+    Starts anew with the process: a restart waits again.
+    """
 
     since: dict[str, float] = field(default_factory=dict)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
@@ -52,7 +53,10 @@ class Context:
     """Shared by the policies of one Kubernetes namespace.
 
     policies: settings by policy name, of those whose daemon runs; `selectors` of discovery come from them.
-    care: names of bundles that upkeep must look at; engine: set once the load sources are warm, or have failed to be.
+    care: names of bundles that upkeep must look at. served: names of the bundles that each broker serves.
+    engine: set once the load sources are warm, or have failed to be.
+    now: epoch seconds, for what is written and what is asked of the source. clock: seconds that never jump, for how
+    long something takes or has lasted: a wall clock that is set right must not make brokers lost or moves overdue.
     """
 
     api: Api
@@ -69,19 +73,33 @@ class Context:
     care: set[str] = field(default_factory=set)
     wakers: dict[str, asyncio.Event] = field(default_factory=dict)
     engine: asyncio.Event = field(default_factory=asyncio.Event)
+    served: dict[str, set[str]] = field(default_factory=dict)
+    clock: Callable[[], float] = time.monotonic
 
     def __post_init__(self) -> None:
         self.stores.bundles.subscribe(self._bundle_changed)
         self.stores.brokers.subscribe(self._broker_changed)
 
     def _bundle_changed(self, old: BundleRecord | None, new: BundleRecord | None) -> None:
-        self.flights.see(new, old, self.now())
+        self.flights.see(new, old, self.clock())
+        self._serve(old, new)
         if new is not None and needs_care(new):
             self.care.add(new.name)
             if not new.owner:
                 self.wake()
         elif (gone := new or old) is not None:
             self.care.discard(gone.name)
+
+    def _serve(self, old: BundleRecord | None, new: BundleRecord | None) -> None:
+        before, after = old.status_owner if old else "", new.status_owner if new else ""
+        if before == after:
+            return
+        if old is not None and before:
+            self.served[before].discard(old.name)
+            if not self.served[before]:
+                del self.served[before]
+        if new is not None and after:
+            self.served.setdefault(after, set()).add(new.name)
 
     def _broker_changed(self, old: BrokerRecord | None, new: BrokerRecord | None) -> None:
         if (old is not None and old.ready) != (new is not None and new.ready):
@@ -106,6 +124,7 @@ class Context:
             bundles=list(self.stores.bundles.items.values()),
             namespaces={r.name: r.full_name for r in self.stores.topic_namespaces.items.values()},
             flights=list(self.flights.moving()),
+            clock=self.clock(),
         )
 
     def missing_brokers(self, settings: Settings) -> list[str]:
@@ -113,7 +132,8 @@ class Context:
         return [n for n in settings.broker_names or () if n not in self.stores.brokers.items]
 
     def owners(self) -> Iterable[str]:
-        """Every broker that owns, or was asked to own, a bundle that needs care."""
+        """Every broker that serves a bundle, or was asked to serve one, whether or not it has a Broker object."""
+        yield from self.served
         for name in self.care:
-            if (bundle := self.stores.bundles.items.get(name)) is not None:
-                yield from filter(None, (bundle.owner, bundle.status_owner))
+            if (bundle := self.stores.bundles.items.get(name)) is not None and bundle.owner:
+                yield bundle.owner

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 from itertools import pairwise
 from typing import Any
 
@@ -11,7 +11,7 @@ from trimtab_operator.cluster.api import BUNDLES, TOPIC_NAMESPACES, ConflictErro
 from trimtab_operator.cluster.naming import bundle_name
 from trimtab_operator.cluster.status import set_condition
 from trimtab_operator.control.context import Context
-from trimtab_operator.control.cycle import WRITERS
+from trimtab_operator.control.cycle import WRITERS, at_most
 from trimtab_operator.resources.common import API_VERSION
 from trimtab_operator.resources.topic_namespace import TopicNamespaceSpec
 from trimtab_strategies.topics import default_boundaries
@@ -42,17 +42,15 @@ async def cut(context: Context, topic_namespace: Mapping[str, Any]) -> None:
     if any(c["type"] == "Ready" and c["status"] == "True" for c in status.get("conditions") or []):
         return
     bundles = first_bundles(meta["name"], meta["uid"], TopicNamespaceSpec.model_validate(topic_namespace["spec"]))
-    gate = asyncio.Semaphore(WRITERS)
 
     async def create(manifest: Mapping[str, Any]) -> None:
-        async with gate:
-            try:
-                await context.api.create(BUNDLES, meta["namespace"], manifest)
-            except ConflictError:
-                return  # it exists: an earlier attempt came this far
+        with suppress(ConflictError):  # it exists: an earlier attempt came this far
+            await context.api.create(BUNDLES, meta["namespace"], manifest)
 
-    await asyncio.gather(*(create(manifest) for manifest in bundles))
+    await at_most(WRITERS, create, bundles)
     text = f"cut into {len(bundles)} bundles"
-    conditions = set_condition([], "Ready", "True", "Cut", text, meta["generation"], context.now())
+    conditions = set_condition(
+        status.get("conditions") or [], "Ready", "True", "Cut", text, meta["generation"], context.now()
+    )
     body = {"bundles": len(bundles), "observedGeneration": meta["generation"], "conditions": conditions}
     await context.api.patch(TOPIC_NAMESPACES, meta["namespace"], meta["name"], {"status": body}, subresource="status")

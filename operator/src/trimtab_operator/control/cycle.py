@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +22,9 @@ from trimtab_operator.control.turn import Turn
 from trimtab_pipeline.source import Topology
 from trimtab_strategies.balancer import assign, decide
 from trimtab_strategies.model import RESOURCES, TRAFFIC, Brokers, Bundles, ClusterLoad, Decision, Move, Reason
+
+T = TypeVar("T")
+U = TypeVar("U")
 
 WRITERS = 32
 """Writes under way at once: beyond it a kube-apiserver gains latency, not rate."""
@@ -53,7 +57,7 @@ class Look:
 async def look(picture: Picture, turn: Turn, at: float, watch: Stopwatch) -> Look:
     """Measure the cluster as of `at`. Raises `SourceUnavailableError`."""
     with watch.phase("picture"):
-        rows, records = await _rows(picture, turn, at)
+        rows, records = await _rows(picture, turn)
     observation = await asyncio.wrap_future(turn.source.observe(rows, at))
     watch.seconds.update(observation.seconds)
     return Look(observation.load, dict(zip(rows.bundles, records, strict=True)))
@@ -61,12 +65,12 @@ async def look(picture: Picture, turn: Turn, at: float, watch: Stopwatch) -> Loo
 
 async def unmeasured_look(picture: Picture, turn: Turn, at: float) -> Look:
     """The cluster as the resources describe it, with no load: enough to give homeless bundles an owner."""
-    rows, records = await _rows(picture, turn, at)
+    rows, records = await _rows(picture, turn)
     return Look(unmeasured(rows, at), dict(zip(rows.bundles, records, strict=True)))
 
 
-async def _rows(picture: Picture, turn: Turn, at: float) -> tuple[Topology, tuple[BundleRecord, ...]]:
-    return await asyncio.to_thread(topology, picture, at=at, window=turn.settings.prometheus.window)
+async def _rows(picture: Picture, turn: Turn) -> tuple[Topology, tuple[BundleRecord, ...]]:
+    return await asyncio.to_thread(topology, picture, window=turn.settings.prometheus.window)
 
 
 async def plan(seen: Look, turn: Turn, watch: Stopwatch) -> Decision:
@@ -92,16 +96,35 @@ def _rng(now: float) -> np.random.Generator:
     return np.random.default_rng(int(now * 1000))
 
 
+async def at_most(count: int, what: Callable[[T], Awaitable[U]], items: Sequence[T]) -> list[U]:
+    """``what(item)`` for each item, in their order, `count` of them under way at once however many there are.
+
+    The first exception ends it and is raised.
+    """
+    done: list[U | None] = [None] * len(items)
+    left = iter(enumerate(items))
+
+    async def work() -> None:
+        for i, item in left:
+            done[i] = await what(item)
+
+    workers = [asyncio.create_task(work()) for _ in range(min(count, len(items)))]
+    try:
+        await asyncio.gather(*workers)
+    finally:
+        for worker in workers:
+            worker.cancel()
+    return cast("list[U]", done)
+
+
 async def carry_out(moves: Sequence[Move], seen: Look, actuator: Actuator, watch: Stopwatch) -> list[Written]:
     """Write every move, a bounded number at a time, each against the bundle as it was when the plan was made."""
-    gate = asyncio.Semaphore(WRITERS)
 
     async def one(move: Move) -> Written:
-        async with gate:
-            return await actuator.wish(seen.records[move.bundle], move.destination, move.reason)
+        return await actuator.wish(seen.records[move.bundle], move.destination, move.reason)
 
     with watch.phase("act"):
-        return list(await asyncio.gather(*(one(move) for move in moves)))
+        return await at_most(WRITERS, one, moves)
 
 
 def unmeasured(rows: Topology, at: float) -> ClusterLoad:

@@ -8,16 +8,20 @@ over w seconds, the share 1 - t/w stems from before a move that landed t seconds
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from trimtab_operator.cluster.bundles import BundleRecord
 from trimtab_strategies.model import Reason
 
+MOST_OUTCOMES = 10_000
+"""Outcomes kept until somebody asks; while no policy runs nobody does, and the oldest are forgotten."""
+
 
 @dataclass(frozen=True, slots=True)
 class Flight:
-    """One move. Times are epoch seconds; `source` is empty when nobody had the bundle."""
+    """One move. Times are seconds of a clock that does not jump; `source` is empty when nobody had the bundle."""
 
     bundle: str
     source: str
@@ -48,7 +52,7 @@ class Flights:
 
     open: dict[str, Flight] = field(default_factory=dict)
     landed: dict[str, Flight] = field(default_factory=dict)
-    _outcomes: list[Outcome] = field(default_factory=list)
+    _outcomes: deque[Outcome] = field(default_factory=lambda: deque(maxlen=MOST_OUTCOMES))
 
     def see(self, new: BundleRecord | None, old: BundleRecord | None, now: float) -> None:
         """Take note of a bundle as it is now (None: deleted) and as it was (None: not known)."""
@@ -99,5 +103,6 @@ class Flights:
 
     def outcomes(self) -> Iterable[Outcome]:
         """Outcomes since the last call."""
-        told, self._outcomes = self._outcomes, []
+        told = list(self._outcomes)
+        self._outcomes.clear()
         return told

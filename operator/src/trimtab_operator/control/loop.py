@@ -10,14 +10,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from trimtab_operator.actuators.declarative import DeclarativeActuator, DryRunActuator
-from trimtab_operator.cluster.api import ApiError
+from trimtab_operator.cluster.api import ApiError, ApiUnavailableError
 from trimtab_operator.control.context import Context
-from trimtab_operator.control.cycle import Stopwatch, carry_out, look, plan
+from trimtab_operator.control.cycle import Look, Stopwatch, carry_out, look, plan
 from trimtab_operator.control.memory import ForeignMemoryError, MemoryStore, Remembered
+from trimtab_operator.control.refusal import refused_by_guard, refused_cycle, refused_turn
 from trimtab_operator.control.report import CycleResult
 from trimtab_operator.control.settings import InvalidPolicyError, Settings
 from trimtab_operator.control.telling import Teller
@@ -32,6 +33,14 @@ log = logging.getLogger(__name__)
 TEND_EVERY = 2.0
 """Seconds between two turns when nothing woke the loop."""
 
+GATHER = 0.2
+"""Seconds from the first change that wakes the loop to the turn."""
+
+REMIND = 60.0
+"""Seconds between two reports of the same refusal."""
+
+MEASURE_WITHIN = 90.0
+"""Seconds after which a source that has not answered is given up. Sources have bounds of their own, below it."""
 
 GRACE = 2.0
 """Seconds that the writes of a turn get once the loop is told to stop."""
@@ -67,6 +76,8 @@ class PolicyLoop:
     _source_of: PrometheusSettings | None = None
     _due: float = 0.0
     _generation: int = -1
+    _refused: tuple[int, Reason] | None = None
+    _remind_at: float = 0.0
 
     def __post_init__(self) -> None:
         context = self.context
@@ -82,83 +93,108 @@ class PolicyLoop:
                 await self._turn_until(stopped)
                 await self._rest(stopped)
         finally:
-            self.context.wakers.pop(self.name, None)
-            self.context.policies.pop(self.name, None)
-            self.context.born.pop(self.name, None)
-            if self._source is not None:
-                self._source.close()
+            self._leave()
+
+    def _leave(self) -> None:
+        """Take the policy off the lists, unless a new one of its name is on them by now."""
+        context = self.context
+        if context.wakers.get(self.name) is self.wake:
+            del context.wakers[self.name]
+            context.policies.pop(self.name, None)
+            context.born.pop(self.name, None)
+        if self._source is not None:
+            self._source.close()
 
     async def _rest(self, stopped: Stopped) -> None:
-        waits = [asyncio.ensure_future(stopped.wait()), asyncio.ensure_future(self.wake.wait())]
-        pause = min(TEND_EVERY, max(0.0, self._due - self.context.now()))
-        _, pending = await asyncio.wait(waits, timeout=max(pause, 0.05), return_when=asyncio.FIRST_COMPLETED)
-        for wait in pending:
-            wait.cancel()
+        """Until there is something to do, and then a moment more: a burst of changes is to make one turn."""
+        stop, wake = asyncio.ensure_future(stopped.wait()), asyncio.ensure_future(self.wake.wait())
+        pause = min(TEND_EVERY, max(0.0, self._due - self.context.clock()))
+        try:
+            await asyncio.wait({stop, wake}, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({stop}, timeout=GATHER)
+        finally:
+            await _end(stop, wake)
         self.wake.clear()
 
     async def _turn_until(self, stopped: Stopped) -> None:
         """One turn. When told to stop, writes get a moment to finish; a measurement is not waited for."""
         turn, stop = asyncio.create_task(self._turn_safely()), asyncio.ensure_future(stopped.wait())
-        await asyncio.wait({turn, stop}, return_when=asyncio.FIRST_COMPLETED)
-        if not turn.done():
-            await asyncio.wait({turn}, timeout=GRACE)
-        turn.cancel()
-        stop.cancel()
-        await asyncio.gather(turn, stop, return_exceptions=True)
+        try:
+            await asyncio.wait({turn, stop}, return_when=asyncio.FIRST_COMPLETED)
+            if not turn.done():
+                await asyncio.wait({turn}, timeout=GRACE)
+        finally:
+            await _end(turn, stop)
 
     async def _turn_safely(self) -> None:
         try:
             await self.turn()
-        except ApiError as error:
+        except ApiUnavailableError as error:
             log.warning("policy %s: the API server did not do as asked, trying again: %s", self.name, error)
-        except Exception:
+        except ApiError as error:
+            log.warning("policy %s: the API server refused, trying again: %s", self.name, error)
+            await self._confess(str(error))
+        except Exception as error:
             log.exception("policy %s: this turn failed, the next one starts afresh", self.name)
-            self._due = self.context.now() + TEND_EVERY
+            await self._confess(f"{type(error).__name__}: {error}")
+
+    async def _confess(self, text: str) -> None:
+        """Say in the status that a turn failed; when that fails too, the log has to do."""
+        try:
+            await self._refuse(self.read(), HeldBack("", Reason.INTERNAL_ERROR, text))
+        except ApiError as error:
+            log.warning("policy %s: nor could that be told: %s", self.name, error)
 
     async def turn(self) -> None:
         """Upkeep, and a cycle when one is due. Raises `ApiError`."""
-        policy = self.read()
+        policy, context = self.read(), self.context
+        context.born[self.name] = policy["metadata"].get("creationTimestamp", "")
         try:
             settings = Settings.of(policy)
         except InvalidPolicyError as error:
-            await self._refuse(policy, Reason.INVALID_POLICY, str(error))
+            await self._refuse(policy, HeldBack("", Reason.INVALID_POLICY, str(error)))
             return
-        context = self.context
-        context.policies[self.name] = settings
-        context.born[self.name] = policy["metadata"].get("creationTimestamp", "")
-        if (first := context.first_policy()) != self.name:
-            await self._refuse(policy, Reason.INVALID_POLICY, _second(self.name, first))
-            return
-        if stale := context.stores.stale():
-            if self._is_due(settings):
-                await self._refuse(policy, Reason.STORE_NOT_SYNCED, stale)
+        if context.first_policy() == self.name:
+            context.policies[self.name] = settings
+        else:
+            context.policies.pop(self.name, None)
+        if (refusal := refused_turn(context, self.name)) is not None:
+            await self._refuse(policy, refusal)
             return
         remembered = await self._recall()
         actuator = DeclarativeActuator(context.api, context.namespace, self.name, remembered.epoch, context.now)
         turn = Turn(settings, actuator, self._open_source(settings), remembered)
         await self._tender.tend(turn, self._teller)
         if self._is_due(settings) and context.engine.is_set():
-            self._due = self._next_due(settings)
-            self._generation = settings.generation
-            await self._teller.cycle(await self._cycle(turn))
+            await self._decide(turn)
+
+    async def _decide(self, turn: Turn) -> None:
+        self._due = self._next_due(turn.settings.interval)
+        self._generation = turn.settings.generation
+        if (result := await self._cycle(turn)) is None:
+            self._due = self.context.clock()
+            return
+        self._refused = None
+        await self._teller.cycle(result)
 
     def _is_due(self, settings: Settings) -> bool:
-        return self.context.now() >= self._due or settings.generation != self._generation
+        return self.context.clock() >= self._due or settings.generation != self._generation
 
-    def _next_due(self, settings: Settings) -> float:
-        """At a fixed rate: a slow cycle does not push the later ones back, missed ones are not caught up with."""
-        now = self.context.now()
-        return (
-            max(self._due + settings.interval, now) if self._due + settings.interval > now else now + settings.interval
-        )
+    def _next_due(self, interval: float) -> float:
+        """At a fixed rate: a slow cycle does not push the later ones back, missed ones are not caught up with.
 
-    async def _refuse(self, policy: Mapping[str, Any], reason: Reason, detail: str) -> None:
-        generation = policy["metadata"].get("generation", 0)
-        now = self.context.now()
-        self._due = now + TEND_EVERY if reason is Reason.STORE_NOT_SYNCED else now + 30.0
-        self._generation = generation
-        result = CycleResult(now, {}, generation, refusal=HeldBack("", reason, detail))
-        await self._teller.cycle(result)
+        An early cycle (the policy was edited) begins a new rhythm: the interval may be another one.
+        """
+        now, planned = self.context.clock(), self._due + interval
+        return planned if self._due <= now < planned else now + interval
+
+    async def _refuse(self, policy: Mapping[str, Any], refusal: HeldBack) -> None:
+        """Tell why nothing is done: at once when it is news, else once in `REMIND` seconds."""
+        generation, clock = policy["metadata"].get("generation", 0), self.context.clock()
+        if self._refused == (generation, refusal.reason) and clock < self._remind_at:
+            return
+        await self._teller.cycle(CycleResult(self.context.now(), {}, generation, refusal=refusal))
+        self._refused, self._remind_at = (generation, refusal.reason), clock + REMIND
 
     async def _recall(self) -> Remembered:
         """Memory as stored, once per start; each start counts as a new epoch."""
@@ -166,11 +202,19 @@ class PolicyLoop:
             try:
                 found = await self._memory.load()
             except ForeignMemoryError as error:
-                log.warning("policy %s starts without memory: %s", self.name, error)
+                await self._teller.amnesia(f"begins without memory: {error}")
                 found = Remembered()
-            self._remembered = Remembered(found.strategies, found.moved_at, found.epoch + 1)
-            await self._memory.save(self._remembered)
+            self._remembered = await self._remember(replace(found, epoch=found.epoch + 1))
         return self._remembered
+
+    async def _remember(self, remembered: Remembered) -> Remembered:
+        """Keep it, and store it; what was done is done, whether or not that works."""
+        self._remembered = remembered
+        try:
+            await self._memory.save(remembered)
+        except ApiError as error:
+            await self._teller.amnesia(f"memory is not stored and would not survive a restart: {error}")
+        return remembered
 
     def _open_source(self, settings: Settings) -> LoadSource:
         if self._source is None or self._source_of != settings.prometheus:
@@ -180,17 +224,20 @@ class PolicyLoop:
             self._source_of = settings.prometheus
         return self._source
 
-    async def _cycle(self, turn: Turn) -> CycleResult:
-        context, settings, now = self.context, turn.settings, self.context.now()
-        if (refusal := self._refusal(settings)) is not None:
+    async def _cycle(self, turn: Turn) -> CycleResult | None:
+        """None when the policy changed meanwhile, so that what was decided is no longer what it asks for."""
+        settings, now, watch = turn.settings, self.context.now(), Stopwatch()
+        if (refusal := refused_cycle(self.context, settings)) is not None:
             return CycleResult(now, {}, settings.generation, refusal=refusal)
-        watch = Stopwatch()
         try:
-            seen = await look(context.picture(settings), turn, now, watch)
+            seen = await self._measured(turn, now, watch)
         except SourceUnavailableError as error:
             refusal = HeldBack("", Reason.SOURCE_UNAVAILABLE, str(error))
             return CycleResult(now, watch.seconds, settings.generation, refusal=refusal)
         decision = await plan(seen, turn, watch)
+        if not self._still_asks(settings):
+            log.info("policy %s changed while its cluster was measured: deciding again", self.name)
+            return None
         acting = turn.actuator if settings.mode is Mode.AUTO else DryRunActuator()
         written = await carry_out(decision.plan.moves, seen, acting, watch)
         result = CycleResult(
@@ -199,45 +246,41 @@ class PolicyLoop:
             generation=settings.generation,
             load=seen.load,
             plan=decision.plan,
-            refusal=_whole_cycle(decision.plan.held_back, moves=bool(decision.plan.moves)),
+            refusal=refused_by_guard(decision.plan.held_back, moves=bool(decision.plan.moves)),
             written=written,
             names={move.bundle: seen.records[move.bundle].name for move in decision.plan.moves},
         )
-        moved_at = turn.remembered.moved(len(result.moved), now)
-        self._remembered = Remembered(decision.memory, moved_at, turn.remembered.epoch)
-        await self._memory.save(self._remembered)
+        await self._remember(turn.remembered.after(decision.memory, len(result.moved), now))
         return result
 
-    def _refusal(self, settings: Settings) -> HeldBack | None:
-        if settings.paused:
-            return HeldBack("", Reason.PAUSED, "spec.paused or the annotation trimtab.dev/paused says so")
-        if missing := self.context.missing_brokers(settings):
-            names = ", ".join(missing)
-            return HeldBack("", Reason.UNKNOWN_BROKER, f"spec.brokers.names: no Broker object is called {names}")
-        if not self.context.stores.brokers.items:
-            self._due = self.context.now() + TEND_EVERY
-            return HeldBack("", Reason.NO_BROKERS, "there is no Broker object yet, and no pod that became one")
-        return None
+    async def _measured(self, turn: Turn, now: float, watch: Stopwatch) -> Look:
+        """Look at the cluster. Upkeep goes on meanwhile: nobody is to be without an owner for a slow Prometheus.
+
+        Raises `SourceUnavailableError`.
+        """
+        looking = asyncio.create_task(look(self.context.picture(turn.settings), turn, now, watch))
+        try:
+            async with asyncio.timeout(MEASURE_WITHIN):
+                while not (await asyncio.wait({looking}, timeout=TEND_EVERY))[0]:
+                    await self._tender.tend(turn, self._teller)
+            return await looking
+        except TimeoutError:
+            raise SourceUnavailableError(f"the source did not answer within {MEASURE_WITHIN:g} s") from None
+        finally:
+            await _end(looking)
+
+    def _still_asks(self, settings: Settings) -> bool:
+        """Whether the policy says what it said when the cycle began. An edit, a pause or an older policy ends that."""
+        try:
+            now = Settings.of(self.read())
+        except InvalidPolicyError:
+            return False
+        same = (now.generation, now.paused) == (settings.generation, settings.paused)
+        return same and self.context.first_policy() == self.name
 
 
-def _second(name: str, first: str) -> str:
-    return f"policies {first} and {name} would balance the same brokers: {first} is older and goes on, delete one"
-
-
-_REFUSALS = frozenset(
-    {
-        Reason.MASS_FAILURE,
-        Reason.NO_LOAD_DATA,
-        Reason.OUT_DATED_DATA,
-        Reason.UNTRUSTED,
-        Reason.PARTIAL_DATA,
-        Reason.NO_BROKERS,
-    },
-)
-
-
-def _whole_cycle(held_back: tuple[HeldBack, ...], *, moves: bool) -> HeldBack | None:
-    """The guard's refusal of the whole cycle, which names no subject."""
-    if moves:
-        return None
-    return next((held for held in held_back if not held.subject and held.reason in _REFUSALS), None)
+async def _end(*tasks: asyncio.Future[Any]) -> None:
+    """Cancel what is not done, and see it end."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""What a policy remembers between cycles and restarts: strategy memory and the times of its moves, in one ConfigMap.
+"""What a policy remembers between cycles and restarts: strategy memory and the last hour's moves, in one ConfigMap.
 
 It is small (a number or two per broker), so it lives in the API server, not on a disk; load history is in Parquet.
 """
@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from trimtab_operator.cluster.api import CONFIG_MAPS, Api, NotFoundError
+from trimtab_operator.cluster.naming import memory_name
 from trimtab_operator.resources.common import API_VERSION
 from trimtab_strategies.model import Memory
 
@@ -24,19 +25,28 @@ class ForeignMemoryError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
-    """Strategy memory of a policy, the epoch seconds of its moves in the last hour, and how often an operator began."""
+    """What a policy knows of its past.
+
+    strategies: their own memory. epoch: how often an operator began.
+    moves: (epoch seconds, how many) of each cycle of the last hour that moved something. One entry per cycle and not
+    per move, as a ConfigMap holds a mebibyte and a policy may allow 100,000 moves an hour.
+    """
 
     strategies: Memory = field(default_factory=Memory)
-    moved_at: tuple[float, ...] = ()
+    moves: tuple[tuple[float, int], ...] = ()
     epoch: int = 0
 
-    def moved(self, count: int, now: float) -> tuple[float, ...]:
-        """Times of the moves of the last hour, with `count` made `now`."""
-        return (*(t for t in self.moved_at if now - t < _HOUR), *([now] * count))
+    def after(self, strategies: Memory, count: int, now: float) -> Self:
+        """What is known once a cycle has left `strategies` behind and made `count` moves `now`.
+
+        A time that is still to come, as after a clock was set back, counts as now: else the hour would not end.
+        """
+        recent = tuple((min(t, now), n) for t, n in self.moves if now - t < _HOUR)
+        return replace(self, strategies=strategies, moves=(*recent, (now, count)) if count else recent)
 
     def moved_last_hour(self, now: float) -> int:
         """How many moves the policy made within the hour before `now`."""
-        return sum(now - t < _HOUR for t in self.moved_at)
+        return sum(n for t, n in self.moves if now - t < _HOUR)
 
     def to_json(self) -> str:
         """As stored. The same value gives the same text."""
@@ -44,7 +54,7 @@ class Remembered:
             "version": 1,
             "shedder": self.strategies.shedder,
             "placement": self.strategies.placement,
-            "movedAt": self.moved_at,
+            "moves": self.moves,
             "epoch": self.epoch,
         }
         return json.dumps(value, sort_keys=True, default=dict)
@@ -54,17 +64,22 @@ class Remembered:
         """Read back; raises `ForeignMemoryError` when it is not what `to_json` wrote."""
         try:
             value = json.loads(text)
-            if value["version"] != 1:
-                raise ForeignMemoryError(f"memory has version {value['version']}, this Trimtab reads version 1")
-            memory = Memory(shedder=value["shedder"], placement=value["placement"])
-            return cls(memory, tuple(map(float, value["movedAt"])), int(value["epoch"]))
-        except (KeyError, TypeError, json.JSONDecodeError) as error:
-            raise ForeignMemoryError(f"memory is not what Trimtab writes ({error}); delete the ConfigMap") from error
+            version = value["version"]
+            memory = Memory(shedder=dict(value["shedder"]), placement=dict(value["placement"]))
+            found = cls(memory, tuple((float(t), int(n)) for t, n in value["moves"]), int(value["epoch"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise ForeignMemoryError(f"memory is not what Trimtab writes ({error!r}); delete the ConfigMap") from error
+        if version != 1:
+            raise ForeignMemoryError(f"memory has version {version}, this Trimtab reads version 1")
+        return found
 
 
 @dataclass(slots=True)
 class MemoryStore:
-    """Keeps one policy's `Remembered` in the ConfigMap ``trimtab-memory-<policy>``, which the policy owns."""
+    """Keeps one policy's `Remembered` in the ConfigMap ``trimtab-memory-<policy>``, which the policy owns.
+
+    A policy whose name is too long for that gets a shortened one with a hash.
+    """
 
     api: Api
     namespace: str
@@ -75,7 +90,7 @@ class MemoryStore:
     @property
     def name(self) -> str:
         """Name of the ConfigMap."""
-        return f"trimtab-memory-{self.policy}"
+        return memory_name(self.policy)
 
     async def load(self) -> Remembered:
         """What was remembered last, or nothing yet. Raises `ForeignMemoryError`, `ApiError`."""

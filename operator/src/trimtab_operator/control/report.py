@@ -14,6 +14,9 @@ from trimtab_operator.cluster.status import set_condition, timestamp
 from trimtab_strategies.model import CPU, MEMORY, NETWORK_IN, NETWORK_OUT, ClusterLoad, HeldBack, Move, Plan, Reason
 
 SHOWN_MOVES = 50
+_LONGEST = 1024
+"""Characters of a condition's message."""
+
 DATA_REASONS = frozenset(
     {
         Reason.NO_LOAD_DATA,
@@ -146,8 +149,13 @@ def conditions(result: CycleResult, previous: Sequence[Mapping[str, Any]]) -> li
     found.append(("Ready", *_ready(result)))
     merged = [dict(condition) for condition in previous]
     for kind, status, reason, message in found:
-        merged = set_condition(merged, kind, status, reason, message, result.generation, result.started)
+        merged = set_condition(merged, kind, status, reason, _cut(message), result.generation, result.started)
     return merged
+
+
+def _cut(message: str) -> str:
+    """What a person reads of it; the API server would refuse the whole status for a message past 32 KiB."""
+    return message if len(message) <= _LONGEST else f"{message[: _LONGEST - 3]}..."
 
 
 def _valid(result: CycleResult) -> tuple[str, str, str]:
@@ -220,10 +228,10 @@ def _news(before: tuple[str, str], condition: Mapping[str, Any]) -> bool:
 
 
 def broker_load(plan: Plan, row: int) -> dict[str, float | None]:
-    """The summary that a Broker's status shows: percent, whole points, None where unknown."""
+    """The summary of a broker's load for its status: percent, None where unknown."""
     columns = {"cpu": CPU, "memory": MEMORY, "networkIn": NETWORK_IN, "networkOut": NETWORK_OUT}
-    return {name: _whole(plan.before[row, column]) for name, column in columns.items()}
+    return {name: _known(plan.before[row, column]) for name, column in columns.items()}
 
 
-def _whole(percent: float) -> float | None:
-    return float(round(percent)) if np.isfinite(percent) else None
+def _known(percent: float) -> float | None:
+    return float(percent) if np.isfinite(percent) else None

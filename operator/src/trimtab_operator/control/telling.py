@@ -8,13 +8,13 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from trimtab_operator.actuators import Written
-from trimtab_operator.cluster.api import BROKERS, POLICIES, NotFoundError
+from trimtab_operator.cluster.api import BROKERS, POLICIES, ConflictError, NotFoundError
 from trimtab_operator.control.context import Context
 from trimtab_operator.control.flights import Outcome
 from trimtab_operator.control.report import CycleResult, broker_load, cpu_range, policy_status, transitions
@@ -25,7 +25,10 @@ from trimtab_strategies.model import RESOURCES, Plan, Reason
 log = logging.getLogger(__name__)
 
 _NAMED = 5
-"""Bundles named in one Event; the rest is a number."""
+"""Bundles named in Events of one kind; the rest is a number."""
+
+_TRIES = 4
+"""Attempts at the policy's status when somebody edits the policy at the same time."""
 
 
 @dataclass(slots=True)
@@ -35,7 +38,6 @@ class Teller:
     context: Context
     policy: str
     uid: str
-    _loads: dict[str, tuple[Mapping[str, float | None], int]] = field(default_factory=dict)
 
     async def cycle(self, result: CycleResult) -> None:
         """Status, Events, metrics and log of one cycle. Raises `ApiError`."""
@@ -47,43 +49,60 @@ class Teller:
             await self._broker_statuses(result.plan)
 
     async def _policy_status(self, result: CycleResult) -> None:
+        for tries_left in reversed(range(_TRIES)):
+            try:
+                changed = await self._write_status(result)
+            except NotFoundError:
+                return
+            except ConflictError:
+                if not tries_left:
+                    raise
+            else:
+                break
+        for condition in changed:
+            kind = "Normal" if condition["status"] == "True" else "Warning"
+            await self._event(kind, condition["reason"], f"{condition['type']}: {condition['message']}")
+
+    async def _write_status(self, result: CycleResult) -> list[Mapping[str, Any]]:
+        """Returns the conditions that deserve an Event. `ConflictError`: somebody edited the policy meanwhile."""
         context = self.context
-        try:
-            policy = await context.api.get(POLICIES, context.namespace, self.policy)
-        except NotFoundError:
-            return
+        policy = await context.api.get(POLICIES, context.namespace, self.policy)
+        if policy["metadata"]["uid"] != self.uid:
+            return []  # a new policy of the same name, which speaks for itself
         previous = policy.get("status") or {}
         status = policy_status(result, previous, len(context.flights.open))
         body = {"metadata": {"resourceVersion": policy["metadata"]["resourceVersion"]}, "status": status}
         await context.api.patch(POLICIES, context.namespace, self.policy, body, subresource="status")
-        for condition in transitions(previous.get("conditions") or [], status["conditions"]):
-            kind = "Normal" if condition["status"] == "True" else "Warning"
-            await self._event(kind, condition["reason"], f"{condition['type']}: {condition['message']}")
+        return transitions(previous.get("conditions") or [], status["conditions"])
 
     async def _moved(self, result: CycleResult) -> None:
         if moved := result.moved:
             shown = "; ".join(str(move) for move in moved[:_NAMED])
             more = f" and {len(moved) - _NAMED} more" if len(moved) > _NAMED else ""
             await self._event("Normal", str(moved[0].reason), f"moves {len(moved)} bundles: {shown}{more}")
-        for written in result.written:
-            if written.reason not in {None, Reason.DRY_RUN}:
-                await self._event("Warning", str(written.reason), f"{written.bundle}: not moved: {written.detail}")
+        failed = [written for written in result.written if written.reason not in {None, Reason.DRY_RUN}]
+        await self._failures([(str(w.reason), f"{w.bundle}: not moved: {w.detail}") for w in failed])
+
+    async def _failures(self, failures: Sequence[tuple[str, str]]) -> None:
+        """One Event for each (reason, text), but only a number for those that are more than a person would read."""
+        for reason, text in failures[:_NAMED]:
+            await self._event("Warning", reason, text)
+        for reason, count in Counter(reason for reason, _ in failures[_NAMED:]).items():
+            await self._event("Warning", reason, f"and {count} more bundles")
 
     async def _broker_statuses(self, plan: Plan) -> None:
-        owned = Counter(bundle.status_owner for bundle in self.context.stores.bundles.items.values())
         for row, name in enumerate(plan.brokers):
-            load, count = broker_load(plan, row), owned[name]
+            load, count = broker_load(plan, row), len(self.context.served.get(name, ()))
             if self._noticeable(name, load, count):
-                body = {"status": {"load": load, "bundles": count}}
-                await self._patch_broker(name, body)
-                self._loads[name] = (load, count)
+                shown = {key: None if value is None else float(round(value)) for key, value in load.items()}
+                await self._patch_broker(name, {"status": {"load": shown, "bundles": count}})
 
     def _noticeable(self, name: str, load: Mapping[str, float | None], count: int) -> bool:
-        """A point or more, so that an idle cluster writes nothing."""
-        if name not in self._loads:
-            return True
-        before, counted = self._loads[name]
-        return count != counted or any(_differs(before[key], load[key]) for key in load)
+        """A point or more away from what the status shows, so that an idle cluster writes nothing."""
+        record = self.context.stores.brokers.items.get(name)
+        if record is None:
+            return False
+        return count != record.bundles or any(_differs(record.load.get(key), load[key]) for key in load)
 
     async def _patch_broker(self, name: str, body: dict[str, Any]) -> None:
         try:
@@ -93,15 +112,15 @@ class Teller:
 
     async def outcomes(self, outcomes: Iterable[Outcome]) -> None:
         """How moves ended: counted all, told those that failed."""
+        late = list[tuple[str, str]]()
         for outcome in outcomes:
             flight = outcome.flight
             self.context.metrics.moves.labels(self.policy, "", str(outcome.reason)).inc()
             log.info("bundle %s -> %s: %s", flight.bundle, flight.destination, outcome.reason)
             if outcome.reason is Reason.TIMED_OUT:
-                text = (
-                    f"{flight.bundle}: {flight.destination} did not confirm the move from {flight.source or 'nobody'}"
-                )
-                await self._event("Warning", str(outcome.reason), text)
+                what = f"did not confirm the move from {flight.source or 'nobody'}"
+                late.append((str(outcome.reason), f"{flight.bundle}: {flight.destination} {what}"))
+        await self._failures(late)
 
     async def upkeep(self, work: Upkeep, done: Sequence[Written]) -> None:
         """What upkeep did: one Event for the round, naming how many bundles each reason concerned."""
@@ -117,6 +136,11 @@ class Teller:
     async def brake(self, text: str) -> None:
         """The mass-failure brake took hold."""
         await self._event("Warning", str(Reason.MASS_FAILURE), text)
+
+    async def amnesia(self, text: str) -> None:
+        """What the policy remembers could not be read, or not be stored."""
+        log.warning("policy %s: %s", self.policy, text)
+        await self._event("Warning", str(Reason.INTERNAL_ERROR), text)
 
     async def _event(self, kind: str, reason: str, message: str) -> None:
         involved = {
@@ -148,6 +172,7 @@ class Teller:
 
 
 def _gauge_usage(gauge: Any, plan: Plan) -> None:
+    gauge.clear()  # or a broker that has gone would be shown as busy for ever
     for row, name in enumerate(plan.brokers):
         for column, resource in enumerate(RESOURCES):
             if np.isfinite(value := plan.before[row, column]):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from trimtab_operator.actuators import Actuator, Written
 from trimtab_operator.cluster.bundles import BundleRecord
 from trimtab_operator.control.context import Context
-from trimtab_operator.control.cycle import Look, Stopwatch, carry_out, house, look, unmeasured_look
+from trimtab_operator.control.cycle import WRITERS, Look, Stopwatch, at_most, carry_out, house, look, unmeasured_look
 from trimtab_operator.control.settings import Settings
 from trimtab_operator.control.turn import Turn
 from trimtab_operator.control.upkeep import Upkeep, upkeep
@@ -20,6 +20,12 @@ from trimtab_strategies.model import HeldBack, Reason
 
 if TYPE_CHECKING:
     from trimtab_operator.control.telling import Teller
+
+HOUSE_WITHIN = 5.0
+"""Seconds that homeless bundles wait for their cluster to be measured; then they get owners without."""
+
+MANY = 2_000
+"""Bundles from which on upkeep is worked out off the event loop: it takes some 2 ms per thousand."""
 
 RETRY_HOMELESS = 10.0
 """Seconds before the same homeless bundles are tried again after no broker could take them."""
@@ -36,12 +42,13 @@ class Tender:
 
     async def tend(self, turn: Turn, teller: Teller) -> None:
         """One round. Raises `ApiError` only for what concerns the whole round; a bundle's conflict is its own."""
-        settings, now = turn.settings, self.context.now()
+        settings, now = turn.settings, self.context.clock()
         lost = self._lost(settings, now)
         overdue = {flight.bundle for flight in self.context.flights.overdue(now, settings.move_timeout)}
         await teller.outcomes(self.context.flights.outcomes())
         self.context.flights.forget_landed(now, settings.prometheus.window)
-        work = upkeep(self._concerned(lost), lost, overdue)
+        bundles = self._concerned(lost)
+        work = await _worked_out(bundles, lost, overdue)
         await self._brake(work, lost, settings, teller)
         if work.empty:
             return
@@ -56,11 +63,9 @@ class Tender:
         return self.context.absences.lost(now, settings.lost_after)
 
     def _concerned(self, lost: frozenset[str]) -> list[BundleRecord]:
-        bundles = self.context.stores.bundles.items
-        names = set(self.context.care)
-        if lost:
-            names.update(name for name, bundle in bundles.items() if bundle.status_owner in lost)
-        return [bundles[name] for name in sorted(names) if name in bundles]
+        context, bundles = self.context, self.context.stores.bundles.items
+        names = context.care.union(*(context.served.get(broker, ()) for broker in lost))
+        return [bundles[name] for name in names if name in bundles]
 
     async def _brake(self, work: Upkeep, lost: frozenset[str], settings: Settings, teller: Teller) -> None:
         """When too many brokers are gone at once, the picture is more likely wrong than they: leave their bundles."""
@@ -75,14 +80,15 @@ class Tender:
         self._mass = mass
 
     async def _write(self, work: Upkeep, actuator: Actuator) -> list[Written]:
-        frees = await asyncio.gather(*(actuator.free(bundle) for bundle in work.frees))
-        wishes = await asyncio.gather(*(actuator.wish(w.bundle, w.owner, w.reason) for w in work.wishes))
+        frees = await at_most(WRITERS, actuator.free, work.frees)
+        wishes = await at_most(WRITERS, lambda wish: actuator.wish(wish.bundle, wish.owner, wish.reason), work.wishes)
         return [*frees, *wishes]
 
     async def _house(self, work: Upkeep, turn: Turn) -> list[Written]:
-        freed = {bundle.name for bundle in work.frees}
-        homeless = [(bundle, why) for bundle, why in work.homeless if bundle.name not in freed]
-        names, now = frozenset(bundle.name for bundle, _ in homeless), self.context.now()
+        freed, spaces = {bundle.name for bundle in work.frees}, self.context.stores.topic_namespaces.items
+        # a bundle whose TopicNamespace is gone is about to go, too: nobody knows by which name it would be measured
+        homeless = [(b, why) for b, why in work.homeless if b.name not in freed and b.topic_namespace in spaces]
+        names, now = frozenset(bundle.name for bundle, _ in homeless), self.context.clock()
         if not homeless or (names == self._tried and now < self._retry_at):
             return []
         self._tried, self._retry_at = names, now + RETRY_HOMELESS
@@ -97,9 +103,19 @@ class Tender:
     async def _look(self, turn: Turn) -> Look:
         picture, now = self.context.picture(turn.settings), self.context.now()
         if self.context.engine.is_set():
-            with suppress(SourceUnavailableError):
-                return await look(picture, turn, now, Stopwatch())
+            with suppress(SourceUnavailableError, TimeoutError):
+                async with asyncio.timeout(HOUSE_WITHIN):
+                    return await look(picture, turn, now, Stopwatch())
         return await unmeasured_look(picture, turn, now)
+
+
+async def _worked_out(bundles: list[BundleRecord], lost: frozenset[str], overdue: set[str]) -> Upkeep:
+    """The upkeep of `bundles`, in the order of their names."""
+
+    def in_order() -> Upkeep:
+        return upkeep(sorted(bundles, key=lambda bundle: bundle.name), lost, overdue)
+
+    return in_order() if len(bundles) < MANY else await asyncio.to_thread(in_order)
 
 
 async def _place(wanted: Sequence[str], why: Reason, seen: Look, turn: Turn) -> list[Written]:

@@ -23,12 +23,14 @@ class Picture:
 
     namespaces: object name of a TopicNamespace -> ``tenant/name``.
     flights:    moves whose load may still be measured at their source.
+    clock:      the moment, on the clock of the flights.
     """
 
     brokers: Sequence[BrokerRecord]
     bundles: Sequence[BundleRecord]
     namespaces: Mapping[str, str]
     flights: Sequence[Flight]
+    clock: float
 
 
 def last_unload(bundle: BundleRecord) -> float:
@@ -42,8 +44,8 @@ def last_unload(bundle: BundleRecord) -> float:
     return bundle.assigned_at if bundle.reason in COUNTS_AS_MOVE else np.nan
 
 
-def topology(picture: Picture, *, at: float, window: float) -> tuple[Topology, tuple[BundleRecord, ...]]:
-    """Topology as of `at` (epoch seconds), and the record of each bundle row.
+def topology(picture: Picture, *, window: float) -> tuple[Topology, tuple[BundleRecord, ...]]:
+    """The topology in `picture`, and the record of each bundle row.
 
     window: seconds over which the source averages rates (for the moves in flight). A bundle whose TopicNamespace is
     unknown is left out: nothing can be measured under a name nobody knows.
@@ -55,7 +57,7 @@ def topology(picture: Picture, *, at: float, window: float) -> tuple[Topology, t
     moving_from, moving_share = np.full(len(bundles), -1), np.zeros(len(bundles))
     for flight in picture.flights:
         if (i := index.get(flight.bundle)) is not None and flight.source in row:
-            moving_from[i], moving_share[i] = row[flight.source], flight.still_measured(at, window)
+            moving_from[i], moving_share[i] = row[flight.source], flight.still_measured(picture.clock, window)
     return Topology(
         brokers=tuple(broker.name for broker in picture.brokers),
         pods=tuple(broker.pod or broker.name for broker in picture.brokers),

@@ -1,0 +1,51 @@
+"""Why a policy's cycle does not even look at the load: the policy, or the cluster's objects, do not allow it yet."""
+
+from __future__ import annotations
+
+from trimtab_operator.control.context import Context
+from trimtab_operator.control.settings import Settings
+from trimtab_strategies.model import HeldBack, Reason
+
+_NAMED = 5
+"""Brokers named in one message; the rest is a number."""
+
+
+def refused_turn(context: Context, policy: str) -> HeldBack | None:
+    """Why not even upkeep may run for the policy of that name, or None."""
+    if (first := context.first_policy()) != policy:
+        names = f"policies {first} and {policy} would balance the same brokers"
+        return HeldBack("", Reason.INVALID_POLICY, f"{names}: {first} is older and goes on, delete one")
+    if stale := context.stores.stale():
+        return HeldBack("", Reason.STORE_NOT_SYNCED, stale)
+    if not context.stores.brokers.items:
+        return HeldBack("", Reason.NO_BROKERS, "there is no Broker object yet, and no pod that became one")
+    return None
+
+
+def refused_cycle(context: Context, settings: Settings) -> HeldBack | None:
+    """Why a cycle with `settings` would decide nothing, or None."""
+    if settings.paused:
+        return HeldBack("", Reason.PAUSED, "spec.paused or the annotation trimtab.dev/paused says so")
+    if missing := context.missing_brokers(settings):
+        names = ", ".join(missing[:_NAMED]) + (f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else "")
+        return HeldBack("", Reason.UNKNOWN_BROKER, f"spec.brokers.names: no Broker object is called {names}")
+    return None
+
+
+_REFUSALS = frozenset(
+    {
+        Reason.MASS_FAILURE,
+        Reason.NO_LOAD_DATA,
+        Reason.OUT_DATED_DATA,
+        Reason.UNTRUSTED,
+        Reason.PARTIAL_DATA,
+        Reason.NO_BROKERS,
+    },
+)
+
+
+def refused_by_guard(held_back: tuple[HeldBack, ...], *, moves: bool) -> HeldBack | None:
+    """The guard's refusal of the whole cycle, which names no subject."""
+    if moves:
+        return None
+    return next((held for held in held_back if not held.subject and held.reason in _REFUSALS), None)
