@@ -83,10 +83,13 @@ class PolicyScene:
             status = {"owner": owner, "state": "Owned", "observedGeneration": 1}
             self.rest.patch(self.path("bundles", self.names[full], "status"), {"status": status})
 
+    def create_policy(self, name: str = "main", **spec: Any) -> Any:
+        base = {**eager(), "source": {"prometheus": {"url": "http://prometheus:9090"}}}
+        return self.rest.create(self.path("balancingpolicies"), policy(name, **{**base, **spec}))
+
     def add_policy(self, name: str = "main", **spec: Any) -> PolicyLoop:
         """Create a policy and the loop that would run it."""
-        base = {**eager(), "source": {"prometheus": {"url": "http://prometheus:9090"}}}
-        made = self.rest.create(self.path("balancingpolicies"), policy(name, **{**base, **spec}))
+        made = self.create_policy(name, **spec)
         return PolicyLoop(name, made["metadata"]["uid"], self.context, lambda: self.policy(name))
 
     async def play(self, story: Callable[[PolicyScene], Awaitable[None]], spec: Mapping[str, Any]) -> None:

@@ -8,9 +8,12 @@ import logging
 from pathlib import Path
 
 from trimtab_operator.app import Where, run_operator
+from trimtab_operator.cli.failure import FINE, CommandError
 from trimtab_operator.cluster.api import Api
 from trimtab_operator.telemetry.metrics import Metrics
-from trimtab_pipeline.source import LoadSources, spark_sources
+from trimtab_pipeline.source import LoadSources, SourceUnavailableError, spark_sources
+
+_HISTORY = Path("trimtab-history")
 
 _DESCRIPTION = """\
 Run the operator for the messaging cluster in one Kubernetes namespace, until SIGTERM or Ctrl-C.
@@ -42,13 +45,16 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.set_defaults(run=run)
 
 
-def add_cluster_options(parser: argparse.ArgumentParser) -> None:
-    """Options of every verb that looks at a live cluster."""
+def add_cluster_options(parser: argparse.ArgumentParser, *, history: Path | None = _HISTORY) -> None:
+    """Options of every verb that looks at a live cluster. history: the default folder, None for one that is removed."""
     parser.add_argument("--namespace", "-n", required=True, help="Kubernetes namespace of the messaging cluster")
     parser.add_argument("--kubeconfig", help="kubeconfig file (default: in-cluster, $KUBECONFIG, then ~/.kube/config)")
     parser.add_argument("--context", help="context of the kubeconfig")
     parser.add_argument(
-        "--history", type=Path, default=Path("trimtab-history"), help="folder of the Parquet history (%(default)s)"
+        "--history",
+        type=Path,
+        default=history,
+        help=f"folder of the Parquet history ({history or 'one that is removed afterwards'})",
     )
     parser.add_argument(
         "--spark", default="local[*]", help="Spark master, or sc://host:port of a Spark Connect server (%(default)s)"
@@ -58,19 +64,27 @@ def add_cluster_options(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Carry out the verb; returns the exit code."""
     _log_to_stderr(verbose=arguments.verbose)
-    sources = spark_sources(arguments.history, master=arguments.spark)
-    try:
-        asyncio.run(_run(arguments, sources))
-    finally:
-        sources.close()
-    return 0
+    asyncio.run(_run(arguments))
+    return FINE
 
 
-async def _run(arguments: argparse.Namespace, sources: LoadSources) -> None:
+async def _run(arguments: argparse.Namespace) -> None:
     where = Where(arguments.namespace, arguments.http_host, arguments.http_port)
     metrics = Metrics()
     async with Api.connect(arguments.kubeconfig, arguments.context, observe=metrics.observe_request) as api:
-        await run_operator(api, where, sources, metrics)
+        sources = start_spark(arguments.history, arguments.spark)
+        try:
+            await run_operator(api, where, sources, metrics)
+        finally:
+            await asyncio.to_thread(sources.close)
+
+
+def start_spark(history: Path, master: str) -> LoadSources:
+    """Sources of load with their history below `history`. Raises `CommandError` when there is no Java to start."""
+    try:
+        return spark_sources(history, master=master)
+    except SourceUnavailableError as error:
+        raise CommandError(str(error)) from error
 
 
 def _log_to_stderr(*, verbose: bool) -> None:

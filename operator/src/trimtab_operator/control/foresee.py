@@ -10,9 +10,10 @@ from trimtab_operator.cluster.api import POLICIES
 from trimtab_operator.control.context import Context
 from trimtab_operator.control.cycle import Look, Stopwatch, look, plan
 from trimtab_operator.control.memory import MemoryStore
+from trimtab_operator.control.refusal import refused_by_guard, refused_cycle
 from trimtab_operator.control.settings import Settings
 from trimtab_operator.control.turn import Turn
-from trimtab_strategies.model import Plan
+from trimtab_strategies.model import HeldBack, Plan
 
 SYNC_WITHIN = 60.0
 """Seconds to wait for the stores before giving up."""
@@ -20,16 +21,22 @@ SYNC_WITHIN = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Foreseen:
-    """The picture, the plan made from it, and the seconds each phase took."""
+    """The picture, the plan made from it, and the seconds each phase took.
 
+    refusal: why the cycle would move nothing, whatever the plan says; None when it would act on it.
+    """
+
+    settings: Settings
     seen: Look
     plan: Plan
+    refusal: HeldBack | None
     seconds: dict[str, float]
 
 
 async def foresee(context: Context, policy: str) -> Foreseen:
     """Run one cycle of `policy` up to the decision.
 
+    A policy that is paused, or names brokers that do not exist, is planned for all the same: `refusal` says so.
     Raises `NotFoundError` (no such policy), `InvalidPolicyError`, `SourceUnavailableError`, `TimeoutError` (the stores
     did not become complete) and `ApiError`.
     """
@@ -45,5 +52,6 @@ async def foresee(context: Context, policy: str) -> Foreseen:
         seen = await look(context.picture(settings), turn, context.now(), watch)
     finally:
         source.close()
-    decision = await plan(seen, turn, watch)
-    return Foreseen(seen, decision.plan, watch.seconds)
+    decided = (await plan(seen, turn, watch)).plan
+    refusal = refused_cycle(context, settings) or refused_by_guard(decided.held_back, moves=bool(decided.moves))
+    return Foreseen(settings, seen, decided, refusal, watch.seconds)

@@ -1,0 +1,148 @@
+"""How `trimtab plan` shows what was foreseen: as data, or as tables that a person reads from top to bottom."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import yaml
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from trimtab_operator.control.foresee import Foreseen
+from trimtab_operator.control.report import cpu_range
+from trimtab_operator.resources.policy import Mode
+from trimtab_strategies.model import CPU, MEMORY, NETWORK_IN, NETWORK_OUT, HeldBack, Plan
+
+_SHOWN = {"cpu": CPU, "memory": MEMORY, "networkIn": NETWORK_IN, "networkOut": NETWORK_OUT}
+_HEADINGS = {"cpu": "CPU", "memory": "Memory", "networkIn": "Net in", "networkOut": "Net out"}
+_NOTICEABLE = 0.1
+"""Percent points below which a prediction is the same as what is measured."""
+
+
+def show(policy: str, foreseen: Foreseen, output: str) -> None:
+    """Print `foreseen`; output: ``table``, ``json`` or ``yaml``."""
+    if output == "table":
+        print_tables(Console(highlight=False), policy, foreseen)
+    elif output == "json":
+        print(json.dumps(as_data(policy, foreseen), indent=2))
+    else:
+        print(yaml.safe_dump(as_data(policy, foreseen), sort_keys=False), end="")
+
+
+def as_data(policy: str, foreseen: Foreseen) -> dict[str, Any]:
+    """Plain data. Usage in percent of a broker's limit, null where it is unknown; `name`: of the Bundle object."""
+    plan, records = foreseen.plan, foreseen.seen.records
+    moves = [
+        {
+            "bundle": move.bundle,
+            "name": records[move.bundle].name,
+            "source": move.source,
+            "destination": move.destination,
+            "reason": str(move.reason),
+            "cpu": _rounded(move.load),
+        }
+        for move in plan.moves
+    ]
+    return {
+        "policy": policy,
+        "mode": str(foreseen.settings.mode),
+        "refusal": _held(foreseen.refusal) if foreseen.refusal else None,
+        "moves": moves,
+        "heldBack": [_held(held) for held in plan.held_back],
+        "brokers": [_broker(plan, row) for row in range(len(plan.brokers))],
+    }
+
+
+def _held(held: HeldBack) -> dict[str, Any]:
+    return {"subject": held.subject, "reason": str(held.reason), "detail": held.detail, "count": held.count}
+
+
+def _broker(plan: Plan, row: int) -> dict[str, Any]:
+    usage: dict[str, Any] = {"broker": plan.brokers[row]}
+    for name, column in _SHOWN.items():
+        usage[f"{name}Before"] = _rounded(plan.before[row, column])
+        usage[f"{name}After"] = _rounded(plan.after[row, column])
+    return usage
+
+
+def _rounded(value: float) -> float | None:
+    return round(float(value), 1) if math.isfinite(value) else None
+
+
+def print_tables(console: Console, policy: str, foreseen: Foreseen) -> None:
+    """What would happen in a line or two, then brokers, moves, and what is held back."""
+    plan = foreseen.plan
+    console.print(Text(_headline(policy, foreseen)))
+    console.print(Text(_cpu_line(plan)))
+    console.print(_brokers_table(plan))
+    if plan.moves:
+        console.print(_moves_table(plan))
+    if plan.held_back:
+        console.print(_held_table(plan))
+
+
+def _headline(policy: str, foreseen: Foreseen) -> str:
+    count = len(foreseen.plan.moves)
+    moves = f"{count} move{'' if count == 1 else 's'}"
+    if (refusal := foreseen.refusal) is not None:
+        text = f"moves nothing: {refusal.reason}: {refusal.detail}"
+        return f"{policy} {text}" + (f"\nwithout that it would make {moves}:" if count else "")
+    if not count:
+        return f"{policy} moves nothing"
+    if foreseen.settings.mode is Mode.DRY_RUN:
+        return f"{policy} proposes {moves} and makes none: spec.mode is DryRun"
+    return f"{policy} makes {moves}"
+
+
+def _cpu_line(plan: Plan) -> str:
+    now, then = cpu_range(plan), cpu_range(plan, after=True)
+    if now is None or then is None:
+        return "CPU of the brokers is unknown"
+    after = f", then {then[0]:.0f} % to {then[1]:.0f} %" if plan.moves else ""
+    return f"CPU of the brokers: {now[0]:.0f} % to {now[1]:.0f} %{after}"
+
+
+def _table(title: str, *columns: str) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table
+
+
+def _brokers_table(plan: Plan) -> Table:
+    table = _table("Brokers", "Broker", *_HEADINGS.values())
+    for column in table.columns[1:]:
+        column.justify, column.no_wrap = "right", True
+    for row, name in enumerate(plan.brokers):
+        cells = (_change(plan.before[row, column], plan.after[row, column]) for column in _SHOWN.values())
+        table.add_row(Text(name), *cells)
+    return table
+
+
+def _change(before: float, after: float) -> Text:
+    if not math.isfinite(before):
+        return Text("unknown", style="dim")
+    if not math.isfinite(after) or abs(after - before) < _NOTICEABLE:
+        return Text(f"{before:.1f} %")
+    return Text(f"{before:.1f} -> {after:.1f} %", style="green" if after < before else "yellow")
+
+
+def _moves_table(plan: Plan) -> Table:
+    table = _table("Moves", "Bundle", "Source -> destination", "CPU", "Reason")
+    table.columns[2].justify, table.columns[2].no_wrap = "right", True
+    for move in plan.moves:
+        way = f"{move.source or '(nobody)'} -> {move.destination}"
+        cpu = f"{move.load:.1f} %" if math.isfinite(move.load) else "unknown"
+        table.add_row(Text(move.bundle), Text(way), cpu, str(move.reason))
+    return table
+
+
+def _held_table(plan: Plan) -> Table:
+    table = _table("Held back", "Reason", "Of", "Why")
+    for held in plan.held_back:
+        table.add_row(str(held.reason), Text(held.subject or "the cluster"), Text(held.detail))
+    return table

@@ -1,0 +1,216 @@
+"""`trimtab plan`: what a person, and what a program, reads of the next cycle; and each mistake in one line."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from policy_scene import PolicyScene
+from trimtab_operator.cli import main
+from trimtab_operator.cluster.api import POLICIES
+from trimtab_pipeline.source import LoadSources, SourceUnavailableError
+from trimtab_pipeline.testing import StaticSources
+from trimtab_strategies.testing import cluster
+from trimtab_testbed.control_plane import ControlPlane
+
+pytestmark = pytest.mark.apiserver
+
+HOT = cluster(bundles={"a": [1] * 8, "b": [1]}, a=0.8, b=0.2, c=0.2)
+LEVEL = cluster(bundles=2, a=0.5, b=0.5)
+
+Planned = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def scene(trimtab_crds: ControlPlane, kube_namespace: str) -> PolicyScene:
+    """An uneven cluster, without a policy yet."""
+    scene = PolicyScene(trimtab_crds, kube_namespace, HOT)
+    scene.build()
+    return scene
+
+
+@pytest.fixture
+def planned(scene: PolicyScene, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Planned:
+    """Runs `trimtab plan` on the scene, measured by its source; gives exit code, output and errors."""
+    sources: LoadSources = StaticSources(scene)
+    monkeypatch.setattr("trimtab_operator.cli.plan.start_spark", lambda _history, _master: sources)
+    monkeypatch.setenv("COLUMNS", "100")
+
+    def run(policy: str = "main", *options: str) -> tuple[int, str, str]:
+        code = main(["plan", policy, "-n", scene.namespace, "--kubeconfig", scene.kubeconfig, *options])
+        shown = capsys.readouterr()
+        return code, shown.out, shown.err
+
+    return run
+
+
+@pytest.fixture
+def no_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Starting Spark is a failure of the test."""
+
+    def refuse(_history: Path, _master: str) -> Any:
+        raise AssertionError("Spark was started before the mistake was told")
+
+    monkeypatch.setattr("trimtab_operator.cli.plan.start_spark", refuse)
+
+
+def test_a_table_tells_what_moves_where_and_why(scene: PolicyScene, planned: Planned) -> None:
+    scene.create_policy()
+
+    code, shown, _ = planned()
+
+    assert code == 0
+    lines = shown.splitlines()
+    assert lines[0] == "main makes 4 moves"
+    assert lines[1] == "CPU of the brokers: 20 % to 80 %, then 40 % to 40 %"
+    assert "80.0 -> 40.0 %" in shown
+    assert any("public/a/0x00000000_0x20000000" in line and "a -> " in line for line in lines)
+    assert all("Overloaded" in line for line in lines if "a -> " in line)
+    assert max(map(len, lines)) <= 100
+
+
+def test_a_dry_run_is_called_one(scene: PolicyScene, planned: Planned) -> None:
+    scene.create_policy(mode="DryRun")
+
+    _, shown, _ = planned()
+
+    assert shown.splitlines()[0] == "main proposes 4 moves and makes none: spec.mode is DryRun"
+
+
+def test_what_is_held_back_is_told_with_its_reason(scene: PolicyScene, planned: Planned) -> None:
+    scene.create_policy(limits={"maxMovesPerCycle": 1})
+
+    _, shown, _ = planned()
+
+    assert "main makes 1 move\n" in shown
+    [line] = [line for line in shown.splitlines() if line.lstrip().startswith("CycleCap")]
+    assert line.split()[1] == "a"
+    assert "per cycle" in " ".join(shown.split())
+
+
+@pytest.mark.parametrize(
+    ("spec", "reason"),
+    [({"paused": True}, "Paused"), ({"brokers": {"names": ["a", "b", "nobody"]}}, "UnknownBroker")],
+    ids=["paused", "unknown broker"],
+)
+def test_a_cycle_that_would_be_refused_says_so_before_what_it_would_do(
+    spec: dict[str, Any], reason: str, scene: PolicyScene, planned: Planned
+) -> None:
+    scene.create_policy(**spec)
+
+    _, shown, _ = planned()
+    _, data, _ = planned("main", "--json")
+
+    assert shown.startswith(f"main moves nothing: {reason}: ")
+    assert "without that it would make" in shown
+    assert json.loads(data)["refusal"]["reason"] == reason
+
+
+def test_nothing_to_do_is_a_table_too(scene: PolicyScene, planned: Planned) -> None:
+    scene.create_policy()
+    scene.load = replace(HOT, brokers=replace(HOT.brokers, usage=HOT.brokers.usage[[1, 1, 1]]))
+    scene.source.load = scene.load  # type: ignore[attr-defined]
+
+    code, shown, _ = planned()
+
+    assert code == 0
+    assert shown.startswith("main moves nothing\n")
+    assert "Balanced" in shown
+
+
+def test_json_and_yaml_hold_the_same(scene: PolicyScene, planned: Planned) -> None:
+    scene.create_policy()
+
+    _, as_json, _ = planned("main", "-o", "json")
+    _, as_yaml, _ = planned("main", "-o", "yaml")
+
+    data = json.loads(as_json)
+    assert [list(move) for move in data["moves"]] == [list(move) for move in yaml.safe_load(as_yaml)["moves"]]
+    assert data.keys() == yaml.safe_load(as_yaml).keys()
+    assert (data["policy"], data["mode"], data["refusal"]) == ("main", "Auto", None)
+    usage = [(row["broker"], row["cpuBefore"], row["cpuAfter"]) for row in data["brokers"]]
+    assert usage == [("a", 80.0, 40.0), ("b", 20.0, 40.0), ("c", 20.0, 40.0)]
+    first = data["moves"][0]
+    assert (first["source"], first["reason"], first["cpu"]) == ("a", "Overloaded", 10.0)
+    assert scene.names[first["bundle"]] == first["name"]
+
+
+def test_nothing_is_written(scene: PolicyScene, planned: Planned, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    scene.create_policy()
+    before = [scene.versions(kind) for kind in ("bundles", "brokers", "balancingpolicies")]
+
+    assert planned()[0] == 0
+
+    assert [scene.versions(kind) for kind in ("bundles", "brokers", "balancingpolicies")] == before
+    assert scene.events() == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_source_that_does_not_answer_is_told_in_one_line(scene: PolicyScene, planned: Planned) -> None:
+    scene.create_policy()
+    scene.source.error = SourceUnavailableError("http://prometheus:9090: connection refused")  # type: ignore[attr-defined]
+
+    assert planned() == (2, "", "trimtab: http://prometheus:9090: connection refused\n")
+
+
+@pytest.mark.usefixtures("no_engine")
+def test_a_policy_that_does_not_exist_is_told_at_once_with_those_that_do(
+    scene: PolicyScene, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["plan", "mian", "-n", scene.namespace, "--kubeconfig", scene.kubeconfig]
+    assert main(words) == 2
+    assert (
+        capsys.readouterr().err
+        == f"trimtab: no BalancingPolicy mian in namespace {scene.namespace}; there is none at all\n"
+    )
+
+    scene.create_policy()
+    began = time.monotonic()
+    assert main(words) == 2
+    assert time.monotonic() - began < 1.0
+    assert capsys.readouterr().err.endswith("; there are: main\n")
+
+
+@pytest.mark.usefixtures("no_engine")
+def test_an_invalid_policy_is_told_naming_field_and_value(
+    scene: PolicyScene, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scene.create_policy(interval="0s")
+
+    assert main(["plan", "main", "-n", scene.namespace, "--kubeconfig", scene.kubeconfig]) == 2
+
+    shown = capsys.readouterr().err
+    assert "spec.interval" in shown
+    assert "longer than 0s" in shown
+
+
+@pytest.mark.usefixtures("no_engine")
+def test_a_cluster_without_our_kinds_is_told_how_to_get_them(
+    scene: PolicyScene, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trimtab_operator.cli.plan.POLICIES", replace(POLICIES, plural="elsewheres"))
+
+    assert main(["plan", "main", "-n", scene.namespace, "--kubeconfig", scene.kubeconfig]) == 2
+
+    assert "trimtab crds | kubectl apply -f -" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("no_engine")
+@pytest.mark.parametrize("verb", [["plan", "main"], ["run"]], ids=str)
+def test_a_missing_kubeconfig_is_told_within_a_second(
+    verb: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    began = time.monotonic()
+
+    assert main([*verb, "-n", "messaging", "--kubeconfig", str(tmp_path / "none")]) == 2
+
+    assert time.monotonic() - began < 1.0
+    assert capsys.readouterr().err == f"trimtab: kubeconfig {tmp_path / 'none'} does not exist\n"
