@@ -13,6 +13,7 @@ def test_a_selected_pod_gets_a_broker_of_its_name() -> None:
 
     assert [manifest["metadata"]["name"] for manifest in changes.create] == ["x"]
     assert changes.create[0]["spec"] == {"pod": "x"}
+    assert changes.status == [("x", {"ready": True})], "it counts as ready at once, not as lost first"
 
 
 def test_a_pod_that_has_a_broker_gets_no_second_one() -> None:

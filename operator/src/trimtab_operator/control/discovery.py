@@ -13,7 +13,7 @@ from trimtab_operator.resources.common import API_VERSION
 
 @dataclass(slots=True)
 class Changes:
-    """Broker objects to create, and merge-patches for the status of those that exist."""
+    """Broker objects to create, and then merge-patches for the status of those and of others."""
 
     create: list[dict[str, Any]] = field(default_factory=list)
     status: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
@@ -38,7 +38,9 @@ def discover(
     by_name = {pod.name: pod for pod in pods}
     wanted = {pod.name for pod in by_name.values() if any(selects(labels, pod) for labels in selectors)}
     known = {broker.pod for broker in brokers.values() if broker.pod}
-    changes = Changes(create=[_manifest(name) for name in sorted(wanted - known) if name not in brokers])
+    missing = [name for name in sorted(wanted - known) if name not in brokers]
+    changes = Changes(create=[_manifest(name) for name in missing])
+    changes.status += [(name, {"ready": True}) for name in missing if by_name[name].ready]
     for broker in brokers.values():
         ready = by_name[broker.pod].ready if broker.pod in by_name else not broker.pod
         if ready != broker.ready:
