@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future
 from dataclasses import replace
 
 import pytest
 
+from odd_sources import Meanwhile
 from policy_scene import Play, PolicyScene, eager
 from trimtab_operator.cluster.status import timestamp
 from trimtab_operator.control.foresee import foresee
-from trimtab_pipeline.source import Observation, Topology
 from trimtab_pipeline.testing import StaticSource
 from trimtab_strategies.model import ClusterLoad
 from trimtab_strategies.testing import cluster
@@ -19,20 +18,6 @@ pytestmark = pytest.mark.apiserver
 
 HOT = cluster(bundles={"a": [1] * 8, "b": [1]}, a=0.8, b=0.2, c=0.2)
 LEVEL = cluster(bundles=2, a=0.5, b=0.5)
-
-
-class Meanwhile(StaticSource):
-    """Somebody else acts while the cluster is measured: between the picture and the writes."""
-
-    def __init__(self, load: ClusterLoad, act: object) -> None:
-        super().__init__(load)
-        self.act = act
-
-    def observe(self, topology: Topology, at: float) -> Future[Observation]:
-        if callable(act := self.act):
-            self.act = None
-            act()
-        return super().observe(topology, at)
 
 
 def moves(scene: PolicyScene) -> dict[str, str]:

@@ -105,6 +105,7 @@ class PolicyScene:
                 for store in self.context.stores.all():
                     await store.synced.wait()
                 await story(self)
+        await asyncio.sleep(0.05)  # TLS connections say good-bye to each other, as aiohttp does not wait for that
 
     def _count(self, verb: str, _code: str, _seconds: float) -> None:
         self.requests[verb] += 1

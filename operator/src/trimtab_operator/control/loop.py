@@ -108,7 +108,8 @@ class PolicyLoop:
     async def _rest(self, stopped: Stopped) -> None:
         """Until there is something to do, and then a moment more: a burst of changes is to make one turn."""
         stop, wake = asyncio.ensure_future(stopped.wait()), asyncio.ensure_future(self.wake.wait())
-        pause = min(TEND_EVERY, max(0.0, self._due - self.context.clock()))
+        until_due = self._due - self.context.clock()
+        pause = min(TEND_EVERY, until_due) if until_due > 0 else TEND_EVERY  # due, and kept from it: no hurry
         try:
             await asyncio.wait({stop, wake}, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
             await asyncio.wait({stop}, timeout=GATHER)
@@ -144,6 +145,8 @@ class PolicyLoop:
             await self._refuse(self.read(), HeldBack("", Reason.INTERNAL_ERROR, text))
         except ApiError as error:
             log.warning("policy %s: nor could that be told: %s", self.name, error)
+        except Exception:
+            log.exception("policy %s: nor could that be told", self.name)
 
     async def turn(self) -> None:
         """Upkeep, and a cycle when one is due. Raises `ApiError`."""
@@ -173,6 +176,7 @@ class PolicyLoop:
         self._generation = turn.settings.generation
         if (result := await self._cycle(turn)) is None:
             self._due = self.context.clock()
+            self.wake.set()
             return
         self._refused = None
         await self._teller.cycle(result)

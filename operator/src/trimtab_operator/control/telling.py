@@ -38,6 +38,7 @@ class Teller:
     context: Context
     policy: str
     uid: str
+    _told_waiting: frozenset[tuple[str, str]] = frozenset()
 
     async def cycle(self, result: CycleResult) -> None:
         """Status, Events, metrics and log of one cycle. Raises `ApiError`."""
@@ -130,8 +131,17 @@ class Teller:
         if written:
             text = ", ".join(f"{count} {reason}" for reason, count in sorted(reasons.items()))
             await self._event("Normal", "Assigned", f"wrote {written} owners ({text or 'freed from lost brokers'})")
-        for reason, count in Counter(str(w.reason) for w in done if w.reason is not None).items():
+        failed = [w for w in done if w.reason is not None]
+        for reason, count in Counter(str(w.reason) for w in failed).items():
             self.context.metrics.held_back.labels(self.policy, reason).inc(count)
+        if done:
+            await self._waiting([(str(w.reason), w.detail) for w in failed if w.reason is not Reason.CONFLICT])
+
+    async def _waiting(self, failures: Sequence[tuple[str, str]]) -> None:
+        """Bundles that nobody takes, told once and not at each attempt."""
+        if (news := frozenset(failures)) - self._told_waiting:
+            await self._failures(failures)
+        self._told_waiting = news
 
     async def brake(self, text: str) -> None:
         """The mass-failure brake took hold."""

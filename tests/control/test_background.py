@@ -1,0 +1,138 @@
+"""What runs beside the policies: it outlives defects, and one object's trouble is not another's."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from concurrent.futures import Future
+
+import pytest
+
+from manifests import bundle
+from policy_scene import Play, PolicyScene
+from trimtab_operator import app
+from trimtab_operator.cluster.api import RefusedError
+from trimtab_operator.control.context import Context
+from trimtab_operator.control.cycle import at_most
+from trimtab_strategies.testing import cluster
+
+LEVEL = cluster(bundles=2, a=0.5, b=0.5)
+
+
+@pytest.mark.apiserver
+def test_the_bundles_that_each_broker_serves_are_known_without_a_search(play: Play) -> None:
+    async def story(scene: PolicyScene) -> None:
+        first, *_ = scene.names.values()
+        scene.rest.patch(scene.path("bundles", first, "status"), {"status": {"owner": "b"}})
+        scene.rest.create(scene.path("bundles"), bundle("unserved", "0x00000000", "0x10000000"))
+        await scene.seen()
+        expected: dict[str, set[str]] = {}
+        for name, owner in scene.owners().items():
+            if owner:
+                expected.setdefault(owner, set()).add(name)
+        assert scene.context.served == expected
+
+        for name in scene.bundles():
+            scene.rest.delete(scene.path("bundles", name))
+        await scene.seen()
+        assert scene.context.served == {}
+
+    play(LEVEL, story)
+
+
+@pytest.mark.apiserver
+def test_a_broker_whose_status_is_refused_does_not_hide_that_others_are_lost(play: Play) -> None:
+    async def story(scene: PolicyScene) -> None:
+        for name in ("a", "b"):  # they stand for pods that do not exist
+            scene.rest.patch(scene.path("brokers", name, "status"), {"status": {"ready": True}})
+        await scene.seen()
+        patch = scene.context.api.patch
+
+        async def refusing(ref, namespace, name, body, **how):  # noqa: ANN001, ANN003, ANN202  the client's own
+            if name == "a":
+                raise RefusedError("403 a webhook says no", status=403)
+            return await patch(ref, namespace, name, body, **how)
+
+        scene.context.api.patch = refusing  # type: ignore[method-assign]
+        await app.discover_once(scene.context)
+        await scene.seen()
+
+        assert {name: broker.ready for name, broker in scene.context.stores.brokers.items.items()} == {
+            "a": True,
+            "b": False,
+        }
+
+    play(LEVEL, story)
+
+
+def test_a_background_task_that_ends_by_a_defect_is_begun_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(app, "BEGIN_AGAIN", 0.01)
+    runs = []
+
+    async def defective() -> None:
+        runs.append(1)
+        raise KeyError("metadata")
+
+    async def story() -> None:
+        task = app._kept_up("the store", defective)
+        await asyncio.sleep(0.1)
+        assert not task.done()
+        task.cancel()
+        await asyncio.wait({task})
+        assert task.cancelled()
+
+    with caplog.at_level(logging.ERROR):
+        asyncio.run(story())
+    assert len(runs) > 2
+    assert "the store ended, beginning again" in caplog.text
+
+
+@pytest.mark.apiserver
+def test_an_engine_that_fails_to_warm_up_holds_no_cycle_back_for_good(play: Play) -> None:
+    class Cold:
+        def warm_up(self) -> Future[None]:
+            outcome: Future[None] = Future()
+            outcome.set_exception(MemoryError("no heap"))
+            return outcome
+
+    async def story(scene: PolicyScene) -> None:
+        context: Context = scene.context
+        context.engine.clear()
+        context.sources = Cold()  # type: ignore[assignment]
+
+        await app._warm_up(context)
+
+        assert context.engine.is_set()
+
+    play(LEVEL, story)
+
+
+def test_so_many_are_under_way_at_once_and_answers_keep_their_order() -> None:
+    under_way, most = 0, 0
+
+    async def double(number: int) -> int:
+        nonlocal under_way, most
+        under_way += 1
+        most = max(most, under_way)
+        await asyncio.sleep(0.001 * (number % 3))
+        under_way -= 1
+        return 2 * number
+
+    assert asyncio.run(at_most(4, double, range(50))) == [2 * n for n in range(50)]
+    assert most == 4
+    assert asyncio.run(at_most(4, double, [])) == []
+
+
+def test_the_first_failure_ends_the_rest() -> None:
+    begun = []
+
+    async def fail(number: int) -> None:
+        begun.append(number)
+        await asyncio.sleep(0)
+        raise ValueError(number)
+
+    with pytest.raises(ValueError, match="0"):
+        asyncio.run(at_most(2, fail, range(50)))
+    assert begun == [0, 1]

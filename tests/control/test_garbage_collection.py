@@ -1,0 +1,80 @@
+"""What belongs to an object goes with it: shown with the controller that does it in every real cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+import yaml
+
+from faulty_api import until
+from manifests import topic_namespace
+from policy_scene import PolicyScene
+from trimtab_operator.app import new_context
+from trimtab_operator.cluster.api import Api
+from trimtab_operator.control.cutting import cut
+from trimtab_operator.telemetry.metrics import Metrics
+from trimtab_pipeline.testing import StaticSources
+from trimtab_strategies.testing import cluster
+from trimtab_testbed.control_plane import ControlPlane
+
+pytestmark = pytest.mark.controllers
+
+LEVEL = cluster(bundles=2, a=0.5, b=0.5)
+
+
+@pytest.fixture
+def collected(full_control_plane: ControlPlane, pytestconfig: pytest.Config) -> PolicyScene:
+    """A scene in a namespace of a control plane whose garbage is collected."""
+    files = sorted((pytestconfig.rootpath / "crds").glob("*.yaml"))
+    full_control_plane.rest.apply_crds([yaml.safe_load(file.read_text()) for file in files])
+    namespace = f"collected-{os.getpid()}-{next(_numbers)}"
+    full_control_plane.rest.create_namespace(namespace)
+    return PolicyScene(full_control_plane, namespace, LEVEL)
+
+
+_numbers = iter(range(1000))
+
+
+def test_deleting_a_topic_namespace_removes_its_bundles_and_no_others(collected: PolicyScene) -> None:
+    rest, path = collected.rest, collected.path
+    gone = rest.create(path("topicnamespaces"), topic_namespace("gone", tenant="t", name="gone", bundles=8))
+    kept = rest.create(path("topicnamespaces"), topic_namespace("kept", tenant="t", name="kept", bundles=2))
+
+    async def story() -> None:
+        async with Api.connect(collected.kubeconfig) as api:
+            context = new_context(api, collected.namespace, StaticSources(collected), Metrics())
+            await cut(context, gone)
+            await cut(context, kept)
+            assert len(collected.bundles()) == 10
+
+            rest.delete(path("topicnamespaces", "gone"))
+
+            await until("the bundles of the deleted namespace are gone", lambda: len(collected.bundles()) == 2, 40)
+
+    asyncio.run(story())
+    assert {found["spec"]["topicNamespace"] for found in collected.bundles().values()} == {"kept"}
+
+
+def test_deleting_a_policy_removes_what_it_remembers(collected: PolicyScene) -> None:
+    async def story(scene: PolicyScene) -> None:
+        await scene.turn()
+        assert scene.memory()["epoch"] == 1
+
+        scene.rest.delete(scene.path("balancingpolicies", "main"))
+
+        def names() -> list[str]:
+            items = scene.rest.get(f"/api/v1/namespaces/{scene.namespace}/configmaps")["items"]
+            return [item["metadata"]["name"] for item in items]
+
+        await until("the memory is gone", lambda: "trimtab-memory-main" not in names(), 40)
+
+    asyncio.run(_within(60, lambda: collected.play(story, {})))
+
+
+async def _within(seconds: float, what: Callable[[], Awaitable[Any]]) -> None:
+    async with asyncio.timeout(seconds):
+        await what()

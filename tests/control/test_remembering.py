@@ -1,0 +1,99 @@
+"""A policy's memory on a real API server: foreign, too large, with a name too long; and an epoch for each start."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from policy_scene import Play, PolicyScene
+from trimtab_operator.cluster.naming import LONGEST
+from trimtab_operator.control.memory import MemoryStore, Remembered
+from trimtab_strategies.model import Memory
+from trimtab_strategies.testing import cluster
+
+pytestmark = pytest.mark.apiserver
+
+HOT = cluster(bundles={"a": [1] * 8, "b": [1]}, a=0.8, b=0.2, c=0.2)
+LEVEL = cluster(bundles=2, a=0.5, b=0.5)
+
+
+def put(scene: PolicyScene, text: str, **more: Any) -> None:
+    """Somebody writes this where the policy's memory is."""
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "trimtab-memory-main"}, **more}
+    scene.rest.create(f"/api/v1/namespaces/{scene.namespace}/configmaps", {**body, "data": {"memory.json": text}})
+
+
+@pytest.mark.parametrize("text", ["", "not json", '{"version": 1, "moves": ["x"], "shedder": {}, "placement": {}}'])
+def test_a_memory_that_is_not_ours_is_told_and_the_policy_begins_anew(text: str, play: Play) -> None:
+    async def story(scene: PolicyScene) -> None:
+        put(scene, text)
+
+        await scene.turn()
+
+        assert scene.condition("Ready") == ("True", "Cycled")
+        [note] = [note for reason, note in scene.events() if reason == "InternalError"]
+        assert "begins without memory" in note
+        assert "delete the ConfigMap" in note
+        assert scene.memory()["epoch"] == 1
+
+    play(LEVEL, story)
+
+
+def test_strategies_that_trip_over_what_they_remember_are_told_and_hold_nothing_up(play: Play) -> None:
+    async def story(scene: PolicyScene) -> None:
+        put(scene, Remembered(Memory({"brokers": {"ema": "garbage"}})).to_json())
+
+        await scene.whole_turn()
+
+        assert scene.condition("Ready") == ("False", "InternalError")
+        assert scene.wishes() == scene.owners()
+
+    play(HOT, story)
+
+
+def test_what_was_moved_is_told_when_the_memory_cannot_be_stored(play: Play) -> None:
+    async def story(scene: PolicyScene) -> None:
+        put(scene, Remembered().to_json(), immutable=True)
+
+        await scene.turn()
+
+        assert scene.status()["lastCycle"]["moved"] > 0
+        assert {reason for reason, _ in scene.events()} == {"Overloaded", "InternalError"}
+        assert any("would not survive a restart" in note for _, note in scene.events())
+
+        await scene.cycle()
+        assert scene.condition("Ready") == ("True", "Cycled")
+
+    play(HOT, story)
+
+
+def test_a_policy_with_the_longest_name_remembers_too(play: Play) -> None:
+    async def story(scene: PolicyScene) -> None:
+        names = ["p" * LONGEST, "p" * (LONGEST - 1) + "q"]
+        for epoch, name in enumerate(names, start=1):
+            store = MemoryStore(scene.context.api, scene.namespace, name, "0b5f1e2c-0000-4000-8000-000000000000")
+            assert await store.load() == Remembered()
+            await store.save(Remembered(epoch=epoch))
+
+        found = [await MemoryStore(scene.context.api, scene.namespace, name, "uid").load() for name in names]
+
+        assert [remembered.epoch for remembered in found] == [1, 2]
+
+    play(LEVEL, story)
+
+
+def test_a_memory_that_did_not_change_is_not_written_and_a_deleted_one_comes_back(play: Play) -> None:
+    async def story(scene: PolicyScene) -> None:
+        store = MemoryStore(scene.context.api, scene.namespace, "main", scene.loop.uid)
+        await store.save(Remembered(epoch=1))
+        scene.requests.clear()
+
+        await store.save(Remembered(epoch=1))
+        assert not scene.requests
+
+        scene.rest.delete(f"/api/v1/namespaces/{scene.namespace}/configmaps/trimtab-memory-main")
+        await store.save(Remembered(epoch=2))
+        assert scene.memory()["epoch"] == 2
+
+    play(LEVEL, story)

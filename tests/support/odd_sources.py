@@ -1,0 +1,50 @@
+"""Sources that a test of the loop needs: one behind which somebody acts, one silent, one counting, one broken."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+
+from trimtab_pipeline.source import Observation, Topology
+from trimtab_pipeline.testing import StaticSource
+from trimtab_strategies.model import ClusterLoad
+
+
+class Meanwhile(StaticSource):
+    """Somebody else acts while the cluster is measured for the first time."""
+
+    def __init__(self, load: ClusterLoad, act: Callable[[], object]) -> None:
+        super().__init__(load)
+        self._act: Callable[[], object] | None = act
+
+    def observe(self, topology: Topology, at: float) -> Future[Observation]:
+        act, self._act = self._act, None
+        if act is not None:
+            act()
+        return super().observe(topology, at)
+
+
+class Silent(StaticSource):
+    """Never answers."""
+
+    def observe(self, topology: Topology, at: float) -> Future[Observation]:  # noqa: ARG002  the port's face
+        return Future()
+
+
+class Counting(StaticSource):
+    """Counts how often it was asked."""
+
+    def __init__(self, load: ClusterLoad) -> None:
+        super().__init__(load)
+        self.looks = 0
+
+    def observe(self, topology: Topology, at: float) -> Future[Observation]:
+        self.looks += 1
+        return super().observe(topology, at)
+
+
+class Broken(StaticSource):
+    """Has a defect."""
+
+    def observe(self, topology: Topology, at: float) -> Future[Observation]:  # noqa: ARG002  the port's face
+        raise KeyError("cpu")
