@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from itertools import pairwise
 from typing import Any
 
@@ -36,21 +35,31 @@ async def cut(context: Context, topic_namespace: Mapping[str, Any]) -> None:
     """Create the bundles of a TopicNamespace object and say so in its status.
 
     Done once: bundles are only split later, so a namespace that was cut before is never cut again, and a cut that was
-    interrupted goes on with the bundles that are missing. Raises `ApiError` (Kopf then tries again).
+    interrupted goes on with the bundles that are missing. Where another object speaks of the same namespace, its
+    bundles are left alone. Raises `ApiError` (Kopf then tries again).
     """
     meta, status = topic_namespace["metadata"], topic_namespace.get("status") or {}
     if any(c["type"] == "Ready" and c["status"] == "True" for c in status.get("conditions") or []):
         return
     bundles = first_bundles(meta["name"], meta["uid"], TopicNamespaceSpec.model_validate(topic_namespace["spec"]))
-
-    async def create(manifest: Mapping[str, Any]) -> None:
-        with suppress(ConflictError):  # it exists: an earlier attempt came this far
-            await context.api.create(BUNDLES, meta["namespace"], manifest)
-
-    await at_most(WRITERS, create, bundles)
-    text = f"cut into {len(bundles)} bundles"
-    conditions = set_condition(
-        status.get("conditions") or [], "Ready", "True", "Cut", text, meta["generation"], context.now()
-    )
-    body = {"bundles": len(bundles), "observedGeneration": meta["generation"], "conditions": conditions}
+    holders = set(await at_most(WRITERS, lambda manifest: _holder(context, meta["namespace"], manifest), bundles))
+    if others := sorted(holders - {meta["name"]}):
+        ready = ("False", "AlreadyCut", f"its bundles belong to the TopicNamespace {', '.join(others)}: delete one")
+    else:
+        ready = ("True", "Cut", f"cut into {len(bundles)} bundles")
+    before, generation = status.get("conditions") or [], meta["generation"]
+    body = {
+        "bundles": 0 if others else len(bundles),
+        "observedGeneration": generation,
+        "conditions": set_condition(before, "Ready", *ready, generation, context.now()),
+    }
     await context.api.patch(TOPIC_NAMESPACES, meta["namespace"], meta["name"], {"status": body}, subresource="status")
+
+
+async def _holder(context: Context, namespace: str, manifest: Mapping[str, Any]) -> str:
+    """Create a Bundle, unless it exists; the TopicNamespace object that it belongs to."""
+    try:
+        found = await context.api.create(BUNDLES, namespace, manifest)
+    except ConflictError:  # an earlier attempt came this far, or two objects speak of one namespace
+        found = await context.api.get(BUNDLES, namespace, manifest["metadata"]["name"])
+    return str(found["spec"]["topicNamespace"])
