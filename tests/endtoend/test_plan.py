@@ -1,0 +1,35 @@
+"""`trimtab plan` on a live cluster, with Spark and Prometheus as the operator has them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from stage import Stage, until
+
+pytestmark = [pytest.mark.apiserver, pytest.mark.prometheus, pytest.mark.spark]
+
+
+def test_plan_foresees_what_the_policy_proposes_and_leaves_nothing_behind(stage: Stage, tmp_path: Path) -> None:
+    stage.apply_policy(mode="DryRun")
+    proposal = until("a proposal", lambda: stage.status().get("proposal", {}).get("moves"))
+    before = stage.wishes()
+    kubeconfig = str(stage.control_plane.kubeconfig)
+    words = ["plan", "policy", "--namespace", "messaging", "--kubeconfig", kubeconfig, "--json"]
+
+    done = subprocess.run(
+        [sys.executable, "-m", "trimtab_operator", *words], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+
+    assert done.returncode == 0, done.stderr
+    foreseen = json.loads(done.stdout)
+    assert foreseen["refusal"] is None
+    assert {move["source"] for move in foreseen["moves"]} == {move["source"] for move in proposal}
+    assert {move["name"] for move in foreseen["moves"]} & {move["bundle"] for move in proposal}
+    assert all(row["cpuBefore"] is not None for row in foreseen["brokers"])
+    assert stage.wishes() == before
+    assert list(tmp_path.iterdir()) == []
