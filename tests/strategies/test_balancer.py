@@ -98,7 +98,7 @@ def test_huge_bundle_that_fits_nowhere_does_not_keep_the_small_ones() -> None:
         "public/a/0xaaaaaaaa_0xffffffff",
     ]
     assert held(made) == {Reason.NO_CANDIDATE: "a"}
-    assert "1 bundles, first public/a/0x55555555_0xaaaaaaaa" in made.held_back[0].detail
+    assert "1 bundle, first public/a/0x55555555_0xaaaaaaaa" in made.held_back[0].detail
 
 
 def test_memory_that_stays_behind_does_not_count_against_a_destination() -> None:

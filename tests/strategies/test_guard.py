@@ -61,12 +61,22 @@ def test_each_bundle_that_stays_has_one_reason() -> None:
     ]
 
 
+def test_a_move_dated_in_the_future_holds_nothing_back() -> None:
+    drawn = with_bundles(cluster(a=0.9, b=0.1, bundles=2), last_unload={0: NOW + 86400, 1: NOW + 2})
+
+    verdict = guarded(drawn).sheddable
+
+    assert verdict.reason(0) is None
+    assert verdict.reason(1) is Reason.COOL_DOWN
+
+
 def test_bundles_held_back_are_told_per_reason_with_their_number() -> None:
     drawn = with_bundles(cluster(a=0.9, b=0.1, bundles=50), pinned=dict.fromkeys(range(40), True))
 
     (held,) = guarded(drawn).held_back
 
-    assert (held.subject, held.reason, held.detail) == ("", Reason.PINNED, "40 bundles pinned to their owner")
+    assert (held.subject, held.reason, held.count) == ("", Reason.PINNED, 40)
+    assert held.detail == "40 bundles pinned to their owner"
 
 
 def test_closed_broker_sheds_but_does_not_receive() -> None:

@@ -15,7 +15,7 @@ import numpy as np
 
 from trimtab_strategies.assignment import assign
 from trimtab_strategies.constraints import Guarded, Limits, guard
-from trimtab_strategies.model import CPU, ClusterLoad, Decision, HeldBack, Memory, Move, Plan, Reason
+from trimtab_strategies.model import CPU, ClusterLoad, Decision, HeldBack, Memory, Move, Plan, Reason, counted
 from trimtab_strategies.model.load import BoolArray, FloatArray, IntArray
 from trimtab_strategies.predicted import PredictedLoad
 from trimtab_strategies.protocols import Placement, Shedder, Shedding, Unload, forget_others
@@ -202,12 +202,12 @@ class _Placing:
         words = {
             Reason.SAME_BROKER: "the placement chose no other broker",
             Reason.NO_CANDIDATE: "no broker would be better off than the source is now",
-            Reason.BROKER_CAP: f"at most {self.limits.max_moves_per_broker} moves per broker and cycle",
-            Reason.CYCLE_CAP: f"at most {self.limits.max_moves_per_cycle} moves per cycle",
-            Reason.HOUR_CAP: f"at most {self.limits.max_moves_per_hour} moves per hour",
+            Reason.BROKER_CAP: f"at most {counted(self.limits.max_moves_per_broker, 'move')} per broker and cycle",
+            Reason.CYCLE_CAP: f"at most {counted(self.limits.max_moves_per_cycle, 'move')} per cycle",
+            Reason.HOUR_CAP: f"at most {counted(self.limits.max_moves_per_hour, 'move')} per hour",
         }
         found = [(self.cluster.brokers.names[broker], why, names) for (broker, why), names in self._left_out.items()]
         return [
-            HeldBack(broker, why, f"{len(names)} bundles, first {names[0]}: {words[why]}", len(names))
+            HeldBack(broker, why, f"{counted(len(names), 'bundle')}, first {names[0]}: {words[why]}", len(names))
             for broker, why, names in found
         ]

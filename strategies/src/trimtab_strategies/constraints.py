@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from trimtab_strategies.model import ClusterLoad, HeldBack, Reason
+from trimtab_strategies.model import ClusterLoad, HeldBack, Reason, counted
 from trimtab_strategies.model.load import BoolArray
 from trimtab_strategies.usage import MOVING
 
@@ -137,7 +137,9 @@ def movable_bundles(cluster: ClusterLoad, limits: Limits) -> Verdict:
     verdict = Verdict(len(bundles)).rule_out(bundles.owner < 0, Reason.UNOWNED)
     verdict = verdict.rule_out(bundles.pinned, Reason.PINNED)
     verdict = verdict.rule_out(bundles.in_flight, Reason.IN_FLIGHT)
-    verdict = verdict.rule_out(bundles.last_unload >= cluster.now - limits.cool_down, Reason.COOL_DOWN)
+    since = cluster.now - bundles.last_unload
+    # a move in the future was written by a clock that was wrong: it must not hold a bundle until then
+    verdict = verdict.rule_out((since <= limits.cool_down) & (since >= -limits.cool_down), Reason.COOL_DOWN)
     return verdict.rule_out(~measured(cluster), Reason.NO_LOAD_DATA)
 
 
@@ -212,4 +214,4 @@ def _bundles_held_back(sheddable: Verdict, limits: Limits) -> list[HeldBack]:
         Reason.UNOWNED: "owned by nobody",
     }
     counts = sheddable.counts().items()
-    return [HeldBack("", reason, f"{count} bundles {words[reason]}", count) for reason, count in counts]
+    return [HeldBack("", reason, f"{counted(count, 'bundle')} {words[reason]}", count) for reason, count in counts]

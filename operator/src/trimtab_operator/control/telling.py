@@ -20,7 +20,7 @@ from trimtab_operator.control.flights import Outcome
 from trimtab_operator.control.report import CycleResult, broker_load, cpu_range, policy_status, transitions
 from trimtab_operator.control.upkeep import Upkeep
 from trimtab_operator.resources.common import API_VERSION
-from trimtab_strategies.model import RESOURCES, Plan, Reason
+from trimtab_strategies.model import RESOURCES, Plan, Reason, counted
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +80,7 @@ class Teller:
         if moved := result.moved:
             shown = "; ".join(str(move) for move in moved[:_NAMED])
             more = f" and {len(moved) - _NAMED} more" if len(moved) > _NAMED else ""
-            await self._event("Normal", str(moved[0].reason), f"moves {len(moved)} bundles: {shown}{more}")
+            await self._event("Normal", str(moved[0].reason), f"moves {counted(len(moved), 'bundle')}: {shown}{more}")
         failed = [written for written in result.written if written.reason not in {None, Reason.DRY_RUN}]
         await self._failures([(str(w.reason), f"{w.bundle}: not moved: {w.detail}") for w in failed])
 
@@ -89,7 +89,7 @@ class Teller:
         for reason, text in failures[:_NAMED]:
             await self._event("Warning", reason, text)
         for reason, count in Counter(reason for reason, _ in failures[_NAMED:]).items():
-            await self._event("Warning", reason, f"and {count} more bundles")
+            await self._event("Warning", reason, f"and {counted(count, 'more bundle')}")
 
     async def _broker_statuses(self, plan: Plan) -> None:
         for row, name in enumerate(plan.brokers):
@@ -130,7 +130,9 @@ class Teller:
         written = sum(w.reason is None for w in done)
         if written:
             text = ", ".join(f"{count} {reason}" for reason, count in sorted(reasons.items()))
-            await self._event("Normal", "Assigned", f"wrote {written} owners ({text or 'freed from lost brokers'})")
+            await self._event(
+                "Normal", "Assigned", f"wrote {counted(written, 'owner')} ({text or 'freed from lost brokers'})"
+            )
         failed = [w for w in done if w.reason is not None]
         for reason, count in Counter(str(w.reason) for w in failed).items():
             self.context.metrics.held_back.labels(self.policy, reason).inc(count)

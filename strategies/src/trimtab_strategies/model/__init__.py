@@ -18,7 +18,7 @@ from trimtab_strategies.model.load import (
     DataQuality,
     InvalidLoadError,
 )
-from trimtab_strategies.model.plan import Decision, HeldBack, Memory, Move, Plan
+from trimtab_strategies.model.plan import Decision, HeldBack, Memory, Move, Plan, counted
 from trimtab_strategies.model.reason import Reason
 
 __all__ = [
@@ -44,4 +44,5 @@ __all__ = [
     "Move",
     "Plan",
     "Reason",
+    "counted",
 ]

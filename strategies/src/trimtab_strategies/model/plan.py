@@ -10,6 +10,11 @@ from trimtab_strategies.model.load import FloatArray
 from trimtab_strategies.model.reason import Reason
 
 
+def counted(count: int, noun: str) -> str:
+    """``1 bundle``, ``2 bundles``: for what people read."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
 @dataclass(frozen=True, slots=True)
 class Move:
     """Give `bundle` to `destination`. `source` is empty when nobody owned it.
