@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -35,6 +36,9 @@ TEND_EVERY = 2.0
 
 GATHER = 0.2
 """Seconds from the first change that wakes the loop to the turn."""
+
+JITTER = 0.05
+"""Ratio of the interval by which a cycle may begin late."""
 
 REMIND = 60.0
 """Seconds between two reports of the same refusal."""
@@ -75,6 +79,7 @@ class PolicyLoop:
     _source: LoadSource | None = None
     _source_of: PrometheusSettings | None = None
     _due: float = 0.0
+    _beat: float = 0.0
     _generation: int = -1
     _refused: tuple[int, Reason] | None = None
     _remind_at: float = 0.0
@@ -187,10 +192,12 @@ class PolicyLoop:
     def _next_due(self, interval: float) -> float:
         """At a fixed rate: a slow cycle does not push the later ones back, missed ones are not caught up with.
 
-        An early cycle (the policy was edited) begins a new rhythm: the interval may be another one.
+        An early cycle (the policy was edited) begins a new rhythm: the interval may be another one. Each beat is late
+        by a random bit, so that the policies of many clusters do not ask one Prometheus in step.
         """
-        now, planned = self.context.clock(), self._due + interval
-        return planned if self._due <= now < planned else now + interval
+        now, planned = self.context.clock(), self._beat + interval
+        self._beat = planned if self._beat <= now < planned else now + interval
+        return self._beat + random.uniform(0, JITTER * interval)  # noqa: S311  no secret
 
     async def _refuse(self, policy: Mapping[str, Any], refusal: HeldBack) -> None:
         """Tell why nothing is done: at once when it is news, else once in `REMIND` seconds."""
