@@ -108,7 +108,7 @@ class FakePrometheus:
                 if struck and fake.faults.delay:
                     time.sleep(fake.faults.delay)
                 if struck and fake.faults.status != 200:
-                    self._send(fake.faults.status, "out of order")
+                    self._send(fake.faults.status, fake.faults.text or "out of order")
                 elif struck and fake.faults.text is not None:
                     self._send(200, fake.faults.text)
                 else:
