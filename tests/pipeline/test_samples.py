@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import random
 
 import pytest
 
@@ -86,3 +87,42 @@ def test_an_empty_answer_has_no_rows() -> None:
 def test_a_body_that_is_no_answer_is_told_with_its_beginning(text: bytes, says: str) -> None:
     with pytest.raises(MalformedBodyError, match=says):
         parse_vector(text)
+
+
+@pytest.mark.parametrize("place", ["head", "tail"])
+def test_an_answer_that_says_it_is_partial_carries_a_warning(place: str) -> None:
+    whole = body(({"pod": "a"}, "1"))
+    partial = (
+        whole.replace(b'"success",', b'"success","isPartial":true,')
+        if place == "head"
+        else whole[:-1] + b',"isPartial":true}'
+    )
+    assert parse_vector(whole.replace(b'"success",', b'"success","isPartial":false,')).warnings == ()
+    assert parse_vector(partial).warnings == ("the server says that its answer is partial",)
+
+
+@pytest.mark.parametrize("where", [b'"pod"', b'"a"', b'"value"'])
+def test_bytes_that_are_no_text_are_malformed_wherever_they_are(where: bytes) -> None:
+    broken = body(({"pod": "a"}, "1")).replace(where, where[:-1] + b'\xff"')
+    with pytest.raises(MalformedBodyError, match="no JSON"):
+        parse_vector(broken)
+
+
+def test_names_beyond_ascii_are_read() -> None:
+    text = body(({"pod": "größe"}, "1")).replace(b"gr\\u00f6\\u00dfe", "größe".encode())
+    assert parse_vector(text).label("pod").to_pylist() == ["größe"]
+
+
+def test_a_mangled_body_is_read_or_told_but_breaks_nothing() -> None:
+    chance = random.Random(1)
+    for _ in range(3000):
+        mangled = bytearray(TWO)
+        at = chance.randrange(len(mangled))
+        mangled[at : at + chance.randint(0, 9)] = chance.choice(
+            [b"", b'"', b"\xff", b"\\", b"]", b'":[', b'"value"', b'"metric"', b"{}"]
+        )
+        try:
+            read = parse_vector(bytes(mangled))
+        except MalformedBodyError:
+            continue
+        assert all(len(column) == len(read) and column.to_pylist() for column in read.labels.values())
