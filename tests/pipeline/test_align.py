@@ -89,8 +89,22 @@ def test_a_resource_that_nobody_measures_counts_as_none() -> None:
     assert load.limit[:, [NETWORK_IN, DIRECT_MEMORY]].tolist() == [[0, 0], [0, 0]]
 
 
-def test_without_cpu_nobody_is_trusted() -> None:
-    assert not picture(brokers(a={"cpu": None}, b={"cpu": None})).brokers.trusted.any()
+@pytest.mark.parametrize("resource", ["cpu", "memory"])
+def test_without_cpu_or_memory_nobody_is_trusted(resource: str) -> None:
+    assert not picture(brokers(a={resource: None}, b={resource: None})).brokers.trusted.any()
+
+
+def test_brokers_that_name_the_same_pod_are_not_trusted_and_counted() -> None:
+    world = topology({"a": "a", "alias": "a", "b": "b"}, {})
+    load = align(Measured(brokers(a={}, b={}), bundles()), world, SETTINGS, NOW)
+    assert load.brokers.trusted.tolist() == [False, False, True]
+    assert load.quality.dropped == {"Duplicate": 2}
+
+
+def test_several_brokers_of_a_failed_shard_are_told_as_a_span() -> None:
+    report = {"shard": 0, "ok": False, "error": "503", "dropped": {}, "warnings": []}
+    measured = Measured(brokers(), bundles(), (report,), (("a", "b"),))
+    assert measured.failed == (("2 brokers, a to b", "503"),)
 
 
 def test_a_broker_without_a_limit_is_not_trusted_and_counted() -> None:
@@ -130,7 +144,7 @@ def test_brokers_of_a_failed_shard_are_not_trusted_though_remembered() -> None:
     measured = Measured(brokers(a={}, b={}), bundles(), (report, other), (("a",), ("b",)))
     load = align(measured, world, SETTINGS, NOW)
     assert load.brokers.trusted.tolist() == [False, True]
-    assert load.quality.failed == (("1 brokers, a to a", "503"),)
+    assert load.quality.failed == (("broker a", "503"),)
     assert (load.quality.warnings, load.quality.dropped) == (("partial",), {"NaN": 2})
     assert load.quality.missing_brokers == 0
 

@@ -19,8 +19,8 @@ import pyarrow.compute as pc
 from trimtab_pipeline.cycle import LONG, SHORT
 from trimtab_pipeline.queries import TIMES, TRAFFIC
 from trimtab_pipeline.source import PrometheusSettings, Topology
-from trimtab_strategies.model import Brokers, Bundles, ClusterLoad, DataQuality
-from trimtab_strategies.model.load import CPU, BoolArray, FloatArray, IntArray
+from trimtab_strategies.model import Brokers, Bundles, ClusterLoad, DataQuality, counted
+from trimtab_strategies.model.load import CPU, MEMORY, BoolArray, FloatArray, IntArray
 
 USAGE = ("cpu", "memory", "direct_memory", "network_in", "network_out")
 """Measured usage columns, in the order of `trimtab_strategies.model.RESOURCES`."""
@@ -48,7 +48,7 @@ class Measured:
     def failed(self) -> tuple[tuple[str, str], ...]:
         """(which brokers, why) of every shard that did not answer."""
         failed = ((self.shards[report["shard"]], report["error"]) for report in self.reports if not report["ok"])
-        return tuple((f"{len(pods)} brokers, {pods[0]} to {pods[-1]}", error) for pods, error in failed)
+        return tuple((_span(pods), error) for pods, error in failed)
 
     @property
     def failed_pods(self) -> list[str]:
@@ -65,6 +65,11 @@ class Measured:
     def warnings(self) -> tuple[str, ...]:
         """What the server said about its answers."""
         return tuple(sorted({text for report in self.reports for text in report["warnings"]}))
+
+
+def _span(pods: tuple[str, ...]) -> str:
+    many = len(pods) > 1
+    return f"{counted(len(pods), 'broker')}, {pods[0]} to {pods[-1]}" if many else f"broker {pods[0]}"
 
 
 def align(measured: Measured, topology: Topology, settings: PrometheusSettings, at: float) -> ClusterLoad:
@@ -164,9 +169,18 @@ def _brokers(
         age=age,
         ready=topology.ready,
         schedulable=topology.schedulable,
-        trusted=present & plausible & (age <= settings.max_age),
+        trusted=present & plausible & (age <= settings.max_age) & ~_shared(topology, dropped),
     )
     return brokers, int((answered & ~present).sum())
+
+
+def _shared(topology: Topology, dropped: Counter[str]) -> BoolArray:
+    """Brokers that name the same pod as another one: whose load is measured there, nobody can tell."""
+    _, which, count = np.unique(np.array(topology.pods, object), return_inverse=True, return_counts=True)
+    shared: BoolArray = np.asarray((count[which] > 1) & (np.array(topology.pods, object) != ""))
+    if clashes := int(shared.sum()):
+        dropped["Duplicate"] += clashes
+    return shared
 
 
 def _limits(table: pa.Table, row: IntArray, topology: Topology, settings: PrometheusSettings) -> FloatArray:
@@ -186,10 +200,11 @@ def _judged(
 ) -> tuple[FloatArray, FloatArray, BoolArray]:
     """Usage and limit where a resource that nobody measures counts as none, and which rows are complete and possible.
 
-    CPU is always asked for: where it is unknown everywhere, nobody is trusted.
+    CPU and memory are always there: where one is unknown everywhere, nobody is trusted. A broker full to the brim would
+    otherwise look empty as soon as its memory is not measured.
     """
     measured: BoolArray = np.asarray(~np.isnan(usage[present]).all(axis=0))
-    measured[CPU] = True
+    measured[[CPU, MEMORY]] = True
     unlimited = ~(limit > 0) & ~np.isnan(usage)
     ratio = usage / np.where(limit > 0, limit, np.nan)
     for cause, cells in {"NoLimit": unlimited, "AboveLimit": ratio > _ABOVE}.items():
