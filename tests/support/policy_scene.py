@@ -99,6 +99,7 @@ class PolicyScene:
             self.context = new_context(api, self.namespace, StaticSources(self), Metrics())
             self.context.now = lambda: self.clock + self.wall_step
             self.context.clock = lambda: self.clock
+            self.context.chance = lambda: 0.0
             self.context.engine.set()
             self.loop = self.add_policy(**spec)
             async with following(self.context):

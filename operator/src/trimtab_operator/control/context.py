@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -57,6 +58,7 @@ class Context:
     engine: set once the load sources are warm, or have failed to be.
     now: epoch seconds, for what is written and what is asked of the source. clock: seconds that never jump, for how
     long something takes or has lasted: a wall clock that is set right must not make brokers lost or moves overdue.
+    chance: a random ratio 0-1, for spreading cycles.
     """
 
     api: Api
@@ -75,6 +77,7 @@ class Context:
     engine: asyncio.Event = field(default_factory=asyncio.Event)
     served: dict[str, set[str]] = field(default_factory=dict)
     clock: Callable[[], float] = time.monotonic
+    chance: Callable[[], float] = random.random
 
     def __post_init__(self) -> None:
         self.stores.bundles.subscribe(self._bundle_changed)

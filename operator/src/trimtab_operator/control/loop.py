@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -197,7 +196,7 @@ class PolicyLoop:
         """
         now, planned = self.context.clock(), self._beat + interval
         self._beat = planned if self._beat <= now < planned else now + interval
-        return self._beat + random.uniform(0, JITTER * interval)  # noqa: S311  no secret
+        return self._beat + JITTER * interval * self.context.chance()
 
     async def _refuse(self, policy: Mapping[str, Any], refusal: HeldBack) -> None:
         """Tell why nothing is done: at once when it is news, else once in `REMIND` seconds."""
