@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 from pathlib import Path
 
@@ -100,5 +101,43 @@ def test_files_past_their_age_go_but_never_the_newest(tmp_path: Path) -> None:
 
 def test_what_a_crash_left_half_written_is_removed(tmp_path: Path) -> None:
     (tmp_path / "20250615T150640.250000Z.parquet.tmp").write_bytes(b"half")
-    history(tmp_path)
+    history(tmp_path).state(AT, HOUR)
+    assert not list(tmp_path.glob("*.tmp"))
+
+
+def test_a_clock_that_was_ahead_does_not_cost_the_files_of_today(tmp_path: Path) -> None:
+    files = history(tmp_path, files=2)
+    for minute in (600, 601, 602, 0, 1, 2):
+        files.write(rows(minute), AT + 60 * minute)
+    assert seen(files.state(AT + 180, HOUR)) == [2.0]
+    assert [seen(path) for path in files.files()] == [[1.0], [2.0], [601.0], [602.0]]
+
+
+def test_a_file_that_turned_out_unreadable_is_checked_again_once_it_is_doubted(tmp_path: Path) -> None:
+    files = history(tmp_path)
+    files.write(rows(1), AT)
+    newest = files.write(rows(2), AT + 60)
+    newest.write_bytes(b"damaged under our hands")
+    files.doubt()
+    assert seen(files.state(AT + 120, HOUR)) == [1.0]
+
+
+def test_a_folder_that_cant_be_made_is_told_when_it_is_used(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    files = history(tmp_path / "file" / "bundles")
+    with pytest.raises(OSError, match="Not a directory"):
+        files.state(AT, HOUR)
+
+
+def test_a_file_that_could_not_be_written_leaves_no_half_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: pa.Table, path: Path, **__: object) -> None:
+        path.write_bytes(b"half")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    files = history(tmp_path)
+    monkeypatch.setattr(pq, "write_table", full)
+    with pytest.raises(OSError, match="No space"):
+        files.write(rows(), AT)
     assert list(tmp_path.iterdir()) == []

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import logging
 import math
 import time
 from collections.abc import Callable
 from concurrent.futures import CancelledError
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from fake_prometheus import FakePrometheus, Faults, add_broker, add_bundle
@@ -112,7 +115,7 @@ def test_a_shard_that_fails_costs_its_brokers_their_trust_and_nothing_else(
     assert load.brokers.age.tolist() == [0.0, 30.0]
     assert load.bundles.short[:, RATE_IN].tolist() == [10.0, 10.0]
     ((where, why),) = load.quality.failed
-    assert where == "1 brokers, b to b"
+    assert where == "broker b"
     assert "503" in why
     fake.faults = Faults()
     assert look(source, AT + 60).brokers.trusted.all()
@@ -127,7 +130,7 @@ def test_when_nothing_answers_the_future_names_the_server_and_the_cause(
 
 
 def test_a_server_that_is_down_is_named_and_back_is_back(fake: FakePrometheus, observing: Observing) -> None:
-    with pytest.raises(SourceUnavailableError, match=r"127\.0\.0\.1:9 did not answer"):
+    with pytest.raises(SourceUnavailableError, match=r"127\.0\.0\.1:9 refused the connection"):
         look(observing("http://127.0.0.1:9"))
     assert look(observing(fake.url)).brokers.trusted.all()
 
@@ -214,6 +217,89 @@ def test_without_brokers_nothing_is_asked(fake: FakePrometheus, observing: Obser
 def test_policies_keep_their_histories_apart(sources: SparkLoadSources) -> None:
     with pytest.raises(ValueError, match="outside"):
         sources.open("../elsewhere", PrometheusSettings("http://x", "pulsar"))
+
+
+@pytest.mark.parametrize("name", ["", ".", "ns/.."])
+def test_a_policy_without_a_name_has_no_history(sources: SparkLoadSources, name: str) -> None:
+    with pytest.raises(ValueError, match="outside"):
+        sources.open(name, PrometheusSettings("http://x", "pulsar"))
+
+
+def test_a_full_disk_costs_the_history_not_the_cycle_and_is_told_once(
+    fake: FakePrometheus, observing: Observing, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    source = observing(fake.url)
+    look(source)
+    add_bundle(fake, FIRST, "a", 110.0)
+    with monkeypatch.context() as disk:
+        disk.setattr(pq, "write_table", full)
+        first, second = look(source, AT + 60), look(source, AT + 120)
+    assert first.brokers.trusted.all()
+    assert second.bundles.long[0, RATE_IN] == pytest.approx(10 + 100 * (1 - math.exp(-120 / 3600)))
+    assert caplog.text.count("the history can't be written") == 1
+    caplog.set_level(logging.INFO)
+    third = look(source, AT + 180)
+    assert third.bundles.long[0, RATE_IN] == pytest.approx(10 + 100 * (1 - math.exp(-180 / 3600)))
+    assert "written again" in caplog.text
+
+
+def test_a_history_that_cant_be_used_is_told_and_used_again_once_it_can(
+    fake: FakePrometheus, observing: Observing, sources: SparkLoadSources
+) -> None:
+    way = sources.history_dir / "tests" / "test_a_history_that_cant_be_used_is_told_and_used_again_once_it_can"
+    way.parent.mkdir(exist_ok=True)
+    way.write_text("in the way")
+    source = observing(fake.url)
+    with pytest.raises(
+        SourceUnavailableError, match=r"Not a directory: .*; give a folder that can be read and written"
+    ):
+        look(source)
+    way.unlink()
+    assert look(source).brokers.trusted.all()
+
+
+def test_a_state_damaged_between_two_cycles_costs_one_cycle_not_all(
+    fake: FakePrometheus, observing: Observing, sources: SparkLoadSources
+) -> None:
+    source = observing(fake.url)
+    look(source)
+    look(source, AT + 60)
+    folder = sources.history_dir / "tests" / "test_a_state_damaged_between_two_cycles_costs_one_cycle_not_all"
+    newest = max(folder.glob("bundles/*.parquet"))
+    newest.write_bytes(newest.read_bytes()[:-30])
+    with pytest.raises(SourceUnavailableError):
+        look(source, AT + 120)
+    assert look(source, AT + 180).bundles.short[0, RATE_IN] == 10.0
+    assert newest.with_suffix(".bad").exists()
+
+
+def test_a_bundle_that_moves_keeps_its_average_and_counts_once(fake: FakePrometheus, observing: Observing) -> None:
+    source = observing(fake.url)
+    look(source)
+    add_bundle(fake, FIRST, "b", 10.0)
+    both = look(source, AT + 60)
+    assert both.quality.dropped == {"Duplicate": 1}
+    assert both.bundles.short[0, RATE_IN] == pytest.approx(10.0)
+    fake.drop(bundle=FIRST)
+    nowhere = look(source, AT + 120)
+    assert nowhere.bundles.short[0, RATE_IN] == pytest.approx(10.0)
+    assert nowhere.quality.missing_bundles == 1
+    add_bundle(fake, FIRST, "b", 10.0)
+    moved = look(source, AT + 180)
+    assert moved.bundles.short[0, RATE_IN] == pytest.approx(10.0)
+    assert not moved.quality.dropped
+
+
+def test_one_broker_without_bundles_is_observed(fake: FakePrometheus, observing: Observing) -> None:
+    fake.drop(pod="b")
+    for metric in [name for name in fake.series if name.startswith("pulsar_bundle")]:
+        del fake.series[metric]
+    load = observing(fake.url).observe(topology({"a": "a"}, {}), AT).result(timeout=120).load
+    assert load.brokers.trusted.tolist() == [True]
+    assert load.bundles.short.shape == (0, 4)
 
 
 def test_warming_up_leaves_nothing_behind(sources: SparkLoadSources) -> None:

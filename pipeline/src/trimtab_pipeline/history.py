@@ -36,7 +36,7 @@ TWO_HOURS = Retention()
 class History:
     """The files of one table of one policy.
 
-    folder:  where they lie; made when missing.
+    folder:  where they lie; made when the state is first asked for. What can't be read or written raises `OSError`.
     schema:  what every file holds; `version` names it and changes with its meaning.
     """
 
@@ -45,9 +45,7 @@ class History:
         self.schema = schema.with_metadata({_VERSION_KEY: version.encode()})
         self._retention = retention
         self._ours: set[Path] = set()
-        folder.mkdir(parents=True, exist_ok=True)
-        for leftover in folder.glob("*.tmp"):
-            leftover.unlink()
+        self._prepared = False
 
     @property
     def ddl(self) -> str:
@@ -57,6 +55,7 @@ class History:
 
     def state(self, at: float, horizon: float) -> Path:
         """The newest readable file older than `at` by at most `horizon` seconds; an empty one when there is none."""
+        self._prepare()
         for path in reversed(self.files()):
             time = _time(path)
             if time >= at:
@@ -72,8 +71,12 @@ class History:
         path = self.folder / f"{_stem(at)}.parquet"
         self._put(rows, path)
         self._ours.add(path)
-        self._retire(at)
+        self._retire(at, newest=path)
         return path
+
+    def doubt(self) -> None:
+        """Check the files again before the next one is used: something went wrong with what was read."""
+        self._ours.clear()
 
     def files(self) -> list[Path]:
         """Files of the history, oldest first."""
@@ -85,6 +88,16 @@ class History:
         path.replace(bad)
         self._ours.discard(path)
         _LOGGER.warning("history file %s is set aside as %s: %s", path, bad.name, why)
+
+    def _prepare(self) -> None:
+        """Make the folder, and remove what a crash left half written; once."""
+        if self._prepared:
+            return
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for found in list(self.folder.iterdir()):  # a search by pattern takes a folder it can't read for an empty one
+            if found.suffix == ".tmp":
+                found.unlink()
+        self._prepared = True
 
     def _named(self, path: Path) -> bool:
         try:
@@ -123,15 +136,22 @@ class History:
         aside = path.with_name(path.name + ".tmp")
         table = rows.select(self.schema.names).cast(self.schema)
         repeating = [name for name in self.schema.names if name in _REPEATING]
-        pq.write_table(table, aside, compression="zstd", use_dictionary=repeating)
-        aside.replace(path)
+        try:
+            pq.write_table(table, aside, compression="zstd", use_dictionary=repeating)
+            aside.replace(path)
+        except OSError:
+            aside.unlink(missing_ok=True)  # half a file takes room on a disk that is full
+            raise
 
-    def _retire(self, at: float) -> None:
+    def _retire(self, at: float, newest: Path) -> None:
+        """Let go of old files. Those of the future (a clock was ahead) count apart: they would push out all others."""
         files = self.files()
-        keep = set(files[-max(1, self._retention.files) :])
-        for path in files[:-1]:
-            if path not in keep or _time(path) < at - self._retention.seconds:
-                path.unlink()
+        past = [path for path in files if _time(path) <= at]
+        count = max(1, self._retention.files)
+        keep = {newest, *past[-count:], *files[len(past) :][-count:]}
+        for path in files:
+            if path not in keep or (_time(path) < at - self._retention.seconds and path != newest):
+                path.unlink(missing_ok=True)
                 self._ours.discard(path)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import logging
 import tempfile
 import time
 from collections.abc import Sequence
@@ -16,6 +17,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from trimtab_pipeline.align import Measured, align, one_row_each, with_last_times
@@ -27,6 +30,7 @@ from trimtab_pipeline.session import Engine, SparkSettings
 from trimtab_pipeline.source import Observation, PrometheusSettings, SourceUnavailableError, Topology
 
 _DRY_CYCLES = 2
+_LOGGER = logging.getLogger(__name__)
 
 
 class SparkLoadSources:
@@ -58,7 +62,7 @@ class SparkLoadSources:
         Raises `ValueError` for a name that leads out of the folder of histories, or an unknown preset.
         """
         folder = self.history_dir / policy
-        if not folder.resolve().is_relative_to(self.history_dir.resolve()):
+        if self.history_dir.resolve() not in folder.resolve().parents:
             raise ValueError(f"policy {policy!r} would keep its history outside {self.history_dir}")
         return SparkLoadSource(self._engine, folder, settings, deadline or self._deadline, self._retention)
 
@@ -99,6 +103,7 @@ class SparkLoadSource:
         self._table = brokers(settings.resources)
         self._sql = bundle_sql(settings.short_tau, settings.long_tau)
         self._horizon = horizon(settings.long_tau)
+        self._unkept = False
         self._brokers = History(folder / "brokers", BROKER_STATE, "brokers/1", retention)
         self._bundles = History(folder / "bundles", BUNDLE_STATE, "bundles/1", retention)
 
@@ -131,6 +136,20 @@ class SparkLoadSource:
             shards=tuple(map(tuple, shards)),
         )
 
+    def _keep(self, measured: Measured, at: float) -> None:
+        """Write the state. If that fails (a full disk), the next cycle starts from an older one: averages know time."""
+        try:
+            self._brokers.write(measured.brokers, at)
+            self._bundles.write(measured.bundles, at)
+        except OSError as error:
+            if not self._unkept:
+                _LOGGER.warning("the history can't be written, averages go on from its last file: %s", error)
+            self._unkept = True
+        else:
+            if self._unkept:
+                _LOGGER.info("the history is written again below %s", self._bundles.folder.parent)
+            self._unkept = False
+
     def _queries(self, pods: Sequence[str]) -> ShardRequest:
         return ShardRequest(render(self._table, self._settings, pods), render(BUNDLES, self._settings, pods))
 
@@ -140,11 +159,15 @@ class SparkLoadSource:
             nothing = Measured(BROKER_STATE.empty_table(), BUNDLE_STATE.empty_table())
             return Observation(align(nothing, topology, self._settings, at), {})
         clock = [time.perf_counter()]
-        measured = self.measure(spark, pods, at)
+        try:
+            measured = self.measure(spark, pods, at)
+        except (PySparkException, Py4JError, OSError):
+            self._brokers.doubt()
+            self._bundles.doubt()
+            raise
         clock.append(time.perf_counter())
         measured = one_row_each(measured, topology)
-        self._brokers.write(measured.brokers, at)
-        self._bundles.write(measured.bundles, at)
+        self._keep(measured, at)
         clock.append(time.perf_counter())
         load = align(measured, topology, self._settings, at)
         clock.append(time.perf_counter())
