@@ -5,11 +5,13 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
-from trimtab_pipeline.session import JavaMissingError, SparkSettings, require_java
+from trimtab_pipeline.scratch import Scratch
+from trimtab_pipeline.session import JavaMissingError, SparkSettings, _translated, require_java
 from trimtab_pipeline.source import SourceUnavailableError, spark_sources
 from trimtab_pipeline.spark_source import SparkLoadSources
 
@@ -111,3 +113,104 @@ def test_a_lost_jvm_is_replaced_and_none_is_left_behind(tmp_path: Path) -> None:
     assert (ended.returncode, ended.stdout) == (0, ""), ended.stderr
     assert "JVM is gone; starting another one" in ended.stderr
     assert "ResourceWarning" not in ended.stderr
+
+
+_CLOSING = """
+import sys, time
+from pathlib import Path
+
+sys.path.insert(0, sys.argv[2])
+from fake_prometheus import FakePrometheus, Faults, add_broker
+from pipeline_worlds import topology
+from trimtab_pipeline.source import PrometheusSettings, SourceUnavailableError, spark_sources
+
+sources = spark_sources(Path(sys.argv[1]), master="local[1]")
+world = topology({"a": "a"}, {})
+with FakePrometheus() as fake:
+    add_broker(fake, "a")
+    policies = [sources.open(f"ns/{n}", PrometheusSettings(fake.url, "pulsar", timeout=30)) for n in range(3)]
+    assert policies[0].observe(world, 1750000000.0).result().load.brokers.trusted.all()
+    fake.faults = Faults(delay=8)
+    looks = [policy.observe(world, 1750000060.0) for policy in policies]
+    time.sleep(1)
+    begin = time.monotonic()
+    sources.close()
+    took = time.monotonic() - begin
+    for look in looks:
+        assert "was closed" in str(look.exception(timeout=0)), look.exception(timeout=0)
+    assert took < 3, f"closing took {took:.1f} s"
+"""
+
+_SECOND_TRY = """
+import os, sys
+from pathlib import Path
+from trimtab_pipeline.source import SourceUnavailableError, spark_sources
+
+fake = Path(sys.argv[1], "bin", "java")
+fake.parent.mkdir()
+fake.write_text("#!/bin/sh\\necho 'openjdk version \\"17\\"' >&2\\nexit 1\\n")
+fake.chmod(0o755)
+home = os.environ.get("JAVA_HOME")
+os.environ["JAVA_HOME"] = sys.argv[1]
+sources = spark_sources(Path(sys.argv[1]), master="local[1]")
+try:
+    sources.warm_up().result()
+except SourceUnavailableError as error:
+    print(error)
+del os.environ["JAVA_HOME"]
+os.environ.update({"JAVA_HOME": home} if home else {})
+sources.warm_up().result()
+sources.close()
+"""
+
+_KILLED = """
+import sys, time
+from pathlib import Path
+from pyspark import SparkContext
+from trimtab_pipeline.source import spark_sources
+
+sources = spark_sources(Path(sys.argv[1]), master="local[1]")
+sources.warm_up().result()
+print(SparkContext._gateway.proc.pid, sources._engine._folder, flush=True)
+time.sleep(60)
+"""
+
+
+def program(code: str, folder: Path) -> list[str]:
+    return [sys.executable, "-W", "error", "-c", code, str(folder), str(Path(__file__).parents[1] / "support")]
+
+
+@pytest.mark.spark
+def test_closing_waits_neither_for_a_slow_server_nor_for_cycles_in_the_queue(tmp_path: Path) -> None:
+    ended = subprocess.run(program(_CLOSING, tmp_path), capture_output=True, text=True, timeout=120, check=False)
+    assert ended.returncode == 0, ended.stderr
+
+
+@pytest.mark.spark
+def test_a_session_that_could_not_start_is_started_by_the_next_cycle(tmp_path: Path) -> None:
+    ended = subprocess.run(program(_SECOND_TRY, tmp_path), capture_output=True, text=True, timeout=120, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert "Spark could not run the cycle" in ended.stdout
+    assert "Spark did not start" in ended.stderr
+
+
+@pytest.mark.spark
+def test_a_killed_program_takes_its_jvm_along_and_its_folder_goes_with_the_next(tmp_path: Path) -> None:
+    with subprocess.Popen(program(_KILLED, tmp_path), stdout=subprocess.PIPE, text=True) as victim:
+        try:
+            assert victim.stdout
+            jvm, folder = victim.stdout.readline().split()
+        finally:
+            victim.kill()
+    end = time.monotonic() + 20
+    while Path("/proc", jvm).exists():
+        assert time.monotonic() < end, f"the JVM {jvm} outlived its program"
+        time.sleep(0.1)
+    Scratch().remove()
+    assert not Path(folder).exists()
+
+
+def test_what_the_history_lacks_is_told_with_its_path_and_the_fix() -> None:
+    error = _translated(PermissionError(13, "Permission denied", "/var/history"))
+    assert isinstance(error, SourceUnavailableError)
+    assert str(error).endswith("Permission denied: '/var/history'; give a folder that can be read and written")

@@ -17,10 +17,9 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
+from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.resources import as_file, files
@@ -34,12 +33,15 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from trimtab_pipeline.datasource import PrometheusDataSource
+from trimtab_pipeline.scratch import Scratch
 from trimtab_pipeline.source import SourceUnavailableError
 
 _LOGGER = logging.getLogger(__name__)
 T = TypeVar("T")
 Job = Callable[[SparkSession], T]
 _MIN_JAVA = 17
+_CLOSE_WITHIN = 2.0  # seconds until a JVM that does not stop is killed
+_INTERRUPT_EVERY = 0.3  # seconds
 
 
 class JavaMissingError(SourceUnavailableError):
@@ -94,6 +96,7 @@ class SparkSettings:
             "spark.driver.extraJavaOptions": java,
             "spark.default.parallelism": str(self.cores),
             "spark.local.dir": str(folder),
+            "spark.python.task.killTimeout": "200ms",  # a slow server keeps no later cycle waiting
             "spark.python.unix.domain.socket.enabled": "true",
             "spark.python.unix.domain.socket.dir": str(folder),
             "spark.sql.catalogImplementation": "in-memory",
@@ -131,7 +134,8 @@ class Engine:
         self.cores = settings.cores
         if not settings.remote:
             require_java()
-        self._folder = Path(tempfile.mkdtemp(prefix="trimtab-spark-"))
+        self._scratch = Scratch()
+        self._folder = self._scratch.folder
         self._tags = (f"trimtab-{n}" for n in itertools.count(1))
         self._closed = False
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="spark")
@@ -145,7 +149,7 @@ class Engine:
         """
         outcome: Future[T] = Future()
         if self._closed:
-            outcome.set_exception(SourceUnavailableError("the Spark session was closed"))
+            outcome.set_exception(_closed())
             return outcome
         tag = next(self._tags)
         timer = threading.Timer(deadline, _expire, (outcome, deadline))
@@ -160,39 +164,51 @@ class Engine:
         if self._closed:
             return
         self._closed = True
+        stopped = self._thread.submit(self._stop)
         if self._session.done() and not self._session.exception():
-            self._session.result().interruptAll()
-        self._thread.submit(self._stop).result()
+            _interrupt_until(stopped, self._session.result().interruptAll)
+        wait([stopped], timeout=_CLOSE_WITHIN)
+        if not stopped.done() and not self.settings.remote:
+            _kill_jvm()
+        stopped.result()
         self._thread.shutdown()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._scratch.remove()
 
     def _carry_out(self, job: Job[T], tag: str, outcome: Future[T]) -> None:
+        if self._closed:
+            _settle(outcome.set_exception, _closed())
         if outcome.done():
             return
+        ended: Future[None] = Future()
         try:
             session = self._living_session()
             session.addTag(tag)
-            outcome.add_done_callback(lambda done: _interrupt_abandoned(session, tag, done))
+            outcome.add_done_callback(lambda done: _interrupt_abandoned(session, tag, done, ended))
             try:
                 value = job(session)
             finally:
+                ended.set_result(None)
                 session.removeTag(tag)
         except Exception as error:  # noqa: BLE001  (whoever waits for the future gets it)
-            _settle(outcome.set_exception, _translated(error))
+            _settle(outcome.set_exception, _closed() if self._closed else _translated(error))
         else:
             _settle(outcome.set_result, value)
 
     def _living_session(self) -> SparkSession:
-        """The session; a new one when its JVM is gone (out of memory, killed)."""
-        if not self.settings.remote and self._session.exception() is None and _jvm_is_gone():
+        """The session; a new one when it could not be started, or its JVM is gone (out of memory, killed)."""
+        if (error := self._session.exception()) is not None:
+            _LOGGER.warning("Spark did not start (%s); trying again", _first_line(error))
+        elif not self.settings.remote and _jvm_is_gone():
             _LOGGER.warning("Spark's JVM is gone; starting another one")
             _forget_jvm(SparkContext._gateway)  # noqa: SLF001
-            self._session = Future()
-            try:
-                self._session.set_result(self._start())
-            except Exception as error:
-                self._session.set_exception(error)
-                raise
+        else:
+            return self._session.result()
+        self._session = Future()
+        try:
+            self._session.set_result(self._start())
+        except Exception as error:
+            self._session.set_exception(error)
+            raise
         return self._session.result()
 
     def _start(self) -> SparkSession:
@@ -216,20 +232,29 @@ class Engine:
         conf = conf.setMaster(f"local[{self.cores}]").setAppName("trimtab")
         with (self._folder / "console.log").open("wb") as console:  # the JVM greets with warnings nobody can act on
             gateway = launch_gateway(conf, {"stdout": console, "stderr": subprocess.STDOUT})  # type: ignore[no-untyped-call]
-        return SparkSession(SparkContext(conf=conf, gateway=gateway))
+        if self._closed:
+            _end_jvm(gateway)
+            raise _closed()
+        try:
+            return SparkSession(SparkContext(conf=conf, gateway=gateway))
+        except BaseException:
+            _end_jvm(gateway)
+            raise
 
     def _stop(self) -> None:
         if self._session.exception():
             return
         gateway = None if self.settings.remote else SparkContext._gateway  # noqa: SLF001  (no public way to end the JVM)
-        self._session.result().stop()
+        with suppress(Py4JError, ConnectionError):  # killed, as it did not stop
+            self._session.result().stop()
         if gateway is not None:
             _end_jvm(gateway)
 
 
 def _end_jvm(gateway: Any) -> None:
     """End the JVM behind `gateway`, which PySpark would keep until the process exits, and forget it."""
-    gateway.shutdown()
+    with suppress(Py4JError, OSError):  # it is gone already
+        gateway.shutdown()
     gateway.proc.stdin.close()  # the JVM exits when its standard input ends
     try:
         gateway.proc.wait(timeout=10)
@@ -242,6 +267,13 @@ def _end_jvm(gateway: Any) -> None:
 def _jvm_is_gone() -> bool:
     gateway = SparkContext._gateway  # noqa: SLF001  (no public way to the process)
     return gateway is not None and gateway.proc.poll() is not None
+
+
+def _kill_jvm() -> None:
+    """End a JVM that does not answer; whoever waits for it gets an error."""
+    if (gateway := SparkContext._gateway) is not None:  # noqa: SLF001  (no public way to the process)
+        _LOGGER.warning("Spark did not stop within %g s; killing its JVM", _CLOSE_WITHIN)
+        gateway.proc.kill()
 
 
 def _forget_jvm(gateway: Any) -> None:
@@ -261,16 +293,44 @@ def _expire(outcome: Future[Any], deadline: float) -> None:
     _settle(outcome.set_exception, error)
 
 
-def _interrupt_abandoned(session: SparkSession, tag: str, done: Future[Any]) -> None:
-    """Cancel the tagged jobs when nobody waits for them any more; jobs that ended by themselves are not affected."""
+def _interrupt_abandoned(session: SparkSession, tag: str, done: Future[Any], ended: Future[None]) -> None:
+    """Cancel the tagged jobs when nobody waits for them any more."""
     if done.cancelled() or isinstance(done.exception(), SourceUnavailableError):
-        session.interruptTag(tag)
+        _interrupt_until(ended, lambda: session.interruptTag(tag))
+
+
+def _interrupt_until(ended: Future[None], interrupt: Callable[[], object]) -> None:
+    """Call `interrupt` until `ended`, in a thread of its own: it blocks, and whoever cancels may run an event loop.
+
+    Again and again, since it finds nothing to cancel while a job is on its way from Python to the JVM.
+    """
+
+    def insist() -> None:
+        with suppress(PySparkException, Py4JError, OSError):  # a JVM that is gone has nothing to cancel
+            while not ended.done():
+                interrupt()
+                wait([ended], timeout=_INTERRUPT_EVERY)
+
+    if not ended.done():
+        threading.Thread(target=insist, name="spark-interrupt", daemon=True).start()
+
+
+def _closed() -> SourceUnavailableError:
+    return SourceUnavailableError("the Spark session was closed")
+
+
+def _first_line(error: BaseException) -> str:
+    return f"{type(error).__name__}: {str(error).strip().split(chr(10), 1)[0]}"
 
 
 def _translated(error: Exception) -> Exception:
-    if not isinstance(error, (PySparkException, Py4JError, ConnectionError)):
+    if isinstance(error, (PySparkException, Py4JError, ConnectionError)):
+        wrapped = SourceUnavailableError(f"Spark could not run the cycle: {_first_line(error)}")
+    elif isinstance(error, OSError):
+        wrapped = SourceUnavailableError(
+            f"the history can't be used: {error}; give a folder that can be read and written"
+        )
+    else:
         return error
-    cause = str(error).strip().split("\n", 1)[0]
-    wrapped = SourceUnavailableError(f"Spark could not run the cycle: {type(error).__name__}: {cause}")
     wrapped.__cause__ = error
     return wrapped
