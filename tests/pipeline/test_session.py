@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import queue
 import signal
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import Future
 from pathlib import Path
+from typing import cast
 
 import pytest
+from pyspark.sql import SparkSession
 
 from trimtab_pipeline.scratch import Scratch
-from trimtab_pipeline.session import JavaMissingError, SparkSettings, _translated, require_java
+from trimtab_pipeline.session import JavaMissingError, SparkSettings, _interrupt_abandoned, _translated, require_java
 from trimtab_pipeline.source import SourceUnavailableError, spark_sources
 from trimtab_pipeline.spark_source import SparkLoadSources
 
@@ -214,3 +219,21 @@ def test_what_the_history_lacks_is_told_with_its_path_and_the_fix() -> None:
     error = _translated(PermissionError(13, "Permission denied", "/var/history"))
     assert isinstance(error, SourceUnavailableError)
     assert str(error).endswith("Permission denied: '/var/history'; give a folder that can be read and written")
+
+
+def test_cancelling_never_waits_for_spark_and_asks_until_the_job_has_ended() -> None:
+    asked, answer, ended, given_up = queue.SimpleQueue[str](), threading.Event(), Future[None](), Future[None]()
+
+    class SlowSession:
+        def interruptTag(self, tag: str) -> None:  # noqa: N802  (PySpark's name)
+            asked.put(tag)
+            answer.wait(10)
+
+    given_up.cancel()
+    begin = time.monotonic()
+    _interrupt_abandoned(cast("SparkSession", SlowSession()), "job-1", given_up, ended)
+    assert time.monotonic() - begin < 0.5
+    assert asked.get(timeout=5) == "job-1"
+    answer.set()
+    assert asked.get(timeout=5) == "job-1"
+    ended.set_result(None)
