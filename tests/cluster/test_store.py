@@ -225,3 +225,21 @@ def test_the_store_gets_over_a_restart_of_the_api_server(own_control_plane: Cont
                 await running
 
     asyncio.run(story())
+
+
+def test_a_store_in_which_nothing_happens_stays_current(trimtab_crds: ControlPlane, kube_namespace: str) -> None:
+    async def quiet() -> None:
+        async with Api.connect(str(trimtab_crds.kubeconfig)) as api:
+            store = Store(api, BUNDLES, bundle_record, namespace=kube_namespace, watch_seconds=2)
+            running = asyncio.create_task(store.run())
+            try:
+                async with asyncio.timeout(10):
+                    await store.synced.wait()
+                await asyncio.sleep(6)
+                assert store.age() < 4
+                assert (store.counters.lists, store.counters.failures) == (1, 0)
+            finally:
+                running.cancel()
+                await asyncio.gather(running, return_exceptions=True)
+
+    asyncio.run(quiet())

@@ -164,11 +164,13 @@ class Api:
         resource_version: str,
         *,
         label_selector: str = "",
-        seconds: float = 300.0,
+        seconds: float = 60.0,
         silence: float = 90.0,
+        opened: Callable[[], None] | None = None,
     ) -> AsyncGenerator[WatchEvent, None]:
-        """Changes after `resource_version`, with a bookmark about once a minute; ends after `seconds`.
+        """Changes after `resource_version`; ends after `seconds`. `opened` is called once the server has taken it.
 
+        A server sends bookmarks when it pleases: about once a minute where its etcd reports progress, else hardly ever.
         `GoneError`: `resource_version` is too old, list again. `ApiUnavailableError`: the stream broke, or nothing came
         for `silence` seconds; it may be resumed from the last event. Close the generator (`contextlib.aclosing`) to end
         the watch early.
@@ -178,6 +180,8 @@ class Api:
         within = aiohttp.ClientTimeout(total=None, connect=10, sock_connect=10, sock_read=silence)
         response = await self._open("watch", "GET", url, within=within)
         try:
+            if opened is not None:
+                opened()
             async for line in stream_lines(response):
                 yield parse_event(line)
         except (*LOST, json.JSONDecodeError) as error:

@@ -66,7 +66,7 @@ class Store(Generic[T]):
         *,
         namespace: str,
         label_selector: str = "",
-        watch_seconds: float = 300.0,
+        watch_seconds: float = 60.0,
         silence: float = 90.0,
     ) -> None:
         self.ref = ref
@@ -92,7 +92,8 @@ class Store(Generic[T]):
     def age(self) -> float:
         """Seconds since the store was last known to be up to date; +inf before the first complete list.
 
-        Grows to about 60 when nothing happens, as servers send a bookmark once a minute.
+        Grows to `watch_seconds` when nothing happens. Bookmarks can't be relied on for a quiet kind, so watches are
+        short: that the server takes up another one from where the last ended says that nothing was missed.
         """
         return time.monotonic() - self._current_at
 
@@ -164,6 +165,7 @@ class Store(Generic[T]):
             label_selector=self._label_selector,
             seconds=self._watch_seconds,
             silence=self._silence,
+            opened=self._is_current,
         )
         async with aclosing(stream):
             async for event in stream:
