@@ -102,6 +102,10 @@ class SparkSettings:
             "spark.sql.catalogImplementation": "in-memory",
             "spark.sql.warehouse.dir": (folder / "warehouse").as_uri(),
             "spark.ui.enabled": "false",
+            "spark.ui.retainedJobs": "10",  # kept for the pages of a UI nobody sees: a thousand by default
+            "spark.ui.retainedStages": "10",
+            "spark.ui.retainedTasks": "100",
+            "spark.sql.ui.retainedExecutions": "10",
             "spark.ui.showConsoleProgress": "false",
         }
 
