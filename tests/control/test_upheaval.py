@@ -38,6 +38,19 @@ def test_the_bundles_of_a_deleted_broker_get_other_owners(play: Play) -> None:
     play(LEVEL, story)
 
 
+def test_a_policy_that_finds_its_brokers_by_label_does_not_complain_before_they_can_be_found(play: Play) -> None:
+    async def story(scene: PolicyScene) -> None:
+        for name in scene.load.brokers.names:
+            scene.rest.delete(scene.path("brokers", name))
+        await scene.turn(after=1)
+        assert scene.events() == []
+
+        await scene.turn(after=31)
+        assert [reason for reason, _ in scene.events()] == ["NoBrokers"]
+
+    play(LEVEL, story, brokers={"podLabels": {"app": "pulsar"}})
+
+
 def test_when_every_broker_object_is_gone_no_bundle_is_touched(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
         await scene.turn()

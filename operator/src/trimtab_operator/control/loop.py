@@ -39,6 +39,9 @@ GATHER = 0.2
 JITTER = 0.05
 """Ratio of the interval by which a cycle may begin late."""
 
+DISCOVER_WITHIN = 10.0
+"""Seconds that discovery gets to find the first broker before a policy complains."""
+
 REMIND = 60.0
 """Seconds between two reports of the same refusal."""
 
@@ -82,6 +85,7 @@ class PolicyLoop:
     _generation: int = -1
     _refused: tuple[int, Reason] | None = None
     _remind_at: float = 0.0
+    _begun: float | None = None
 
     def __post_init__(self) -> None:
         context = self.context
@@ -166,7 +170,8 @@ class PolicyLoop:
         else:
             context.policies.pop(self.name, None)
         if (refusal := refused_turn(context, self.name)) is not None:
-            await self._refuse(policy, refusal)
+            if not self._still_discovering(settings, refusal):
+                await self._refuse(policy, refusal)
             return
         remembered = await self._recall()
         actuator = DeclarativeActuator(context.api, context.namespace, self.name, remembered.epoch, context.now)
@@ -174,6 +179,13 @@ class PolicyLoop:
         await self._tender.tend(turn, self._teller)
         if self._is_due(settings) and context.engine.is_set():
             await self._decide(turn)
+
+    def _still_discovering(self, settings: Settings, refusal: HeldBack) -> bool:
+        """Whether it is too early to complain that there are no brokers: their pods are only being found."""
+        if self._begun is None:
+            self._begun = self.context.clock()
+        early = self.context.clock() - self._begun < DISCOVER_WITHIN
+        return early and refusal.reason is Reason.NO_BROKERS and bool(settings.pod_labels)
 
     async def _decide(self, turn: Turn) -> None:
         self._due = self._next_due(turn.settings.interval)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -78,7 +78,8 @@ class Teller:
 
     async def _moved(self, result: CycleResult) -> None:
         if moved := result.moved:
-            shown = "; ".join(str(move) for move in moved[:_NAMED])
+            named = [replace(move, bundle=result.names.get(move.bundle, move.bundle)) for move in moved[:_NAMED]]
+            shown = "; ".join(map(str, named))
             more = f" and {len(moved) - _NAMED} more" if len(moved) > _NAMED else ""
             await self._event("Normal", str(moved[0].reason), f"moves {counted(len(moved), 'bundle')}: {shown}{more}")
         failed = [written for written in result.written if written.reason not in {None, Reason.DRY_RUN}]
