@@ -25,10 +25,10 @@ kube: $(STAMP)
 controllers: $(STAMP)
 	@$(BIN)/python -m trimtab_testbed.setup controllers $(if $(filter download,$(KUBE)),--download)
 
-demo: setup ## watch a cluster of six brokers come level, on real parts, in about two minutes
+demo: setup ## watch a cluster of six brokers come level, on real parts, in about a minute (DEMO=--keep, DEMO=--json)
 	@$(BIN)/trimtab demo $(DEMO)
 
-test: setup controllers ## all tests
+test: setup controllers ## all tests (PYTEST="-k word" for some)
 	@$(BIN)/pytest $(PYTEST)
 
 check: $(STAMP) ## linters, types, import contracts, spelling, CRD drift

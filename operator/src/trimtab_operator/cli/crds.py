@@ -14,7 +14,7 @@ The custom resource definitions of this version of Trimtab: TopicNamespace, Bund
 BalancingPolicy. Without an option they are printed.
 
 examples:
-  trimtab crds | kubectl apply -f -      install or update them in a cluster
+  trimtab crds | kubectl apply --server-side -f -   install or update them in a cluster
   trimtab crds --write crds              write one file per kind
   trimtab crds --check crds              exit with 1, and show the difference, if the files are out of date
 """

@@ -18,7 +18,7 @@ _HISTORY = Path("trimtab-history")
 _DESCRIPTION = """\
 Run the operator for the messaging cluster in one Kubernetes namespace, until SIGTERM or Ctrl-C.
 
-It needs the CRDs (`trimtab crds | kubectl apply -f -`), Java 17 or newer for the embedded Spark, and a
+It needs the CRDs (`trimtab crds | kubectl apply --server-side -f -`), Java 17 or newer for the embedded Spark, and a
 BalancingPolicy in the namespace. A new policy is in mode DryRun: it shows what it would move and moves nothing.
 
 example:
