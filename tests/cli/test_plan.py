@@ -200,7 +200,7 @@ def test_a_cluster_without_our_kinds_is_told_how_to_get_them(
 
     assert main(["plan", "main", "-n", scene.namespace, "--kubeconfig", scene.kubeconfig]) == 2
 
-    assert "trimtab crds | kubectl apply -f -" in capsys.readouterr().err
+    assert "trimtab crds | kubectl apply --server-side -f -" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("no_engine")

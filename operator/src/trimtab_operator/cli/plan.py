@@ -85,7 +85,7 @@ async def _check(api: Api, namespace: str, policy: str) -> None:
     except NotFoundError as error:
         if error.reason != "NotFound":  # the server does not even know the kind
             raise CommandError(
-                "this cluster has no BalancingPolicy; first: trimtab crds | kubectl apply -f -"
+                "this cluster has no BalancingPolicy; first: trimtab crds | kubectl apply --server-side -f -"
             ) from error
         names = sorted([p["metadata"]["name"] async for page in api.list(POLICIES, namespace) for p in page.items])
         there = f"there are: {', '.join(names)}" if names else "there is none at all"
