@@ -6,11 +6,13 @@ say() { printf '%s\n' "setup: $*"; }
 fail() { printf '%s\n' "setup: $*" >&2; exit 1; }
 
 command -v "$PYTHON" >/dev/null || fail "$PYTHON not found: install Python 3.11 or newer, or name one with PYTHON=..."
+# A version manager's shim may be found and yet have nothing to run: its first line says why.
+version=$("$PYTHON" --version 2>&1) || fail "$PYTHON does not run: ${version%%$'\n'*}"
 "$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
-  fail "$PYTHON is $("$PYTHON" --version 2>&1); Trimtab needs Python 3.11 or newer (name one with PYTHON=...)"
+  fail "$PYTHON is $version; Trimtab needs Python 3.11 or newer (name one with PYTHON=...)"
 "$PYTHON" -c 'import venv, ensurepip' 2>/dev/null || fail "$PYTHON has no venv module: install it (Debian: python3-venv)"
 
-log=$(mktemp)
+log=$(mktemp 2>/dev/null) || fail "TMPDIR=${TMPDIR:-/tmp} is not a writable folder"
 trap 'rm -f "$log"' EXIT
 
 # Shows a line every five seconds until the command is done; its output only when it fails.
