@@ -14,6 +14,7 @@ from trimtab_testbed.go_build import MissingToolError
 def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A machine with an empty cache, an empty PATH and no assets; returns a folder to fill."""
     monkeypatch.delenv(binaries.ASSETS, raising=False)
+    monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return tmp_path
@@ -80,7 +81,29 @@ def test_set_up_without_java_ends_with_one_line(capsys: pytest.CaptureFixture[st
     ]
 
 
+def test_java_home_comes_before_path(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(_programs(bare / "old", "java")))
+    java = _programs(bare / "jdk" / "bin", "java") / "java"
+    java.write_text("#!/bin/sh\necho 'openjdk version \"21.0.2\"' >&2\n")
+    monkeypatch.setenv("JAVA_HOME", str(bare / "jdk"))
+    assert setup.check_java() == f"{java} (Java 21)"
+
+
 @pytest.mark.usefixtures("bare")
-def test_building_without_go_says_so() -> None:
-    with pytest.raises(MissingToolError, match="Go is missing; it is needed to build etcd"):
+def test_building_without_go_says_which_go_the_module_wants() -> None:
+    major, minor = go_build.wanted_go(go_build.module_dir())
+    with pytest.raises(
+        MissingToolError, match=rf"Go is missing; it is needed to build etcd\. Install Go {major}\.{minor} or newer"
+    ):
         binaries.ensure()
+
+
+def test_a_go_older_than_the_module_wants_is_refused(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (bare / "go.mod").write_text("module x\n\ngo 1.26.0\n")
+    go = _programs(bare / "bin", "go") / "go"
+    monkeypatch.setenv("PATH", str(go.parent))
+    go.write_text("#!/bin/sh\necho go version go1.25.9 linux/amd64\n")
+    with pytest.raises(MissingToolError, match=r"too old to test \(it says: go version go1\.25\.9.*Install Go 1\.26"):
+        go_build.require_go("test", bare)
+    go.write_text("#!/bin/sh\necho go version go1.26.8 linux/amd64\n")
+    assert go_build.require_go("test", bare) == str(go)

@@ -116,7 +116,7 @@ def _build(names: tuple[str, ...]) -> None:
 
 
 def _download() -> None:
-    go = go_build.require_go("run setup-envtest")
+    go = go_build.require_go("run setup-envtest", go_build.module_dir())
     wanted = ".".join([*version().removeprefix("v").split(".")[:2], "x"])
     folder = go_build.cache_root() / "envtest"
     command = [go, "run", _SETUP_ENVTEST, "use", wanted, "--bin-dir", str(folder), "-p", "path"]

@@ -25,7 +25,6 @@ _STAMP = (
     "-X {at}.gitCommit=from-modules -X {at}.buildDate=1970-01-01T00:00:00Z"
 )
 _STRIP = "-s -w"
-_GO = (1, 24)
 
 
 class MissingToolError(RuntimeError):
@@ -63,17 +62,27 @@ def pinned_version(module: Path, dependency: str) -> str:
     return found[1]
 
 
-def require_go(purpose: str) -> str:
-    """Path of a Go that can build our modules; raises `MissingToolError`, naming what it was wanted for."""
+def wanted_go(module: Path) -> tuple[int, int]:
+    """The oldest Go, major and minor, that may build `module`, as its go.mod says; raises `MissingToolError`."""
+    found = re.search(r"^go (\d+)\.(\d+)", (module / "go.mod").read_text(), re.MULTILINE)
+    if not found:
+        raise MissingToolError(f"{module}/go.mod has no line `go 1.N`: restore it or reinstall trimtab")
+    return int(found[1]), int(found[2])
+
+
+def require_go(purpose: str, module: Path) -> str:
+    """Path of a Go that can build `module`; raises `MissingToolError`, naming what it was wanted for."""
+    major, minor = wanted_go(module)
+    advice = f"Install Go {major}.{minor} or newer (https://go.dev/dl)"
     go = shutil.which("go")
     if go is None:
-        raise MissingToolError(
-            f"Go is missing; it is needed to {purpose}. Install Go 1.24 or newer (https://go.dev/dl)"
-        )
-    said = subprocess.run([go, "version"], capture_output=True, text=True, check=True).stdout
-    found = re.search(r"go(\d+)\.(\d+)", said)
-    if not found or (int(found[1]), int(found[2])) < _GO:
-        raise MissingToolError(f"{said.strip()} is too old to {purpose}: install Go 1.24 or newer (https://go.dev/dl)")
+        raise MissingToolError(f"Go is missing; it is needed to {purpose}. {advice}")
+    # Asked inside the module, an older Go gets the one that go.mod names, if it may (GOTOOLCHAIN), and answers as that.
+    done = subprocess.run([go, "version"], cwd=module, capture_output=True, text=True, check=False)
+    found = re.search(r"go(\d+)\.(\d+)", done.stdout)
+    if not found or (int(found[1]), int(found[2])) < (major, minor):
+        said = (done.stdout + done.stderr).strip().partition("\n")[0]
+        raise MissingToolError(f"{go} is too old to {purpose} (it says: {said}). {advice}")
     return go
 
 
@@ -95,7 +104,7 @@ def build(module: Path, package: str, target: Path, *, kubernetes: str | None = 
 
     kubernetes: version to stamp into it (``v1.37.1``), for programs of Kubernetes. Raises `MissingToolError`.
     """
-    go = require_go(f"build {target.name}")
+    go = require_go(f"build {target.name}", module)
     partial = target.with_name(f".{target.name}.partial")
     command = [
         go,

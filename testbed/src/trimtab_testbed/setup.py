@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from trimtab_testbed import binaries, prometheus_binary
 from trimtab_testbed.go_build import MissingToolError
@@ -17,15 +19,21 @@ _JAVA = 17
 
 
 def check_java() -> str:
-    """Path of a Java that Spark can run on; raises `MissingToolError`."""
-    java = shutil.which("java")
+    """Path of a Java that Spark can run on: ``$JAVA_HOME``, else on PATH, as Spark looks. Raises `MissingToolError`."""
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which(str(Path(home, "bin", "java")) if home else "java")
+    if java is None and home:
+        raise MissingToolError(
+            f"JAVA_HOME={home} has no bin/java; Spark needs Java 17 or newer: unset JAVA_HOME or set it to one"
+        )
     if java is None:
         raise MissingToolError("Java is missing; Spark needs Java 17 or newer. Install e.g. openjdk-17-jre-headless")
     said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
     found = re.search(r'version "(\d+)', said)
     if not found or int(found[1]) < _JAVA:
         first = (said.splitlines() or ["unknown version"])[0]
-        raise MissingToolError(f"{java} is {first}; Spark needs Java 17 or newer. Install e.g. openjdk-17-jre-headless")
+        fix = "Set JAVA_HOME to one" if home else "Install e.g. openjdk-17-jre-headless"
+        raise MissingToolError(f"{java} is {first}; Spark needs Java 17 or newer. {fix}")
     return f"{java} (Java {found[1]})"
 
 
