@@ -38,6 +38,14 @@ def test_an_administrator_reads_what_was_created(control_plane: ControlPlane, ku
     assert value == "value"
 
 
+def test_a_kubeconfig_with_a_namespace_needs_no_flag(control_plane: ControlPlane, kube_namespace: str) -> None:
+    control_plane.rest.create(f"/api/v1/namespaces/{kube_namespace}/configmaps", _config_map("here"))
+    token = {"token": control_plane.token}
+    kubeconfig = control_plane.write_kubeconfig("placed", token, namespace=kube_namespace)
+    found = control_plane.kubectl("get", "configmap", "here", "-o", "name", f"--kubeconfig={kubeconfig}")
+    assert found.strip() == "configmap/here"
+
+
 def test_a_user_without_rights_is_refused(control_plane: ControlPlane, kube_namespace: str) -> None:
     kubeconfig = control_plane.user_kubeconfig("nobody-special", "guests")
     with pytest.raises(KubectlError, match='User "nobody-special" cannot list'):

@@ -6,14 +6,16 @@ import io
 import json
 import time
 from pathlib import Path
+from typing import cast
 
 import pytest
 from rich.console import Console
 
 from trimtab_operator.cli import main
 from trimtab_testbed.demo.follow import BrokerRow, Cycle, Follower, Look, SeenMove
+from trimtab_testbed.demo.runner import unlike
 from trimtab_testbed.demo.settle import Settling
-from trimtab_testbed.demo.show import Lines, picture
+from trimtab_testbed.demo.show import Lines, picture, state
 from trimtab_testbed.demo.stage import Stage
 from trimtab_testbed.demo.summary import Result, as_json, as_lines
 from trimtab_testbed.scenarios import Solved, scenario
@@ -53,7 +55,7 @@ def test_a_disturbance_starts_the_wait_again() -> None:
     [
         (look(cpu=(40, 55)), "the CPU range is 15.0 points, wanted below 15"),
         (look(cpu=(40, None)), "not all brokers are measured"),
-        (look(unconfirmed=2), "2 bundles are not where they should be yet"),
+        (look(unconfirmed=2), "not confirmed by a broker yet: 2 bundles"),
         (look(cycles=()), "the operator has not finished a cycle yet"),
         (look(cycles=(QUIET, BUSY)), "the last cycle still moved something"),
     ],
@@ -77,6 +79,8 @@ def test_the_summary_says_what_kept_it_from_settling_and_who_moved_twice() -> No
     end = look(30, cpu=(40, 70), moves=(MOVE, MOVE))
     lines = list(as_lines(Result("x", settled=False, seconds=30, start=look(), end=end, missing="too uneven")))
     assert lines[0] == "x: NOT settled after 30 s"
+    assert "  not confirmed  none" in lines
+    assert lines[-3] == "  moves, in order"
     assert "  because too uneven" in lines
     assert f"  moved twice    {MOVE.bundle}" in lines
 
@@ -88,17 +92,61 @@ def test_lines_tell_each_move_once_with_its_reason() -> None:
     lines.update(look(4, moves=(MOVE,)))
     assert out.getvalue().splitlines() == [
         "   3 s  t-n-0x00000000-0x80000000: a -> b (Overloaded)",
-        "   3 s  CPU 50-50 %; 1 moves, 1 landed; last cycle 0.50 s: Balanced",
+        "   3 s  CPU 50-50 %; 1 move, 1 landed; last cycle 0.50 s: Balanced",
     ]
+
+
+def test_a_cycle_without_phases_has_no_brackets() -> None:
+    out = io.StringIO()
+    bare = Cycle("2026-01-31T12:00:05Z", "NoData", 0, 0.1, {})
+    Console(file=out, width=80).print(picture(look(cycles=(bare,)), "a demo", 80))
+    assert "last cycle 0.10 s: NoData\n" in out.getvalue()
+
+
+def test_cycles_before_the_operator_sees_the_brokers_are_not_counted() -> None:
+    follower = Follower(cast("Stage", None))
+    for second, outcome in enumerate(["StoreNotSynced", "NoBrokers", "Balanced", "NoBrokers"]):
+        follower._note_cycle({"time": f"2026-01-31T12:00:0{second}Z", "outcome": outcome, "seconds": 0.5})
+    assert [cycle.outcome for cycle in follower.cycles] == ["Balanced", "NoBrokers"]
+    assert state(look(cycles=())) == "CPU 50-50 %; 0 moves, 0 landed; waiting for the operator to see the brokers"
 
 
 def test_the_table_shows_an_unmeasured_broker_as_unknown() -> None:
     out = io.StringIO()
-    Console(file=out, width=80).print(picture(look(cpu=(80, None), moves=(MOVE,)), "a demo"))
+    Console(file=out, width=80).print(picture(look(cpu=(80, None), moves=(MOVE,)), "a demo", 80))
     first, second = [line for line in out.getvalue().splitlines() if line.startswith(("a  ", "b  "))]
     assert "██████████░░  80 %" in first
     assert "░░░░░░░░░░░░   ?" in second
     assert MOVE.bundle in out.getvalue()
+
+
+@pytest.mark.parametrize("width", [41, 55, 60, 70, 79])
+def test_a_narrow_terminal_costs_bars_and_never_a_number(width: int) -> None:
+    rows = tuple(BrokerRow(f"pulsar-broker-{n}", 91.0, 72.0, 53.0, 34.0, 115) for n in range(2))
+    out = io.StringIO()
+    Console(file=out, width=width).print(picture(Look(0, rows, (), (), 0, ""), "a demo", width))
+    numbers = [line for line in out.getvalue().splitlines() if "91 %" in line]
+    assert len(numbers) == 2
+    for line in numbers:
+        assert [word for word in line.split() if word.isdigit()] == ["91", "72", "53", "34", "115"]
+        assert ("█" in line) == (width >= 62)
+
+
+def test_rates_that_still_ramp_are_told_from_the_load_that_was_set() -> None:
+    wanted = {"a": 80.0, "b": 25.0}
+    assert unlike(look(cpu=(78, 27)), wanted) == ""
+    assert unlike(look(cpu=(69, 19)), wanted) == "a 69 % (not 80 %), b 19 % (not 25 %)"
+    assert unlike(look(cpu=(80, None)), wanted) == "b unknown (not 25 %)"
+
+
+def test_a_missing_program_ends_the_demo_before_it_names_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nowhere"))
+    assert main(["demo"]) == 2
+    told = capsys.readouterr()
+    assert f"JAVA_HOME={tmp_path / 'nowhere'} has no bin/java" in told.err
+    assert "logs and data" not in told.out
 
 
 @pytest.mark.parametrize(
@@ -106,6 +154,7 @@ def test_the_table_shows_an_unmeasured_broker_as_unknown() -> None:
     [
         (["--scenario", "nope"], "there is no scenario 'nope': use one of skewed-96"),
         (["--timeout", "-1"], "-1 must be above 0 seconds"),
+        (["--timeout", "abc"], "'abc' is not a number of seconds"),
     ],
 )
 def test_bad_usage_ends_with_2_and_one_clear_line(

@@ -132,18 +132,19 @@ class ControlPlane:
         time.sleep(down)
         self.start_apiserver()
 
-    def write_kubeconfig(self, name: str, user: dict[str, str]) -> Path:
+    def write_kubeconfig(self, name: str, user: dict[str, str], *, namespace: str = "") -> Path:
         """Write ``NAME.kubeconfig`` for a `user` in kubeconfig's words: its ``token``, or ``client-certificate`` and
-        ``client-key``.
+        ``client-key``. namespace: where kubectl looks without ``-n``; by default ``default``, as ever.
         """
         cluster = {"server": self.url, "certificate-authority": str(self.ca)}
+        context = {"cluster": "testbed", "user": name, **({"namespace": namespace} if namespace else {})}
         config = {
             "apiVersion": "v1",
             "kind": "Config",
             "current-context": "testbed",
             "clusters": [{"name": "testbed", "cluster": cluster}],
             "users": [{"name": name, "user": user}],
-            "contexts": [{"name": "testbed", "context": {"cluster": "testbed", "user": name}}],
+            "contexts": [{"name": "testbed", "context": context}],
         }
         return self._write(f"{name}.kubeconfig", json.dumps(config, indent=2))  # JSON is YAML
 

@@ -19,7 +19,7 @@ from trimtab_testbed.scenarios import SCENARIOS, UnknownScenarioError, scenario
 
 _DESCRIPTION = """\
 Watch a cluster come level, on real parts and on this machine alone: etcd and kube-apiserver, Prometheus, simulated
-brokers that serve real metrics, and the operator. Ends by itself in about two minutes: 0 when the cluster is level,
+brokers that serve real metrics, and the operator. Ends by itself in about one minute: 0 when the cluster is level,
 1 when it is not. What is missing is built or fetched first (Kubernetes: about 9 minutes, once).
 
 scenarios:
@@ -71,7 +71,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _seconds(text: str) -> float:
-    value = float(text)
+    try:
+        value = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds") from None
     if not value > 0:
         raise argparse.ArgumentTypeError(f"{text} must be above 0 seconds")
     return value

@@ -19,6 +19,9 @@ from trimtab_testbed.world import landed
 NIC = 1.25e9
 """Bytes per second that the table calls 100 % of the network; the policy's default."""
 
+_NOT_BEGUN = (Reason.NO_BROKERS, Reason.STORE_NOT_SYNCED)
+"""Outcomes that, before any other, say no more than that the operator has not seen the cluster yet."""
+
 _POD = f'namespace="{NAMESPACE}"'
 _BOX = f'{_POD},container="{CONTAINER}"'
 
@@ -123,7 +126,9 @@ class Follower:
             move.landed = move.landed or landed(bundles[move.bundle])
 
     def _note_cycle(self, last: Mapping[str, Any] | None) -> None:
-        if last and (not self.cycles or self.cycles[-1].time != last["time"]):
+        if not last or (not self.cycles and last["outcome"] in _NOT_BEGUN):
+            return
+        if not self.cycles or self.cycles[-1].time != last["time"]:
             phases = dict(last.get("phases", {}))
             self.cycles.append(Cycle(last["time"], last["outcome"], last.get("moved", 0), last["seconds"], phases))
 

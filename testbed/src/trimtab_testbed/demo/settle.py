@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from trimtab_strategies.model import counted
 from trimtab_testbed.demo.follow import Look
 from trimtab_testbed.scenarios import Solved
 
@@ -33,7 +34,7 @@ class Settling:
         if look.cpu_range >= self.solved.cpu_range:
             return f"the CPU range is {look.cpu_range:.1f} points, wanted below {self.solved.cpu_range:g}"
         if look.unconfirmed:
-            return f"{look.unconfirmed} bundles are not where they should be yet"
+            return f"not confirmed by a broker yet: {counted(look.unconfirmed, 'bundle')}"
         if look.cycles[-1].moved:
             return "the last cycle still moved something"
         return ""

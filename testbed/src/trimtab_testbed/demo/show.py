@@ -10,11 +10,15 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from trimtab_strategies.model import counted
 from trimtab_testbed.demo.follow import BrokerRow, Look
 
 _RECENT = 10  # moves shown in the live table
-_BAR = 12  # characters of a full bar; all columns fit into 80
+_BAR = 12  # characters of a full bar; with it all columns fit into 80
+_SLIMMEST = 3  # a bar of fewer characters says nothing
+_NUMBERS = 42  # characters a row needs beside the broker's name and the bars
 _LINE_EVERY = 5.0  # seconds between two lines when nothing moves
+_WAITING = "waiting for the operator to see the brokers"
 _WARM, _HOT = 50.0, 70.0  # percent from which a bar is yellow, red
 
 
@@ -62,9 +66,9 @@ def state(look: Look) -> str:
     """The cluster in one line."""
     cpu = [row.cpu for row in look.brokers if row.cpu is not None]
     spread = f"CPU {min(cpu):.0f}-{max(cpu):.0f} %" if cpu else "CPU unknown"
-    moves = f"{len(look.moves)} moves, {sum(move.landed for move in look.moves)} landed"
+    moves = f"{counted(len(look.moves), 'move')}, {sum(move.landed for move in look.moves)} landed"
     if not look.cycles:
-        return f"{spread}; {moves}; waiting for the first cycle"
+        return f"{spread}; {moves}; {_WAITING}"
     return f"{spread}; {moves}; last cycle {look.cycles[-1].total:.2f} s: {look.cycles[-1].outcome}"
 
 
@@ -73,6 +77,7 @@ class LiveTable:
 
     def __init__(self, console: Console, title: str) -> None:
         self._title = title
+        self._console = console
         self._live = Live(console=console, refresh_per_second=4)
 
     def running(self) -> AbstractContextManager[Any]:
@@ -81,33 +86,44 @@ class LiveTable:
 
     def update(self, look: Look) -> None:
         """Redraw."""
-        self._live.update(picture(look, self._title))
+        self._live.update(picture(look, self._title, self._console.width))
 
 
-def picture(look: Look, title: str) -> Group:
-    """The whole picture as one renderable."""
+def picture(look: Look, title: str, width: int) -> Group:
+    """The whole picture as one renderable for a terminal `width` characters wide."""
     heading = Text(f"{title}   {look.at:.0f} s", style="bold")
-    return Group(heading, broker_table(look), move_table(look), _footer(look))
+    return Group(heading, broker_table(look, width), move_table(look), _footer(look))
 
 
-def broker_table(look: Look) -> Table:
-    """One row a broker."""
+def broker_table(look: Look, width: int) -> Table:
+    """One row a broker. Where `width` is short, bars shrink or go, then names fold: numbers stay whole."""
+    bars = _bar_width(look, width)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for column in ("broker", "CPU", "memory", "net in", "net out"):
+    table.add_column("broker", overflow="fold")
+    for column in ("CPU", "memory", "net in", "net out"):
         table.add_column(column, no_wrap=True)
-    table.add_column("bundles", justify="right")
+    table.add_column("bundles", justify="right", no_wrap=True)
     for row in look.brokers:
-        table.add_row(*_cells(row))
+        table.add_row(*_cells(row, bars))
     return table
 
 
-def _cells(row: BrokerRow) -> list[Text | str]:
+def _bar_width(look: Look, width: int) -> int:
+    """Characters of the CPU's bar (the memory's is half as long) that leave room for all else; 0: no bars."""
+    names = max((len(row.name) for row in look.brokers), default=0)
+    room = (width - names - _NUMBERS) * 2 // 3
+    return min(_BAR, room) if room >= _SLIMMEST else 0
+
+
+def _cells(row: BrokerRow, bars: int) -> list[Text | str]:
     network = [Text(_percent(value)) for value in (row.network_in, row.network_out)]
-    return [row.name, bar(row.cpu), bar(row.memory, _BAR // 2), *network, str(row.bundles)]
+    return [row.name, bar(row.cpu, bars), bar(row.memory, bars // 2), *network, str(row.bundles)]
 
 
 def bar(percent: float | None, width: int = _BAR) -> Text:
-    """A bar of `width` characters and its percent; an empty one when unknown."""
+    """A bar of `width` characters (0: none) and its percent; an empty one when unknown."""
+    if not width:
+        return Text(_percent(percent))
     filled = 0 if percent is None else min(width, round(percent / 100 * width))
     known = percent or 0.0
     colour = "red" if known >= _HOT else "yellow" if known >= _WARM else "green"
@@ -131,7 +147,7 @@ def move_table(look: Look) -> Table:
 
 def _footer(look: Look) -> Text:
     if not look.cycles:
-        return Text("waiting for the first cycle: Spark is starting", style="dim")
+        return Text(_WAITING, style="dim")
     last = look.cycles[-1]
     phases = ", ".join(f"{phase} {seconds:.2f}" for phase, seconds in last.seconds.items())
-    return Text(f"{state(look)} ({phases})\n{look.balanced}", style="dim")
+    return Text(f"{state(look)}{f' ({phases})' if phases else ''}\n{look.balanced}", style="dim")

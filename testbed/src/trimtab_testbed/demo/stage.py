@@ -50,7 +50,7 @@ class Stage:
         """Start `trimtab run` beside us and return at once; `operator_ready` waits for it."""
         (self._port,) = free_ports(1)
         arguments = {
-            "--kubeconfig": self.control_plane.kubeconfig,
+            "--kubeconfig": self.kubeconfig,
             "--namespace": NAMESPACE,
             "--history": self.work_dir / "history",
             "--http-port": self._port,
@@ -89,12 +89,14 @@ class Stage:
         programs, prometheus = binaries.ensure(), prometheus_binary.ensure()
         self._say("starting etcd and kube-apiserver")
         self.control_plane = opening.enter_context(ControlPlane(programs, self.work_dir / "kubernetes"))
+        token = {"token": self.control_plane.token}
+        self.kubeconfig = self.control_plane.write_kubeconfig(NAMESPACE, token, namespace=NAMESPACE)
         rest = self.control_plane.rest
         rest.apply_crds(manifests().values())
         rest.create_namespace(NAMESPACE)
         self._say(f"starting {len(self.scenario.brokers)} brokers: {self.scenario.summary}")
         self.world = opening.enter_context(
-            World(self.scenario, rest=rest, kubeconfig=self.control_plane.kubeconfig, namespace=NAMESPACE)
+            World(self.scenario, rest=rest, kubeconfig=self.kubeconfig, namespace=NAMESPACE)
         )
         self.world.seed_bundles()
         self.world.wait_until_owned()

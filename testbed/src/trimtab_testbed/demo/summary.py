@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from trimtab_strategies.model import counted
 from trimtab_testbed.demo.follow import Cycle, Look, SeenMove
 
 
@@ -83,8 +84,10 @@ def as_lines(result: Result) -> Iterable[str]:
     yield f"  CPU range      {_text(result.start)} -> {_text(result.end)}"
     yield f"  moves          {len(result.moves)}{_reasons(result.moves)}"
     yield f"  moved twice    {', '.join(result.moved_twice) or 'none'}"
-    yield f"  owner is not the wished one: {result.end.unconfirmed or 'none'}"
+    yield f"  not confirmed  {counted(result.end.unconfirmed, 'bundle') if result.end.unconfirmed else 'none'}"
     yield from _cycle_lines(result.end.cycles)
+    if result.moves:
+        yield "  moves, in order"
     for move in result.moves:
         yield f"    {move.bundle}: {move.source} -> {move.destination} ({move.reason})"
 
