@@ -149,7 +149,7 @@ _DEMO_POLICY: Mapping[str, Any] = MappingProxyType(
         "interval": "5s",
         "shedder": {
             "type": "ThresholdShedder",
-            # a demo lasts two minutes: little memory of the past, and both sides of the average are acted on
+            # a demo lasts a minute: little memory of the past, and both sides of the average are acted on
             "thresholdShedder": {"threshold": 5, "history": 0.2, "minThroughput": 1, "lowerBoundary": True},
         },
         "placement": {
