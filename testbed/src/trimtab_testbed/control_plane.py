@@ -13,13 +13,12 @@ import subprocess
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from trimtab_testbed.binaries import KubeBinaries
 from trimtab_testbed.certificates import Authority
 from trimtab_testbed.kube_rest import KubeRest
-from trimtab_testbed.processes import HOST, PortTakenError, Server, free_ports
+from trimtab_testbed.processes import HOST, PortTakenError, Server, Startable, free_ports
 
 _ATTEMPTS = 3
 _CONTROLLERS = (
@@ -40,7 +39,7 @@ _AUDIT_POLICY = {
 }
 
 
-class ControlPlane:
+class ControlPlane(Startable):
     """etcd, kube-apiserver and, with `controllers`, kube-controller-manager; a context manager.
 
     work_dir:    where data, certificates, kubeconfigs and logs (``NAME.log``) go; they stay there after the end.
@@ -91,16 +90,6 @@ class ControlPlane:
         """Stop all servers, etcd last: the others would wait for it on their way out. Idempotent."""
         for server in reversed(self._servers.values()):
             server.stop()
-
-    def __enter__(self) -> Self:
-        try:
-            return self.start()
-        except BaseException:
-            self.stop()
-            raise
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self.stop()
 
     @property
     def url(self) -> str:

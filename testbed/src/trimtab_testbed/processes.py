@@ -11,9 +11,12 @@ import subprocess
 import sys
 import time
 import urllib.request
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 HOST = "127.0.0.1"
 
@@ -45,6 +48,28 @@ def free_ports(count: int) -> list[int]:
                 continue
         found.append(port)
     raise ServerFailedError(f"{count} free ports wanted between {_PORTS.start} and {_PORTS.stop}, found {len(found)}")
+
+
+class Startable(ABC):
+    """What is started and stopped, as a context manager: a start that fails leaves nothing running."""
+
+    @abstractmethod
+    def start(self) -> Self:
+        """Start, and wait until it is ready."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Stop; idempotent, also before and after a failed start."""
+
+    def __enter__(self) -> Self:
+        try:
+            return self.start()
+        except BaseException:
+            self.stop()
+            raise
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.stop()
 
 
 class Server:

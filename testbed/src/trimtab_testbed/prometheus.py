@@ -7,10 +7,9 @@ import signal
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
-from trimtab_testbed.processes import HOST, PortTakenError, Server, free_ports
+from trimtab_testbed.processes import HOST, PortTakenError, Server, Startable, free_ports
 
 _ATTEMPTS = 3
 
@@ -23,7 +22,7 @@ class Target:
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
-class Prometheus:
+class Prometheus(Startable):
     """A Prometheus server; a context manager.
 
     Targets are scraped at ``/metrics`` with `honor_labels`: labels that a target itself gives (Pulsar's ``namespace``
@@ -60,16 +59,6 @@ class Prometheus:
         """Stop it; idempotent."""
         if self._server is not None:
             self._server.stop()
-
-    def __enter__(self) -> Self:
-        try:
-            return self.start()
-        except BaseException:
-            self.stop()
-            raise
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self.stop()
 
     @property
     def url(self) -> str:
