@@ -223,18 +223,10 @@ def _bundles(table: pa.Table, topology: Topology, at: float, dropped: Counter[st
     known_now = int((seen == at).sum())
     if unknown := measured_now - known_now:
         dropped["Unknown"] += unknown
-    bundles = Bundles(
-        names=topology.bundles,
-        namespace=topology.namespace,
-        owner=topology.owner,
+    bundles = topology.carrying(
         short=_values(table, SHORT, row),
         long=_values(table, LONG, row),
         topics=counts[:, 0],
         sessions=counts[:, 1],
-        last_unload=topology.last_unload,
-        pinned=topology.pinned,
-        in_flight=topology.in_flight,
-        moving_from=topology.moving_from,
-        moving_share=topology.moving_share,
     )
     return bundles, len(row) - known_now

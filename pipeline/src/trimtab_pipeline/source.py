@@ -9,12 +9,10 @@ from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
+from trimtab_strategies.model import Bundles, ClusterLoad
 from trimtab_strategies.model.load import BoolArray, FloatArray, IntArray
-
-if TYPE_CHECKING:
-    from trimtab_strategies.model import ClusterLoad
 
 
 class SourceUnavailableError(RuntimeError):
@@ -46,6 +44,23 @@ class Topology:
     in_flight: BoolArray
     moving_from: IntArray
     moving_share: FloatArray
+
+    def carrying(self, short: FloatArray, long: FloatArray, topics: FloatArray, sessions: FloatArray) -> Bundles:
+        """These bundles with the load that was measured of them: (m, 4), (m, 4), (m,), (m,), NaN unknown."""
+        return Bundles(
+            names=self.bundles,
+            namespace=self.namespace,
+            owner=self.owner,
+            short=short,
+            long=long,
+            topics=topics,
+            sessions=sessions,
+            last_unload=self.last_unload,
+            pinned=self.pinned,
+            in_flight=self.in_flight,
+            moving_from=self.moving_from,
+            moving_share=self.moving_share,
+        )
 
 
 @dataclass(frozen=True, slots=True)

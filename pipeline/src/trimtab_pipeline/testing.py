@@ -65,19 +65,11 @@ class StaticSource:
 
     def _bundles(self, topology: Topology, row: IntArray) -> Bundles:
         of = self.load.bundles
-        return Bundles(
-            names=topology.bundles,
-            namespace=topology.namespace,
-            owner=topology.owner,
+        return topology.carrying(
             short=_taken(of.short, row),
             long=_taken(of.long, row),
             topics=_taken(of.topics, row),
             sessions=_taken(of.sessions, row),
-            last_unload=topology.last_unload,
-            pinned=topology.pinned,
-            in_flight=topology.in_flight,
-            moving_from=topology.moving_from,
-            moving_share=topology.moving_share,
         )
 
 

@@ -108,11 +108,10 @@ class Context:
         if (old is not None and old.ready) != (new is not None and new.ready):
             self.wake()
 
-    def wake(self, policy: str = "") -> None:
-        """Make one policy, or all of them, look at once."""
-        for name, event in self.wakers.items():
-            if not policy or name == policy:
-                event.set()
+    def wake(self) -> None:
+        """Make all policies look at once."""
+        for event in self.wakers.values():
+            event.set()
 
     def first_policy(self) -> str:
         """The policy that rules here: the oldest one (by creation, then name)."""

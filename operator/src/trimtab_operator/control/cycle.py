@@ -21,7 +21,7 @@ from trimtab_operator.control.topology import Picture, topology
 from trimtab_operator.control.turn import Turn
 from trimtab_pipeline.source import Topology
 from trimtab_strategies.balancer import assign, decide
-from trimtab_strategies.model import RESOURCES, TRAFFIC, Brokers, Bundles, ClusterLoad, Decision, Move, Reason
+from trimtab_strategies.model import RESOURCES, TRAFFIC, Brokers, ClusterLoad, Decision, Move, Reason
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -140,20 +140,8 @@ def unmeasured(rows: Topology, at: float) -> ClusterLoad:
         schedulable=rows.schedulable,
         trusted=np.zeros(n, dtype=bool),
     )
-    bundles = Bundles(
-        names=rows.bundles,
-        namespace=rows.namespace,
-        owner=rows.owner,
-        short=_unknown(m, len(TRAFFIC)),
-        long=_unknown(m, len(TRAFFIC)),
-        topics=np.full(m, np.nan),
-        sessions=np.full(m, np.nan),
-        last_unload=rows.last_unload,
-        pinned=rows.pinned,
-        in_flight=rows.in_flight,
-        moving_from=rows.moving_from,
-        moving_share=rows.moving_share,
-    )
+    traffic = _unknown(m, len(TRAFFIC))
+    bundles = rows.carrying(short=traffic, long=traffic, topics=_unknown(m), sessions=_unknown(m))
     return ClusterLoad(brokers, bundles, rows.namespaces, at)
 
 

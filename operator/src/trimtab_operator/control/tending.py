@@ -5,21 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 from trimtab_operator.actuators import Actuator, Written
 from trimtab_operator.cluster.bundles import BundleRecord
 from trimtab_operator.control.context import Context
 from trimtab_operator.control.cycle import WRITERS, Look, Stopwatch, at_most, carry_out, house, look, unmeasured_look
 from trimtab_operator.control.settings import Settings
+from trimtab_operator.control.telling import Teller
 from trimtab_operator.control.turn import Turn
 from trimtab_operator.control.upkeep import Upkeep, upkeep
 from trimtab_pipeline.source import SourceUnavailableError
 from trimtab_strategies.model import HeldBack, Reason
-
-if TYPE_CHECKING:
-    from trimtab_operator.control.telling import Teller
 
 HOUSE_WITHIN = 5.0
 """Seconds that homeless bundles wait for their cluster to be measured; then they get owners without."""
@@ -38,7 +35,7 @@ class Tender:
     context: Context
     _tried: frozenset[str] = frozenset()
     _retry_at: float = 0.0
-    _mass: bool = field(default=False)
+    _mass: bool = False
 
     async def tend(self, turn: Turn, teller: Teller) -> None:
         """One round. Raises `ApiError` only for what concerns the whole round; a bundle's conflict is its own."""
