@@ -89,5 +89,5 @@ def test_every_strategy_s_module_teaches(name: str) -> None:
 
 @pytest.mark.parametrize("name", ROWS)
 def test_every_row_says_what_it_is_in_pulsar(name: str) -> None:
-    assert ROWS[name].pulsar_class.startswith("org.apache.pulsar.broker.loadbalance.")
+    assert ROWS[name].original.startswith("org.apache.pulsar.broker.loadbalance.")
     assert ROWS[name].summary.endswith(".")

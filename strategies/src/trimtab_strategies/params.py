@@ -2,10 +2,27 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
+from typing import NamedTuple
+
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 
 from trimtab_strategies.usage import Weight, Weights
+
+
+class Compatibility(StrEnum):
+    """Whether a strategy keeps the known defects of the original, or does what was meant."""
+
+    JAVA = "java"
+    CORRECTED = "corrected"
+
+
+class Defect(NamedTuple):
+    """A known defect of an original: what that does, and what is done instead with `Compatibility.CORRECTED`."""
+
+    original: str
+    corrected: str
 
 
 class StrategyParams(BaseModel):

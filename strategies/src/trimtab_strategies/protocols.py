@@ -17,23 +17,36 @@ import numpy as np
 from trimtab_strategies.model import ClusterLoad, HeldBack, Reason
 from trimtab_strategies.model.load import BoolArray, FloatArray, IntArray
 
+NOTHING: IntArray = np.empty(0, dtype=np.int64)
+"""No row."""
+
 
 @dataclass(frozen=True, slots=True)
 class Unload:
-    """Bundles (rows, in the order in which they should leave) that a broker (row) should give away, and why."""
+    """Bundles (rows, in the order in which they should leave) that a broker (row) should give away, and why.
+
+    destination: the broker (row) that the shedder wants them to go to, -1: the placement decides.
+    returned:    bundles (rows) that the destination gives back. Then it is a swap: made as a whole or not at all.
+    """
 
     broker: int
     bundles: IntArray
     reason: Reason
+    destination: int = -1
+    returned: IntArray = field(default_factory=lambda: NOTHING)
 
 
 @dataclass(frozen=True, slots=True)
 class Shedding:
-    """What a shedder answers: what should leave which broker, what it left alone and why, and its memory."""
+    """What a shedder answers: what should leave which broker, what it left alone and why, and its memory.
+
+    target_weights: by broker name, the weight each should carry; only from shedders that have such a notion.
+    """
 
     unloads: tuple[Unload, ...] = ()
     held_back: tuple[HeldBack, ...] = ()
     memory: Mapping[str, Any] = field(default_factory=dict)
+    target_weights: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +54,30 @@ class Choice:
     """What a placement answers: every broker (rows) that is as good as the best, and its memory."""
 
     brokers: IntArray
+    memory: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SplitWish:
+    """A bundle (row) that should be divided at `boundaries` (hashes strictly inside its range, ascending), and why.
+
+    spread: whether its children should be placed anew in the same plan; else they stay with the owner.
+    shares: (children,) ratio 0-1 of the bundle's load in each child, ascending by range, summing to 1.
+    """
+
+    bundle: int
+    boundaries: IntArray
+    reason: Reason
+    spread: bool = False
+    shares: FloatArray = field(default_factory=lambda: np.empty(0))
+
+
+@dataclass(frozen=True, slots=True)
+class Splitting:
+    """What a splitter answers: what should be divided, what it left alone and why, and its memory."""
+
+    wishes: tuple[SplitWish, ...] = ()
+    held_back: tuple[HeldBack, ...] = ()
     memory: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -62,6 +99,13 @@ class Placement(Protocol):
 
         `cluster` shows the load as it will be after the moves planned so far.
         """
+
+
+class Splitter(Protocol):
+    """Says which bundles should be divided, and where."""
+
+    def split(self, cluster: ClusterLoad, splittable: BoolArray, memory: Mapping[str, Any]) -> Splitting:
+        """Choose among the bundles marked `splittable` (m,). The memory is handed in again at the next decision."""
 
 
 def recall(memory: Mapping[str, Any], what: str, brokers: Sequence[str]) -> FloatArray:

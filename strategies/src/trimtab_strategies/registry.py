@@ -9,18 +9,18 @@ from typing import Any, Generic, TypeVar
 from pydantic import ValidationError
 
 from trimtab_strategies.balancer import Pair
-from trimtab_strategies.params import StrategyParams
+from trimtab_strategies.params import Defect, StrategyParams
 from trimtab_strategies.placement.least_resource_usage import (
     ExtensibleLeastResourceUsageWithWeight,
     ExtensibleLeastResourceUsageWithWeightParams,
     LeastResourceUsageWithWeight,
     LeastResourceUsageWithWeightParams,
 )
-from trimtab_strategies.protocols import Placement, Shedder
+from trimtab_strategies.protocols import Placement, Shedder, Splitter
 from trimtab_strategies.shedding.threshold import ThresholdShedder, ThresholdShedderParams
 from trimtab_strategies.usage import DEFAULT_WEIGHTS
 
-Strategy = TypeVar("Strategy", Shedder, Placement)
+Strategy = TypeVar("Strategy", Shedder, Placement, Splitter)
 
 _PULSAR = "org.apache.pulsar.broker.loadbalance"
 
@@ -35,12 +35,16 @@ class InvalidParamsError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Row(Generic[Strategy]):
-    """One strategy: its parameters, how it is made of them, what it does in one sentence, and Pulsar's class."""
+    """One strategy: its parameters, how it is made of them, what it does in one sentence, and the original's class.
+
+    defects: of the original, each switchable by the parameter `compatibility`.
+    """
 
     params: type[StrategyParams]
     build: Callable[[Any], Strategy]
     summary: str
-    pulsar_class: str
+    original: str
+    defects: tuple[Defect, ...] = ()
 
 
 SHEDDERS: Mapping[str, Row[Shedder]] = {
@@ -48,7 +52,7 @@ SHEDDERS: Mapping[str, Row[Shedder]] = {
         params=ThresholdShedderParams,
         build=ThresholdShedder,
         summary="Brokers whose smoothed usage is well above the average give their busiest bundles away.",
-        pulsar_class=f"{_PULSAR}.impl.ThresholdShedder",
+        original=f"{_PULSAR}.impl.ThresholdShedder",
     ),
 }
 
@@ -57,15 +61,18 @@ PLACEMENTS: Mapping[str, Row[Placement]] = {
         params=LeastResourceUsageWithWeightParams,
         build=LeastResourceUsageWithWeight,
         summary="Any broker clearly below the average; the average advances with every placement.",
-        pulsar_class=f"{_PULSAR}.impl.LeastResourceUsageWithWeight",
+        original=f"{_PULSAR}.impl.LeastResourceUsageWithWeight",
     ),
     "ExtensibleLeastResourceUsageWithWeight": Row(
         params=ExtensibleLeastResourceUsageWithWeightParams,
         build=ExtensibleLeastResourceUsageWithWeight,
         summary="Any broker clearly below the average, heap memory included; the average advances with every cycle.",
-        pulsar_class=f"{_PULSAR}.extensions.strategy.LeastResourceUsageWithWeight",
+        original=f"{_PULSAR}.extensions.strategy.LeastResourceUsageWithWeight",
     ),
 }
+
+
+SPLITTERS: Mapping[str, Row[Splitter]] = {}
 
 
 def pair(

@@ -148,6 +148,89 @@ class Bundles:
 
 
 @dataclass(frozen=True)
+class Topics:
+    """The topics of the bundles whose inside is known (hot ones, usually); t rows. A split is weighted by them.
+
+    names:   full topic names, ``persistent://tenant/namespace/topic``.
+    bundle:  (t,) row of the bundle.
+    place:   (t,) hash of the name on the namespace's ring, 0 to 0xffffffff.
+    traffic: (t, 4) columns `TRAFFIC`.
+    """
+
+    names: tuple[str, ...]
+    bundle: IntArray
+    place: IntArray
+    traffic: FloatArray
+
+    def __post_init__(self) -> None:
+        t = len(self.names)
+        _check_shape("topics.bundle", self.bundle, (t,))
+        _check_shape("topics.place", self.place, (t,))
+        _check_shape("topics.traffic", self.traffic, (t, len(TRAFFIC)))
+        _freeze(self)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+
+NO_TOPICS = Topics((), np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64), np.empty((0, len(TRAFFIC))))
+"""The inside of no bundle is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerTraits:
+    """What a broker is, as opposed to what it does.
+
+    version:        the broker's software version, e.g. ``4.2.4``; empty unknown.
+    failure_domain: name of the domain (zone, rack) it fails with; empty none.
+    load_manager:   class name of its load manager; empty unknown.
+    persistent, non_persistent: whether it serves such topics.
+    weight:         the target weight that a person fixed for it, NaN none.
+    """
+
+    version: str = ""
+    failure_domain: str = ""
+    load_manager: str = ""
+    persistent: bool = True
+    non_persistent: bool = True
+    weight: float = float("nan")
+
+
+UNKNOWN_TRAITS = BrokerTraits()
+"""Traits of a broker of which none was given."""
+
+
+@dataclass(frozen=True, slots=True)
+class Isolation:
+    """Which brokers may own a namespace's bundles: regular expressions that must match a broker's whole host name.
+
+    primary hosts always may; secondary ones only while fewer than `min_available` primaries can.
+    """
+
+    primary: tuple[str, ...]
+    secondary: tuple[str, ...] = ()
+    min_available: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class NamespacePolicy:
+    """What is asked for a namespace's bundles.
+
+    isolation:           the brokers that may own them; None any that is no other namespace's primary.
+    anti_affinity_group: namespaces of one group are kept apart, by failure domain if brokers have one; empty none.
+    unload:              whether its bundles may be moved at all (False: they only get an owner when they have none).
+    """
+
+    isolation: Isolation | None = None
+    anti_affinity_group: str = ""
+    unload: bool = True
+
+
+NO_POLICY = NamespacePolicy()
+"""Policy of a namespace for which none was given."""
+
+
+@dataclass(frozen=True)
 class DataQuality:
     """How far the picture can be trusted.
 
@@ -172,13 +255,19 @@ class DataQuality:
 
 @dataclass(frozen=True)
 class ClusterLoad:
-    """The whole picture at `now` (epoch seconds, the evaluation time of the samples, not the clock of the reader)."""
+    """The whole picture at `now` (epoch seconds, the evaluation time of the samples, not the clock of the reader).
+
+    traits and policies are by name, of brokers and of namespaces: only those that have any need to be there.
+    """
 
     brokers: Brokers
     bundles: Bundles
     namespaces: tuple[str, ...]
     now: float
     quality: DataQuality = field(default_factory=DataQuality)
+    topics: Topics = NO_TOPICS
+    traits: Mapping[str, BrokerTraits] = field(default_factory=dict)
+    policies: Mapping[str, NamespacePolicy] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         owner, namespace = self.bundles.owner, self.bundles.namespace
@@ -186,3 +275,11 @@ class ClusterLoad:
             raise InvalidLoadError(f"bundles.owner must be -1 or a row of the {len(self.brokers)} brokers")
         if namespace.size and (namespace.min() < 0 or namespace.max() >= len(self.namespaces)):
             raise InvalidLoadError(f"bundles.namespace must be a row of the {len(self.namespaces)} namespaces")
+
+    def policy_of(self, bundle: int) -> NamespacePolicy:
+        """What is asked for the namespace of a bundle (row)."""
+        return self.policies.get(self.namespaces[self.bundles.namespace[bundle]], NO_POLICY)
+
+    def traits_of(self, broker: int) -> BrokerTraits:
+        """What a broker (row) is."""
+        return self.traits.get(self.brokers.names[broker], UNKNOWN_TRAITS)

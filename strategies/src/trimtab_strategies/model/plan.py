@@ -33,6 +33,24 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True)
+class Split:
+    """Divide `bundle` at `boundaries` (hashes strictly inside its range, ascending): n of them make n + 1 children.
+
+    source: its owner, empty nobody. destinations: an owner for each child, ascending by range; empty when all stay.
+    """
+
+    bundle: str
+    source: str
+    boundaries: tuple[int, ...]
+    reason: Reason
+    destinations: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        at = ", ".join(f"0x{boundary:08x}" for boundary in self.boundaries)
+        return f"{self.bundle}: split at {at} ({self.reason})"
+
+
+@dataclass(frozen=True, slots=True)
 class HeldBack:
     """Something that was considered and not done. `subject` names a broker or bundle, or is empty for the cycle.
 
@@ -51,6 +69,8 @@ class Plan:
 
     before, after: (n, 5) percent 0-100+ per broker and resource, rows as in the `ClusterLoad` the plan was made from.
     brokers: the names of those rows.
+    splits: made before the moves; a bundle that is split is not moved in the same plan.
+    target_weights: per broker the weight it should carry, where the strategy has such a notion; empty otherwise.
     """
 
     moves: tuple[Move, ...]
@@ -58,22 +78,25 @@ class Plan:
     brokers: tuple[str, ...]
     before: FloatArray
     after: FloatArray
+    splits: tuple[Split, ...] = ()
+    target_weights: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def empty(self) -> bool:
-        """Whether the plan moves nothing."""
-        return not self.moves
+        """Whether the plan moves and splits nothing."""
+        return not self.moves and not self.splits
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
     """What a strategy pair remembers between cycles: JSON values only, so it survives a restart unchanged.
 
-    shedder, placement: each strategy's own memory, in the form its module documents. Empty at the start.
+    shedder, placement, splitter: each strategy's own memory, in the form its module documents. Empty at the start.
     """
 
     shedder: Mapping[str, Any] = field(default_factory=dict)
     placement: Mapping[str, Any] = field(default_factory=dict)
+    splitter: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

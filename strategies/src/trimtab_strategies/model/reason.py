@@ -21,6 +21,28 @@ class Reason(StrEnum):
     ADOPTED = "Adopted"  # the owner changed without a wish, and the wish follows it
     RESTORED = "Restored"  # a pinned bundle left its owner, and is driven back
 
+    # why a bundle is split
+    TOPICS = "Topics"  # it has more topics than a bundle may have
+    SESSIONS = "Sessions"  # it has more producers and consumers than a bundle may have
+    MSG_RATE = "MsgRate"  # it carries more messages a second than a bundle may
+    BANDWIDTH = "Bandwidth"  # it carries more bytes a second than a bundle may
+
+    # why nothing was split
+    HOT_TOPIC = "HotTopic"  # a single topic is the load: a split would not divide it, add partitions
+    TOO_FEW_TOPICS = "TooFewTopics"  # fewer topics than a split needs to be of use
+    TOO_NARROW = "TooNarrow"  # its range can't be divided any more
+    MAX_BUNDLES = "MaxBundles"  # the namespace has as many bundles as it may have
+    SPLIT_CAP = "SplitCap"  # the policy's splits per cycle are spent
+    SPLIT_BUDGET = "SplitBudget"  # the namespace's splits are spent; they can't be undone, so they don't come back soon
+
+    # why a broker may not have a bundle
+    ISOLATION = "Isolation"  # the namespace's isolation policy names other brokers
+    ANTI_AFFINITY = "AntiAffinity"  # it has more of the namespace's group than another broker or failure domain
+    TOPIC_LIMIT = "TopicLimit"  # it has as many topics as a broker may have
+    VERSION = "Version"  # it runs an older version than another broker
+    LOAD_MANAGER = "LoadManager"  # it runs another load manager
+    UNEVEN = "Uneven"  # it has more bundles of the namespace than another broker
+
     # why nothing moved: the strategy
     BALANCED = "Balanced"  # no broker is far enough from the others
     HIT_COUNT = "HitCount"  # the condition has not held for enough cycles
@@ -60,4 +82,6 @@ class Reason(StrEnum):
     DEADLINE = "Deadline"  # the cycle ran out of time
     UNKNOWN_BROKER = "UnknownBroker"  # the name belongs to no broker
     INVALID_POLICY = "InvalidPolicy"  # the policy can't be run as written
+    EXCLUDED = "Excluded"  # the namespace is left out of balancing
+    UNKNOWN = "Unknown"  # Pulsar's word for a failure it has no other word for
     INTERNAL_ERROR = "InternalError"  # a defect of ours; the log has the traceback
