@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,6 +30,22 @@ class Sheds:
     def shed(self, cluster: ClusterLoad, sheddable: BoolArray, memory: Mapping[str, Any]) -> Shedding:  # noqa: ARG002
         rows = ((broker, np.array(bundles)) for broker, bundles in self.unloads.items())
         return Shedding(tuple(Unload(broker, bundles, Reason.OVERLOADED) for broker, bundles in rows))
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """A shedder that answers with exactly these unloads."""
+
+    unloads: tuple[Unload, ...]
+
+    def shed(self, cluster: ClusterLoad, sheddable: BoolArray, memory: Mapping[str, Any]) -> Shedding:  # noqa: ARG002
+        return Shedding(self.unloads, target_weights={"a": 1.0})
+
+
+def wish(source: int, bundles: list[int], destination: int, returned: Sequence[int] = ()) -> Pair:
+    """A pair whose shedder wants this, and whose placement would rather have the last of four brokers."""
+    unload = Unload(source, np.array(bundles), Reason.OVERLOADED, destination, np.array(returned, dtype=np.int64))
+    return Pair(Wishes((unload,)), Chooses((3,)))
 
 
 @dataclass(frozen=True)
@@ -229,6 +245,78 @@ def test_same_seed_makes_the_same_plan() -> None:
     drawn = cluster(a=0.9, b=0.1, c=0.1, d=0.1, bundles=30)
 
     assert plan(drawn).moves == plan(drawn).moves
+
+
+def moves(made: Plan) -> list[tuple[str, str, str]]:
+    return [(move.bundle.removeprefix("public/"), move.source, move.destination) for move in made.moves]
+
+
+FOUR = cluster(a=0.9, b=0.3, c=0.2, d=0.1, bundles={"a": [1, 3], "b": [1], "c": [1], "d": [1]})
+
+
+def test_destination_that_the_shedder_names_is_taken() -> None:
+    made = plan(FOUR, wish(0, [0], 1))
+
+    assert moves(made) == [("a/0x00000000_0x80000000", "a", "b")]
+    assert made.target_weights == {"a": 1.0}
+
+
+def test_named_destination_that_would_be_worse_off_leaves_it_to_the_placement() -> None:
+    drawn = replace(FOUR, brokers=replace(FOUR.brokers, usage=FOUR.brokers.usage * [[1], [2.5], [1], [1]]))
+
+    assert moves(plan(drawn, wish(0, [0], 1))) == [("a/0x00000000_0x80000000", "a", "d")]
+
+
+def test_named_destination_that_takes_no_bundles_leaves_it_to_the_placement() -> None:
+    brokers = replace(FOUR.brokers, schedulable=np.array([True, False, True, True]))
+
+    assert moves(plan(replace(FOUR, brokers=brokers), wish(0, [0], 1))) == [("a/0x00000000_0x80000000", "a", "d")]
+
+
+def test_named_destination_is_the_right_one_when_a_broker_before_it_is_left_out() -> None:
+    drawn = cluster(x=0.0, a=0.9, b=0.3, c=0.2, lost="x", bundles=2)
+
+    made = plan(drawn, wish(0, [2], 1))  # rows of the brokers that take part: a, b, c
+
+    assert moves(made) == [("a/0x00000000_0x80000000", "a", "b")]
+
+
+def test_swap_is_made_where_a_move_would_not_fit() -> None:
+    # a's bundle of 67 points would take b above a; against b's of 30 both end below 90
+    made = plan(FOUR, wish(0, [1], 1, returned=[2]))
+
+    assert moves(made) == [("a/0x80000000_0xffffffff", "a", "b"), ("b/0x00000000_0xffffffff", "b", "a")]
+    assert made.after[:2, CPU] == pytest.approx([90 - 67.5 + 30, 67.5])
+
+
+def test_swap_that_makes_an_end_worse_off_is_not_made() -> None:
+    drawn = cluster(a=0.9, b=0.8, c=0.2, d=0.1, bundles={"a": [1, 8], "b": [1], "c": [1], "d": [1]})
+
+    made = plan(drawn, wish(0, [0], 1, returned=[2]))  # ten points against eighty
+
+    assert made.empty
+    assert held(made) == {Reason.NO_CANDIDATE: "a"}
+
+
+@pytest.mark.parametrize(
+    ("limits", "reason"),
+    [({"max_moves_per_cycle": 1}, Reason.CYCLE_CAP), ({"max_moves_per_broker": 0}, Reason.BROKER_CAP)],
+)
+def test_swap_is_never_made_by_half(limits: dict[str, int], reason: Reason) -> None:
+    made = plan(FOUR, wish(0, [1], 1, returned=[2]), **limits)
+
+    assert made.empty
+    assert held(made) == {reason: "a"}
+
+
+def test_swap_with_a_pinned_bundle_is_dropped_as_a_whole() -> None:
+    assert plan(with_bundles(FOUR, pinned={2: True}), wish(0, [1], 1, returned=[2])).empty
+
+
+def test_swap_with_a_broker_that_takes_no_bundles_is_not_made() -> None:
+    brokers = replace(FOUR.brokers, schedulable=np.array([False, True, True, True]))
+
+    assert held(plan(replace(FOUR, brokers=brokers), wish(0, [1], 1, returned=[2]))).get(Reason.UNSCHEDULABLE) == "a"
 
 
 def test_repeated_decisions_end_level_and_stay_there() -> None:

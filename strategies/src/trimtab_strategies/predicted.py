@@ -51,6 +51,13 @@ class PredictedLoad:
         kept: IntArray = others[after < np.fmax.reduce(self._ratios[:, source])]
         return kept
 
+    def evens_out(self, source: int, destination: int, load: FloatArray) -> bool:
+        """Whether shifting `load` (5,), which may be negative in parts, leaves both ends below what `source` is at."""
+        ends = np.array([destination, source])
+        shift = np.stack([load, -load], axis=1)[_MOVING] * self._per_unit[:, ends]
+        after = np.fmax.reduce(self._ratios[:, ends] + shift, axis=0)
+        return bool((after < np.fmax.reduce(self._ratios[:, source])).all())
+
     def add(self, broker: int, load: FloatArray, traffic: FloatArray) -> None:
         """Put `load` (5,) and `traffic` (4,) on a broker (row)."""
         self._usage[broker] += load

@@ -54,6 +54,7 @@ class Remembered:
             "version": 1,
             "shedder": self.strategies.shedder,
             "placement": self.strategies.placement,
+            "splitter": self.strategies.splitter,
             "moves": self.moves,
             "epoch": self.epoch,
         }
@@ -65,7 +66,7 @@ class Remembered:
         try:
             value = json.loads(text)
             version = value["version"]
-            memory = Memory(shedder=dict(value["shedder"]), placement=dict(value["placement"]))
+            memory = Memory(dict(value["shedder"]), dict(value["placement"]), dict(value.get("splitter", {})))
             found = cls(memory, tuple((float(t), int(n)) for t, n in value["moves"]), int(value["epoch"]))
         except (KeyError, TypeError, ValueError) as error:
             raise ForeignMemoryError(f"memory is not what Trimtab writes ({error!r}); delete the ConfigMap") from error

@@ -1,0 +1,182 @@
+"""Placing: every bundle that should leave its broker gets a destination, until a cap is reached.
+
+A move is kept only if it makes things better: the destination, with the bundle, must stay below what the source is at
+now. That holds whatever the strategies answer, so two of them that disagree can't pass a bundle back and forth. A swap
+is judged by both ends, and made as a whole or not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import zip_longest
+from typing import Any
+
+import numpy as np
+
+from trimtab_strategies.constraints import Guarded, Limits
+from trimtab_strategies.model import CPU, ClusterLoad, HeldBack, Move, Reason, counted
+from trimtab_strategies.model.load import BoolArray, FloatArray, IntArray
+from trimtab_strategies.predicted import PredictedLoad
+from trimtab_strategies.protocols import Placement, Unload
+from trimtab_strategies.usage import attributed, percent
+
+
+@dataclass
+class Placing:
+    """One decision's placements.
+
+    Asked with the shedder's answers in turn; what no broker could take is marked in `homeless` (m).
+    """
+
+    cluster: ClusterLoad
+    placement: Placement
+    allowed: Guarded
+    limits: Limits
+    predicted: PredictedLoad
+    rng: np.random.Generator
+    memory: Mapping[str, Any]
+    _left_out: dict[tuple[int, Reason], list[str]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        count = len(self.cluster.brokers)
+        self._sent, self._received = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
+        self._candidates = np.flatnonzero(self.allowed.may_receive.allowed)
+        self._budget = self.allowed.budget
+        self._seen: set[int] = set()
+        self._caused: dict[int, tuple[FloatArray, float]] = {}
+        self.homeless: BoolArray = np.zeros(len(self.cluster.bundles), dtype=bool)
+
+    def moves(self, unloads: tuple[Unload, ...]) -> Iterator[Move]:
+        """The moves that are kept, in the order in which they are to be made."""
+        self._weigh(unloads)
+        for offer in self.in_turn(unloads):
+            bundles = [*offer.bundles.tolist(), *offer.returned.tolist()]
+            if not self._seen.isdisjoint(bundles):
+                continue  # named twice, or in an earlier round
+            self._seen.update(bundles)
+            answer = self.swap(offer) if len(offer.returned) else self.place(offer)
+            if isinstance(answer, Reason):
+                self.homeless[bundles] = answer is Reason.NO_CANDIDATE
+                names = [self.cluster.bundles.names[bundle] for bundle in bundles]
+                self._left_out.setdefault((offer.broker, answer), []).extend(names)
+            else:
+                yield from answer
+
+    def _weigh(self, unloads: tuple[Unload, ...]) -> None:
+        """Look up at once what each bundle causes: usage (5,), and percent points of its owner's CPU."""
+        rows = [rows for unload in unloads for rows in (unload.bundles, unload.returned)]
+        order = np.concatenate([*rows, np.empty(0, dtype=np.int64)])
+        load = attributed(self.cluster, order)
+        points = percent(load, self.cluster.brokers.limit[self.cluster.bundles.owner[order]])[:, CPU]
+        self._caused = dict(zip(order.tolist(), zip(load, points.tolist(), strict=True), strict=True))
+
+    def in_turn(self, unloads: tuple[Unload, ...]) -> Iterator[Unload]:
+        """Every broker's first offer, the most used broker first, then every second one: caps hit all alike."""
+        sources = np.array([unload.broker for unload in unloads], dtype=np.int64)
+        usage = self.predicted.pressure(sources)
+        busiest = [unloads[k] for k in np.argsort(-usage, kind="stable")]
+        for turn in zip_longest(*map(self.offers, busiest)):
+            yield from (offer for offer in turn if offer is not None)
+
+    def offers(self, unload: Unload) -> Iterator[Unload]:
+        """An unload as single moves, of bundles that may be moved; a swap stays whole, or is dropped as a whole."""
+        leaving = self.movable(unload.bundles, unload.broker)
+        if not len(unload.returned):
+            yield from (replace(unload, bundles=leaving[k : k + 1]) for k in range(len(leaving)))
+        elif len(leaving) == len(unload.bundles) and len(self.movable(unload.returned, unload.destination)) == len(
+            unload.returned
+        ):
+            yield unload
+
+    def movable(self, bundles: IntArray, broker: int) -> IntArray:
+        """Those of `bundles` (rows) that `broker` (row) really has and that may be moved, whatever a strategy says."""
+        allowed: IntArray = bundles[
+            self.allowed.sheddable.allowed[bundles] & (self.cluster.bundles.owner[bundles] == broker)
+        ]
+        return allowed
+
+    def place(self, offer: Unload) -> tuple[Move, ...] | Reason:
+        """The move of one bundle to the broker that gets it, or why none does."""
+        bundle, source = int(offer.bundles[0]), offer.broker
+        if self._budget <= 0:
+            return self.allowed.cap
+        if self._sent[source] >= self.limits.max_moves_per_broker:
+            return Reason.BROKER_CAP
+        if not len(self._candidates):
+            return Reason.NO_CANDIDATE if not self.allowed.may_receive.allowed.any() else Reason.BROKER_CAP
+        wish = self.wished(offer)
+        destination = self.chosen(bundle, source) if wish is None else wish
+        return destination if isinstance(destination, Reason) else (self.made(offer, bundle, destination),)
+
+    def wished(self, offer: Unload) -> int | None:
+        """The destination that the shedder named, if it may receive and would be better off than the source is."""
+        if offer.destination not in self._candidates:
+            return None
+        wish = np.array([offer.destination])
+        better = self.predicted.better(offer.broker, wish, self._caused[int(offer.bundles[0])][0])
+        return int(better[0]) if len(better) else None
+
+    def chosen(self, bundle: int, source: int) -> int | Reason:
+        """The destination that the placement chooses, or why there is none."""
+        choice = self.placement.best(self.predicted.cluster, bundle, self._candidates, self.memory)
+        self.memory = choice.memory
+        others = choice.brokers[choice.brokers != source]
+        if not len(others):
+            return Reason.SAME_BROKER
+        better = self.predicted.better(source, others, self._caused[bundle][0])
+        return int(better[self.rng.integers(len(better))]) if len(better) else Reason.NO_CANDIDATE
+
+    def swap(self, offer: Unload) -> tuple[Move, ...] | Reason:
+        """The moves of a swap, or why it is not made."""
+        ends = np.array([offer.broker, offer.destination])
+        count = np.array([len(offer.bundles), len(offer.returned)])
+        if self._budget < count.sum():
+            return self.allowed.cap
+        if (self._sent[ends] + count > self.limits.max_moves_per_broker).any():
+            return Reason.BROKER_CAP
+        if (self._received[ends] + count[::-1] > self.limits.max_moves_per_broker).any():
+            return Reason.BROKER_CAP
+        if not self.allowed.may_receive.allowed[ends].all():
+            return Reason.UNSCHEDULABLE
+        if not self.predicted.evens_out(offer.broker, offer.destination, self._load(offer)):
+            return Reason.NO_CANDIDATE
+        leave = [self.made(offer, bundle, offer.destination) for bundle in offer.bundles.tolist()]
+        back = replace(offer, broker=offer.destination)
+        return (*leave, *(self.made(back, bundle, offer.broker) for bundle in offer.returned.tolist()))
+
+    def _load(self, offer: Unload) -> FloatArray:
+        """What a swap shifts in all, (5,): what leaves less what comes back."""
+        nothing = np.zeros(5)
+        leaves = sum((self._caused[bundle][0] for bundle in offer.bundles.tolist()), nothing)
+        returns = sum((self._caused[bundle][0] for bundle in offer.returned.tolist()), nothing)
+        return leaves - returns
+
+    def made(self, offer: Unload, bundle: int, destination: int) -> Move:
+        """The move of a bundle (row), counted against the caps and into the prediction."""
+        cluster, source = self.cluster, offer.broker
+        load, cpu = self._caused[bundle]
+        self.predicted.move(source, destination, load, cluster.bundles.short[bundle])
+        self._budget -= 1
+        self._sent[source] += 1
+        self._received[destination] += 1
+        if self._received[destination] >= self.limits.max_moves_per_broker:
+            self._candidates = self._candidates[self._candidates != destination]
+        names = cluster.brokers.names
+        return Move(cluster.bundles.names[bundle], names[source], names[destination], offer.reason, cpu)
+
+    def held_back(self) -> list[HeldBack]:
+        """What was not moved, one entry per source and reason."""
+        words = {
+            Reason.SAME_BROKER: "the placement chose no other broker",
+            Reason.NO_CANDIDATE: "no broker would be better off than the source is now",
+            Reason.UNSCHEDULABLE: "one of the two brokers of a swap takes no bundles",
+            Reason.BROKER_CAP: f"at most {counted(self.limits.max_moves_per_broker, 'move')} per broker and cycle",
+            Reason.CYCLE_CAP: f"at most {counted(self.limits.max_moves_per_cycle, 'move')} per cycle",
+            Reason.HOUR_CAP: f"at most {counted(self.limits.max_moves_per_hour, 'move')} per hour",
+        }
+        found = [(self.cluster.brokers.names[broker], why, names) for (broker, why), names in self._left_out.items()]
+        return [
+            HeldBack(broker, why, f"{counted(len(names), 'bundle')}, first {names[0]}: {words[why]}", len(names))
+            for broker, why, names in found
+        ]
