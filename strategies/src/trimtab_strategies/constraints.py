@@ -128,7 +128,8 @@ def trusted_brokers(cluster: ClusterLoad) -> Verdict:
     verdict = Verdict(len(brokers)).rule_out(~brokers.ready, Reason.NOT_READY)
     verdict = verdict.rule_out(~np.isfinite(brokers.age) | (brokers.trusted & ~complete), Reason.NO_LOAD_DATA)
     verdict = verdict.rule_out(~brokers.trusted & known.all(axis=1), Reason.OUT_DATED_DATA)
-    return verdict.rule_out(~brokers.trusted, Reason.UNTRUSTED)
+    impossible = np.logical_or((usage < 0).any(axis=1), (brokers.traffic < 0).any(axis=1))
+    return verdict.rule_out(~brokers.trusted | impossible, Reason.UNTRUSTED)
 
 
 def movable_bundles(cluster: ClusterLoad, limits: Limits) -> Verdict:
@@ -144,8 +145,9 @@ def movable_bundles(cluster: ClusterLoad, limits: Limits) -> Verdict:
 
 
 def measured(cluster: ClusterLoad) -> BoolArray:
-    """The bundles (m) whose short-term averages are all known."""
-    known: BoolArray = np.logical_and.reduce(np.isfinite(cluster.bundles.short), axis=1)
+    """The bundles (m) whose short-term averages are all known, and can be: none is negative."""
+    short = cluster.bundles.short
+    known: BoolArray = np.logical_and.reduce(np.isfinite(short) & (short >= 0), axis=1)
     return known
 
 

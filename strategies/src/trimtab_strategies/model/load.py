@@ -6,6 +6,7 @@ construction, so a strategy can't change what the next one sees. NaN means *unkn
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
@@ -29,7 +30,7 @@ RATE_IN, RATE_OUT, THROUGHPUT_IN, THROUGHPUT_OUT = range(4)
 
 
 class InvalidLoadError(ValueError):
-    """A `ClusterLoad` whose parts contradict each other (lengths, an owner that is no broker)."""
+    """A `ClusterLoad` whose parts contradict each other (lengths, a name twice, an owner that is no broker)."""
 
 
 def _freeze(owner: object) -> None:
@@ -44,6 +45,18 @@ def _freeze(owner: object) -> None:
 def _check_shape(what: str, array: npt.NDArray[Any], expected: tuple[int, ...]) -> None:
     if array.shape != expected:
         raise InvalidLoadError(f"{what} has shape {array.shape}, expected {expected}")
+
+
+def _check_rows(what: str, rows: IntArray, least: int, count: int, meaning: str) -> None:
+    if rows.size and (rows.min() < least or rows.max() >= count):
+        wrong = rows[(rows < least) | (rows >= count)][0]
+        raise InvalidLoadError(f"{what} has {wrong}: it must be {meaning}, of which there are {count}")
+
+
+def _check_unique(what: str, names: tuple[str, ...]) -> None:
+    if len(set(names)) != len(names):
+        twice = next(name for name, count in Counter(names).items() if count > 1)
+        raise InvalidLoadError(f"{what} has {twice!r} twice: each name must stand for one row")
 
 
 @dataclass(frozen=True)
@@ -69,6 +82,7 @@ class Brokers:
 
     def __post_init__(self) -> None:
         n = len(self.names)
+        _check_unique("brokers.names", self.names)
         _check_shape("brokers.usage", self.usage, (n, len(RESOURCES)))
         _check_shape("brokers.limit", self.limit, (n, len(RESOURCES)))
         _check_shape("brokers.traffic", self.traffic, (n, len(TRAFFIC)))
@@ -118,6 +132,7 @@ class Bundles:
 
     def __post_init__(self) -> None:
         m = len(self.names)
+        _check_unique("bundles.names", self.names)
         _check_shape("bundles.short", self.short, (m, len(TRAFFIC)))
         _check_shape("bundles.long", self.long, (m, len(TRAFFIC)))
         one_column = (
@@ -270,11 +285,11 @@ class ClusterLoad:
     policies: Mapping[str, NamespacePolicy] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        owner, namespace = self.bundles.owner, self.bundles.namespace
-        if owner.size and (owner.min() < -1 or owner.max() >= len(self.brokers)):
-            raise InvalidLoadError(f"bundles.owner must be -1 or a row of the {len(self.brokers)} brokers")
-        if namespace.size and (namespace.min() < 0 or namespace.max() >= len(self.namespaces)):
-            raise InvalidLoadError(f"bundles.namespace must be a row of the {len(self.namespaces)} namespaces")
+        bundles, brokers = self.bundles, len(self.brokers)
+        _check_rows("bundles.owner", bundles.owner, -1, brokers, "-1 (nobody) or a row of the brokers")
+        _check_rows("bundles.moving_from", bundles.moving_from, -1, brokers, "-1 (nowhere) or a row of the brokers")
+        _check_rows("bundles.namespace", bundles.namespace, 0, len(self.namespaces), "a row of the namespaces")
+        _check_rows("topics.bundle", self.topics.bundle, 0, len(bundles), "a row of the bundles")
 
     def policy_of(self, bundle: int) -> NamespacePolicy:
         """What is asked for the namespace of a bundle (row)."""
