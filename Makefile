@@ -5,9 +5,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 KUBE ?= build
+ORACLE := .trimtab/oracle
+SEED ?= 1000
+COUNT ?= 100
 
 .DEFAULT_GOAL := help
-.PHONY: help setup kube controllers demo test check fmt crds lock bench clean
+.PHONY: help setup kube controllers oracle demo test check fmt crds record lock bench clean
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,10 +28,16 @@ kube: $(STAMP)
 controllers: $(STAMP)
 	@$(BIN)/python -m trimtab_testbed.setup controllers $(if $(filter download,$(KUBE)),--download)
 
+$(ORACLE)/.built: $(wildcard tests/oracle/*.sh tests/oracle/pom.xml tests/oracle/src/main/java/oracle/*.java)
+	@bash tests/oracle/build.sh $(ORACLE)
+	@touch $@
+
+oracle: $(ORACLE)/.built ## Pulsar's own classes as a program, which tests and benchmarks compare with (needs Maven and a JDK)
+
 demo: setup ## watch a cluster of six brokers come level, on real parts, in about a minute (DEMO=--keep, DEMO=--json)
 	@$(BIN)/trimtab demo $(DEMO)
 
-test: setup controllers ## all tests (PYTEST="-k word" for some)
+test: setup controllers oracle ## all tests (PYTEST="-k word" for some)
 	@$(BIN)/pytest $(PYTEST)
 
 check: $(STAMP) ## linters, types, import contracts, spelling, CRD drift
