@@ -7,10 +7,14 @@ from dataclasses import replace
 import numpy as np
 from hypothesis import strategies as st
 
-from trimtab_strategies.model import ClusterLoad
+from trimtab_strategies.model import ClusterLoad, Topics
+from trimtab_strategies.model.load import FloatArray
 from trimtab_strategies.testing import NOW, cluster, with_bundles
+from trimtab_strategies.topics import parse_bundle
 
 NAMES = "abcdef"
+ODD = (np.nan, np.inf, -np.inf, -1.0, 0.0, 1e-30, 1.5, 1e39)
+"""Numbers that no healthy source sends, and some that it may; the last one is too large for 32 bits."""
 
 ratios = st.one_of(st.integers(0, 20).map(lambda step: step / 20), st.floats(0, 1.5))
 sizes = st.lists(st.one_of(st.integers(0, 5).map(float), st.floats(0, 100)), max_size=6)
@@ -36,8 +40,10 @@ def clusters(draw: st.DrawFn) -> ClusterLoad:
         in_flight=dict.fromkeys(draw(rows), True),
         last_unload=dict.fromkeys(draw(rows), NOW - draw(st.sampled_from([10, 1800, 3600]))),
         short=dict.fromkeys(draw(rows), np.nan),
+        topics=dict.fromkeys(draw(rows), draw(st.sampled_from([0, 1, 2, 1001, 5000]))),
+        sessions=dict.fromkeys(draw(rows), draw(st.sampled_from([0, 1001, 1e6]))),
     )
-    return draw(st.sampled_from([drawn, _unknown_broker(drawn)]))
+    return _with_topics(draw, draw(st.sampled_from([drawn, _unknown_broker(drawn)])))
 
 
 def _unknown_broker(drawn: ClusterLoad) -> ClusterLoad:
@@ -45,3 +51,54 @@ def _unknown_broker(drawn: ClusterLoad) -> ClusterLoad:
     usage = drawn.brokers.usage.copy()
     usage[:1] = np.nan
     return replace(drawn, brokers=replace(drawn.brokers, usage=usage))
+
+
+def _with_topics(draw: st.DrawFn, drawn: ClusterLoad) -> ClusterLoad:
+    """The cluster with the inside of its first bundle known: some topics that share its traffic."""
+    weights = np.array(draw(st.lists(st.integers(0, 9), max_size=5)), dtype=np.float64)
+    if not len(drawn.bundles) or not weights.sum():
+        return drawn
+    name = parse_bundle(drawn.bundles.names[0])
+    places = np.linspace(name.lower, name.upper - 1, len(weights)).astype(np.int64)
+    topics = Topics(
+        names=tuple(f"persistent://{name.namespace}/topic-{k}" for k in range(len(weights))),
+        bundle=np.zeros(len(weights), dtype=np.int64),
+        place=places,
+        traffic=np.outer(weights / weights.sum(), np.nan_to_num(drawn.bundles.short[0])),
+    )
+    return replace(drawn, topics=topics)
+
+
+@st.composite
+def odd_clusters(draw: st.DrawFn) -> ClusterLoad:
+    """Up to four brokers, all of them called trusted, with numbers that are NaN, infinite, negative, zero or huge."""
+    names = NAMES[: draw(st.integers(0, 4))]
+    drawn = cluster(bundles={name: [3.0, 2.0, 1.0] for name in names}, **dict.fromkeys(names, 0.5))
+    brokers, bundles = drawn.brokers, drawn.bundles
+    columns = ("short", "long", "topics", "sessions", "last_unload")
+    return replace(
+        drawn,
+        brokers=replace(
+            brokers, **{name: _spoilt(draw, getattr(brokers, name)) for name in ("usage", "limit", "traffic")}
+        ),
+        bundles=replace(bundles, **{name: _spoilt(draw, getattr(bundles, name)) for name in columns}),
+    )
+
+
+def _spoilt(draw: st.DrawFn, array: FloatArray) -> FloatArray:
+    """The array with up to four of its numbers replaced by odd ones."""
+    spoilt = array.copy()
+    if array.size:
+        for place in draw(st.lists(st.integers(0, array.size - 1), max_size=4)):
+            spoilt.flat[place] = draw(st.sampled_from(ODD))
+    return spoilt
+
+
+def large(brokers: int, per_broker: int) -> ClusterLoad:
+    """A cluster of this size in which every tenth broker is hot; sizes of bundles differ."""
+    names = [f"broker-{row:03d}" for row in range(brokers)]
+    share = np.random.default_rng(0).pareto(2.0, (brokers, per_broker)) + 0.1
+    return cluster(
+        bundles={name: row.tolist() for name, row in zip(names, share, strict=True)},
+        **{name: 0.95 if row % 10 == 0 else 0.3 for row, name in enumerate(names)},
+    )

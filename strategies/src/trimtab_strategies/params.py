@@ -37,6 +37,7 @@ class StrategyParams(BaseModel):
         validate_by_alias=True,
         extra="forbid",
         frozen=True,
+        allow_inf_nan=False,
         use_attribute_docstrings=True,
     )
 

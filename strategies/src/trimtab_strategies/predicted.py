@@ -29,7 +29,8 @@ class PredictedLoad:
         self._usage, self._traffic, self._limit = brokers.usage.copy(), brokers.traffic.copy(), brokers.limit
         limited = np.where(brokers.limit > 0, brokers.limit, np.inf)
         self._per_unit = (np.array(weights) / limited).T[_MOVING]  # (3, n): a resource's ratio per unit of it
-        self._ratios = self._usage.T[_MOVING] * self._per_unit  # (3, n)
+        with np.errstate(invalid="ignore"):  # infinite usage without a limit: unknown
+            self._ratios = self._usage.T[_MOVING] * self._per_unit  # (3, n)
         self.cluster = replace(cluster, brokers=replace(brokers, usage=self._usage, traffic=self._traffic))
 
     def percent(self) -> FloatArray:

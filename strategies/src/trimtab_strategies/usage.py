@@ -48,8 +48,8 @@ DEFAULT_WEIGHTS = Weights()
 
 def percent(usage: FloatArray, limit: FloatArray) -> npt.NDArray[np.float32]:
     """Usage of its limit, 0-100 and above (float32, any shape). A limit of 0 or less gives 0; NaN usage gives NaN."""
-    percents = usage.astype(np.float32)
     with np.errstate(all="ignore"):
+        percents = usage.astype(np.float32)
         percents /= limit.astype(np.float32)
         percents *= np.float32(100)
     percents[~(limit > 0)] = 0

@@ -6,19 +6,29 @@
 
     with_bundles(cluster(...), pinned={0: True})            bundle 0 is pinned
 
-`strategy_checks` yields every check for every strategy of the registry; each takes a cluster and raises AssertionError.
+`strategy_checks` yields every check for every strategy of the registry, `pair_checks` for every pair; each takes a
+cluster and raises AssertionError. A strategy of your own: ``for check in SHEDDER_CHECKS: check(shedder, cluster)``.
 """
 
-from trimtab_strategies.testing.checks import PAIR_CHECKS, PLACEMENT_CHECKS, SHEDDER_CHECKS, strategy_checks
+from trimtab_strategies.testing.checks import EXCEPTIONS, pair_checks, parameter_sets, strategy_checks, variants
 from trimtab_strategies.testing.drawing import FULL, NOW, cluster, with_bundles
+from trimtab_strategies.testing.pair_checks import PAIR_CHECKS
+from trimtab_strategies.testing.placement_checks import PLACEMENT_CHECKS
+from trimtab_strategies.testing.shedder_checks import SHEDDER_CHECKS
+from trimtab_strategies.testing.splitter_checks import SPLITTER_CHECKS
 
 __all__ = [
+    "EXCEPTIONS",
     "FULL",
     "NOW",
     "PAIR_CHECKS",
     "PLACEMENT_CHECKS",
     "SHEDDER_CHECKS",
+    "SPLITTER_CHECKS",
     "cluster",
+    "pair_checks",
+    "parameter_sets",
     "strategy_checks",
+    "variants",
     "with_bundles",
 ]

@@ -1,0 +1,143 @@
+"""What every shedder must keep to, over several decisions in a row: some answer only after a while."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from trimtab_strategies.model import ClusterLoad
+from trimtab_strategies.model.load import BoolArray
+from trimtab_strategies.protocols import Shedder, Shedding, Unload
+from trimtab_strategies.testing.comparing import (
+    Unchanged,
+    in_words,
+    movable,
+    reordered,
+    restored,
+    sheddings,
+    upside_down,
+)
+from trimtab_strategies.testing.drawing import cluster as drawn
+
+
+def level_cluster_is_left_alone(shedder: Shedder, cluster: ClusterLoad) -> None:
+    """Brokers that are all alike shed nothing, and the answer says why."""
+    brokers = cluster.brokers
+    alike: dict[str, Any] = {
+        name: np.tile(getattr(brokers, name)[:1], (len(brokers), 1)) for name in ("usage", "limit", "traffic")
+    }
+    level = replace(cluster, brokers=replace(brokers, **alike))
+    for _, shedding in sheddings(shedder, level, movable(level)):
+        assert not shedding.unloads, f"all brokers are alike, yet {len(shedding.unloads)} shed"
+        assert shedding.held_back, "nothing is shed, and no reason is given"
+
+
+def says_why_nothing_is_shed(shedder: Shedder, cluster: ClusterLoad) -> None:
+    """An answer without unloads gives a reason, and no answer gives one per bundle."""
+    for _, shedding in sheddings(shedder, cluster, movable(cluster)):
+        assert shedding.unloads or shedding.held_back, "nothing is shed, and no reason is given"
+        assert len(shedding.held_back) <= 10 + 4 * len(cluster.brokers), "a reason per bundle"
+
+
+def shedding_leaves_its_input_alone(shedder: Shedder, cluster: ClusterLoad) -> None:
+    """Neither the cluster nor the memory is changed by a call."""
+    for shown, shedding in sheddings(shedder, cluster, movable(cluster)):
+        memory = restored(shedding.memory)
+        with Unchanged(shown, memory):
+            shedder.shed(shown, movable(cluster), memory)
+
+
+def same_cluster_sheds_the_same(shedder: Shedder, cluster: ClusterLoad) -> None:
+    """Equal input gives equal answers."""
+    assert _all_in_words(shedder, cluster) == _all_in_words(shedder, cluster)
+
+
+def broker_order_does_not_matter_to_shedding(shedder: Shedder, cluster: ClusterLoad) -> None:
+    """The rows of the brokers may be in any order."""
+    other = reordered(cluster, brokers=upside_down(len(cluster.brokers)))
+    assert _all_in_words(shedder, cluster) == _all_in_words(shedder, other)
+
+
+def bundle_order_does_not_matter_to_shedding(shedder: Shedder, cluster: ClusterLoad) -> None:
+    """The rows of the bundles may be in any order; of bundles that carry the same, any may be taken."""
+    other = reordered(cluster, bundles=upside_down(len(cluster.bundles)))
+    assert _all_in_words(shedder, cluster, by_traffic=True) == _all_in_words(shedder, other, by_traffic=True)
+
+
+def sheds_only_what_may_leave(shedder: Shedder, cluster: ClusterLoad) -> None:
+    """Each bundle is shed by its own owner, at most once, and only if it is sheddable; nothing when none is."""
+    sheddable = np.arange(len(cluster.bundles)) % 3 != 0
+    for shown, shedding in sheddings(shedder, cluster, sheddable):
+        _check_unloads(shown, shedding, sheddable)
+    for _, shedding in sheddings(shedder, cluster, np.zeros(len(cluster.bundles), dtype=bool)):
+        assert not shedding.unloads, "no bundle may leave, yet some are shed"
+
+
+def _check_unloads(cluster: ClusterLoad, shedding: Shedding, sheddable: BoolArray) -> None:
+    seen: list[int] = []
+    for unload in shedding.unloads:
+        _check_destination(cluster, unload)
+        assert (cluster.bundles.owner[unload.bundles] == unload.broker).all(), "a broker sheds what it does not own"
+        assert sheddable[unload.bundles].all(), "a bundle that may not leave is shed"
+        assert sheddable[unload.returned].all(), "a bundle that may not leave is returned"
+        assert len(unload.bundles), "an unload without bundles"
+        seen += [*unload.bundles.tolist(), *unload.returned.tolist()]
+    assert len(seen) == len(set(seen)), "a bundle is shed twice"
+
+
+def _check_destination(cluster: ClusterLoad, unload: Unload) -> None:
+    """A destination is another broker, and the owner of what it returns; without one nothing is returned."""
+    assert -1 <= unload.destination < len(cluster.brokers), "the destination is no broker"
+    assert unload.destination != unload.broker, "the destination is the source"
+    owners = cluster.bundles.owner[unload.returned]
+    assert (owners == unload.destination).all(), "a bundle is returned by a broker that does not own it"
+    assert unload.destination >= 0 or not len(unload.returned), "a swap without a destination"
+
+
+def shedder_memory_survives_a_restart(shedder: Shedder, cluster: ClusterLoad) -> None:
+    """The memory is plain JSON, and a shedder that reads it back goes on as if nothing had happened."""
+    sheddable = movable(cluster)
+    for shown, shedding in sheddings(shedder, cluster, sheddable):
+        memory = restored(shedding.memory)
+        assert memory == shedding.memory
+        ours, again = (shedder.shed(shown, sheddable, kept) for kept in (shedding.memory, memory))
+        assert in_words(shown, ours) == in_words(shown, again)
+
+
+def shedding_an_empty_cluster_is_fine(shedder: Shedder, _: ClusterLoad) -> None:
+    """No broker and no bundle: nothing is shed, and the answer says why."""
+    shedding = shedder.shed(drawn(), np.zeros(0, dtype=bool), {})
+    assert not shedding.unloads
+    assert shedding.held_back, "nothing is shed, and no reason is given"
+
+
+def a_lone_broker_sheds_to_nobody(shedder: Shedder, _: ClusterLoad) -> None:
+    """With one broker there is no destination to name, and nothing breaks."""
+    alone = drawn(a=0.95, bundles={"a": [3, 2, 1]})
+    for shown, shedding in sheddings(shedder, alone, movable(alone)):
+        _check_unloads(shown, shedding, movable(alone))
+
+
+def _all_in_words(shedder: Shedder, cluster: ClusterLoad, *, by_traffic: bool = False) -> list[list[tuple[Any, ...]]]:
+    return [
+        in_words(shown, shedding, by_traffic=by_traffic)
+        for shown, shedding in sheddings(shedder, cluster, movable(cluster))
+    ]
+
+
+SHEDDER_CHECKS: tuple[Callable[[Shedder, ClusterLoad], None], ...] = (
+    level_cluster_is_left_alone,
+    says_why_nothing_is_shed,
+    shedding_leaves_its_input_alone,
+    same_cluster_sheds_the_same,
+    broker_order_does_not_matter_to_shedding,
+    bundle_order_does_not_matter_to_shedding,
+    sheds_only_what_may_leave,
+    shedder_memory_survives_a_restart,
+    shedding_an_empty_cluster_is_fine,
+    a_lone_broker_sheds_to_nobody,
+)
+"""What every shedder must keep to."""
