@@ -16,17 +16,7 @@ from trimtab_strategies.model import ClusterLoad, HeldBack, Reason, counted
 from trimtab_strategies.model.load import BoolArray
 from trimtab_strategies.usage import MOVING
 
-_CODES = (
-    Reason.NOT_READY,
-    Reason.NO_LOAD_DATA,
-    Reason.OUT_DATED_DATA,
-    Reason.UNTRUSTED,
-    Reason.UNSCHEDULABLE,
-    Reason.UNOWNED,
-    Reason.PINNED,
-    Reason.IN_FLIGHT,
-    Reason.COOL_DOWN,
-)
+_CODES = tuple(Reason)
 
 
 @dataclass(frozen=True, slots=True)

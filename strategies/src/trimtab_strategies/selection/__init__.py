@@ -1,0 +1,24 @@
+"""Selection: which brokers a bundle may go to at all, before a placement says which of them is best.
+
+Pulsar's two managers filter by the same rules, in another order and with another last resort; each is a pipeline here:
+
+    selecting = Selection(Manager.MODULAR, SelectionParams()).on(cluster)
+    verdict = selecting.candidates(bundle, brokers)         one verdict per broker, with the reason of each that is out
+    choice = selecting.choose(bundle, brokers, placement, memory)
+    selecting.moved(bundle, destination)                    what comes later counts it there
+"""
+
+from trimtab_strategies.selection.isolation import InvalidIsolationError, check_isolation
+from trimtab_strategies.selection.params import Manager, SelectionParams
+from trimtab_strategies.selection.pipelines import SYSTEM_NAMESPACE, Selection
+from trimtab_strategies.selection.selecting import Selecting
+
+__all__ = [
+    "SYSTEM_NAMESPACE",
+    "InvalidIsolationError",
+    "Manager",
+    "Selecting",
+    "Selection",
+    "SelectionParams",
+    "check_isolation",
+]

@@ -1,0 +1,81 @@
+"""Who has how much of a namespace, a group or topics: counted once per picture, and kept true as bundles are placed."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+
+from trimtab_strategies.model import ClusterLoad
+from trimtab_strategies.model.load import FloatArray, IntArray
+
+
+class Counts:
+    """The owners of one picture's bundles, as a working copy that follows the placements made so far."""
+
+    def __init__(self, cluster: ClusterLoad) -> None:
+        """Start from the owners in `cluster`."""
+        self._cluster = cluster
+        self._brokers = len(cluster.brokers)
+        self._owner = cluster.bundles.owner.copy()
+        self._by_namespace: dict[int, IntArray] = {}
+        self._by_group: dict[tuple[str, bool], IntArray] = {}
+
+    @cached_property
+    def topics(self) -> FloatArray:
+        """Topics of each broker (n,); a bundle of whose topics nothing is known counts 0."""
+        topics = np.nan_to_num(self._cluster.bundles.topics, posinf=0.0, neginf=0.0)
+        total: FloatArray = np.bincount(self._owner + 1, weights=topics, minlength=self._brokers + 1)[1:].astype(float)
+        return total
+
+    def bundles_of(self, namespace: int) -> IntArray:
+        """How many bundles of a namespace (row) each broker has, (n,)."""
+        if namespace not in self._by_namespace:
+            self._by_namespace[namespace] = self._count(self._rows(namespace))
+        return self._by_namespace[namespace]
+
+    def of_group(self, group: str, *, by_bundle: bool) -> IntArray:
+        """How many namespaces of an anti-affinity group each broker has, (n,); with `by_bundle` how many bundles."""
+        key = (group, by_bundle)
+        if key not in self._by_group:
+            counts = [self.bundles_of(space) for space in self._groups.get(group, ())]
+            each = counts if by_bundle else [np.minimum(count, 1) for count in counts]
+            self._by_group[key] = np.sum(each, axis=0, dtype=np.int64) if each else np.zeros(self._brokers, np.int64)
+        return self._by_group[key]
+
+    def moved(self, bundle: int, destination: int) -> None:
+        """From now on `bundle` (row) is with `destination` (row)."""
+        source, namespace = int(self._owner[bundle]), int(self._cluster.bundles.namespace[bundle])
+        topics, counts = self.topics, self.bundles_of(namespace)
+        moved = np.nan_to_num(self._cluster.bundles.topics[bundle], posinf=0.0, neginf=0.0)
+        for broker, sign in ((source, -1), (destination, 1)):
+            if broker >= 0:
+                topics[broker] += sign * moved
+                counts[broker] += sign
+        self._owner[bundle] = destination
+        self._by_group.clear()
+
+    def _count(self, bundles: IntArray) -> IntArray:
+        return np.bincount(self._owner[bundles] + 1, minlength=self._brokers + 1)[1:]
+
+    def _rows(self, namespace: int) -> IntArray:
+        order, start = self._order
+        rows: IntArray = order[start[namespace] : start[namespace + 1]]
+        return rows
+
+    @cached_property
+    def _order(self) -> tuple[IntArray, IntArray]:
+        """Bundles by namespace, and where each namespace begins."""
+        namespace = self._cluster.bundles.namespace
+        order = np.argsort(namespace, kind="stable")
+        return order, np.searchsorted(namespace[order], np.arange(len(self._cluster.namespaces) + 1))
+
+    @cached_property
+    def _groups(self) -> dict[str, list[int]]:
+        """Namespaces (rows) of each anti-affinity group; groups are told apart without regard to case."""
+        groups: dict[str, list[int]] = {}
+        for row, space in enumerate(self._cluster.namespaces):
+            policy = self._cluster.policies.get(space)
+            if policy is not None and policy.anti_affinity_group:
+                groups.setdefault(policy.anti_affinity_group.lower(), []).append(row)
+        return groups

@@ -1,0 +1,45 @@
+"""What can be tuned on the selection of candidates."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import Field
+
+from trimtab_strategies.params import WeightedParams
+
+Percent = Annotated[float, Field(gt=0, le=100)]
+
+
+class Manager(StrEnum):
+    """Whose pipeline is run: that of Pulsar's modular or of its extensible load manager."""
+
+    MODULAR = "modular"
+    EXTENSIBLE = "extensible"
+
+
+class SelectionParams(WeightedParams):
+    """What can be tuned on both pipelines; the weights are those of the overload test."""
+
+    max_topics: Annotated[int, Field(ge=1)] = 50000
+    """Topics that a broker may have.
+    Pulsar: loadBalancerBrokerMaxTopics"""
+    distribute_evenly: bool = True
+    """Keep only the brokers with the fewest bundles of the namespace; modular only, where ``pulsar/system`` always is.
+    Pulsar: loadBalancerDistributeBundlesEvenlyEnabled"""
+    prefer_later_versions: bool = False
+    """Keep only the brokers that run the latest version found among the candidates.
+    Pulsar: preferLaterVersions"""
+    overload_threshold: Percent = 85
+    """Percent of weighted usage above which a chosen broker makes the choice be made again; modular only.
+    Pulsar: loadBalancerBrokerOverloadedThresholdPercentage"""
+    failure_domains: bool = False
+    """Keep the namespaces of an anti-affinity group apart by failure domain first, then by broker.
+    Pulsar: failureDomainsEnabled"""
+    load_manager: str = ""
+    """Class name that a broker's load manager must have; empty: not compared.
+    Pulsar: loadManagerClassName"""
+    excluded_namespaces: tuple[str, ...] = ()
+    """Namespaces whose bundles are placed in turn rather than by load; modular only.
+    Pulsar: loadBalancerSheddingExcludedNamespaces"""
