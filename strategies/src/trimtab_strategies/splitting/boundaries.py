@@ -1,0 +1,165 @@
+"""Where to divide a bundle: Pulsar's algorithms as functions of a range and of its topics' places on the ring.
+
+A bundle holds the hashes from `lower` up to, not including, `upper` (only a namespace's last bundle includes its upper
+end). n boundaries strictly inside make n + 1 children. Two answers mean "not here": None is what Java calls null, and
+an empty array is the list without entries that `flow_or_qps_equally_divide` gives when its condition holds and yet no
+topic overflows a child.
+
+Source. Pulsar 4.2.4 `org.apache.pulsar.common.naming.*BundleSplitAlgorithm` and `NamespaceBundleFactory.splitBundles`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from itertools import pairwise
+
+import numpy as np
+
+from trimtab_strategies.model.load import FloatArray, IntArray
+from trimtab_strategies.params import Compatibility, Defect
+from trimtab_strategies.topics import LAST_HASH, range_text
+
+FEWEST_TOPICS = 2
+"""Topics that a bundle must have before dividing it can help."""
+
+DEFECTS = (
+    Defect(
+        original="Of topics with the same hash only the last one's rate and throughput count, and they count once for"
+        " each of these topics; a boundary may be put between them although none can part them.",
+        corrected="Topics with the same hash are one, with the sum of their rates and throughputs.",
+    ),
+)
+"""Known defects of `flow_or_qps_equally_divide`."""
+
+
+class InvalidBoundaryError(ValueError):
+    """A bundle can't be divided as asked; the text names the value, its bound and what to do. Java: IllegalArgument."""
+
+
+class SplitAlgorithm(StrEnum):
+    """The algorithms that can be used without a person naming positions, spelt as in Pulsar."""
+
+    RANGE = "range_equally_divide"
+    TOPIC_COUNT = "topic_count_equally_divide"
+    FLOW_OR_QPS = "flow_or_qps_equally_divide"
+
+
+def can_split(lower: int, upper: int) -> bool:
+    """Whether a range holds two children at all: it must be wider than one hash."""
+    return upper - lower > 1
+
+
+def children(lower: int, upper: int, boundaries: Sequence[int] = (), count: int = 2) -> list[tuple[int, int]]:
+    """The ranges that `boundaries` (in any order) make of a bundle, ascending; without any, `count` equal ones.
+
+    The last of the equal ones takes what the division leaves over. Raises `InvalidBoundaryError` when the range is too
+    narrow, a boundary is not strictly inside or given twice, or there would be a child without a hash.
+    """
+    whole = range_text(lower, upper)
+    if not can_split(lower, upper):
+        raise InvalidBoundaryError(f"range {whole} can't be divided: it must be wider than 1")
+    if count < 1:
+        raise InvalidBoundaryError(f"range {whole} can't be divided into {count}: use 2 or more")
+    inner = sorted(boundaries) or [lower + k * ((upper - lower) // count) for k in range(1, count)]
+    if inner and not lower < inner[0] <= inner[-1] < upper:
+        outside = inner[0] if inner[0] <= lower else inner[-1]
+        raise InvalidBoundaryError(f"boundary 0x{outside:08x} is not strictly inside {whole}: leave it out")
+    edges = [lower, *inner, upper]
+    for left, right in pairwise(edges):
+        if left >= right:
+            raise InvalidBoundaryError(f"boundary 0x{left:08x} of {whole} is given twice: leave one out")
+    return list(pairwise(edges))
+
+
+def range_equally_divide(lower: int, upper: int) -> IntArray:
+    """The middle of a range (1,), rounded down."""
+    return np.array([lower + (upper - lower) // 2], dtype=np.int64)
+
+
+def topic_count_equally_divide(places: IntArray) -> IntArray | None:
+    """The middle (1,) between the two topics in the middle, by their `places` (t,). None for fewer than two topics."""
+    if len(places) < FEWEST_TOPICS:
+        return None
+    middle = len(places) // 2
+    start, end = np.partition(places, (middle - 1, middle))[middle - 1 : middle + 1].tolist()
+    return np.array([start + (end - start) // 2], dtype=np.int64)
+
+
+def specified_positions_divide(lower: int, upper: int, positions: Sequence[int], topics: int) -> IntArray | None:
+    """Those of `positions` that are strictly inside, ascending; None if there are none, or fewer than two topics.
+
+    Raises `InvalidBoundaryError` without any position. A position given twice comes back twice, as in Pulsar.
+    """
+    inside = specified_positions_force(lower, upper, positions)
+    return inside if topics >= FEWEST_TOPICS else None
+
+
+def specified_positions_force(lower: int, upper: int, positions: Sequence[int]) -> IntArray | None:
+    """`specified_positions_divide` however few topics there are: what Pulsar's state channel uses inside."""
+    if not len(positions):
+        raise InvalidBoundaryError(f"no position was given for {range_text(lower, upper)}: name at least one inside it")
+    inside = sorted(position for position in positions if lower < position < upper)
+    return np.array(inside, dtype=np.int64) if inside else None
+
+
+def flow_or_qps_equally_divide(
+    places: IntArray,
+    rates: FloatArray,
+    throughputs: FloatArray,
+    *,
+    max_rate: float,
+    max_throughput: float,
+    difference: float,
+    compatibility: Compatibility = Compatibility.JAVA,
+) -> IntArray | None:
+    """Boundaries (any number) after each run of topics that fills a child: msg/s, bytes/s and places, (t,) each.
+
+    None unless two different places have load, and their sum reaches `max_rate` or `max_throughput` and `difference`
+    percent more. Topics without stats are to be left out by the caller; those without load are left out here.
+    """
+    loaded = ~((rates <= 0) & (throughputs <= 0))
+    places, load = places[loaded], np.stack([rates[loaded], throughputs[loaded]], axis=1)
+    limit = np.array([max_rate, max_throughput])
+    total = load.cumsum(axis=0)[-1] if len(load) else np.zeros(2)
+    if len(np.unique(places)) < FEWEST_TOPICS or (total < limit * (1 + difference / 100)).all():
+        return None
+    return _run_ends(*_in_ring_order(places, load, compatibility), limit)
+
+
+def _in_ring_order(places: IntArray, load: FloatArray, compatibility: Compatibility) -> tuple[IntArray, FloatArray]:
+    """Places and load (t, 2) by place. In Java's form topics on one place all have the load of the last one given."""
+    if compatibility is Compatibility.CORRECTED:
+        distinct, group = np.unique(places, return_inverse=True)
+        summed = np.zeros((len(distinct), load.shape[1]))
+        np.add.at(summed, group, load)
+        return distinct, summed
+    order = np.argsort(places, kind="stable")
+    ordered = places[order]
+    last = np.searchsorted(ordered, ordered, side="right") - 1
+    return ordered, load[order][last]
+
+
+def _run_ends(places: IntArray, load: FloatArray, limit: FloatArray) -> IntArray:
+    """Boundaries halfway to the first topic that no longer fits below `limit` (2,) with those before it."""
+    found = []
+    filled = load[0]
+    for k in range(1, len(places)):
+        together = filled + load[k]
+        if (together > limit).any():
+            found.append(int(places[k - 1] + (places[k] - places[k - 1]) // 2 + 1))
+            together = load[k]
+        filled = together
+    return np.array(found, dtype=np.int64)
+
+
+def checked(lower: int, upper: int, boundaries: IntArray) -> IntArray:
+    """The boundaries, ascending, if they divide the range into children; else raises `InvalidBoundaryError`."""
+    edges = children(lower, upper, boundaries.tolist())
+    return np.array([left for left, _ in edges[1:]], dtype=np.int64)
+
+
+def child_of(boundaries: IntArray, places: IntArray) -> IntArray:
+    """Which child (0 the lowest) each place (t,) of a bundle falls into when it is divided at `boundaries` (b,)."""
+    found: IntArray = np.searchsorted(boundaries, np.minimum(places, LAST_HASH), side="right").astype(np.int64)
+    return found

@@ -1,0 +1,203 @@
+"""DefaultNamespaceBundleSplitStrategy: a bundle that stays too large for some cycles is halved by its owner.
+
+Idea. Every broker looks through its own bundles. One that exceeds a limit counts a hit, one that does not loses its
+hits; only beyond `hit_count` of them is it divided, and only a few per cycle.
+
+Formula. too large = topics > max_topics, or sessions > max_sessions, or rate > max_msg_rate, or throughput >
+max_bandwidth, all as they are now; hits > hit_count (so 3 splits in the fourth cycle); its namespace has fewer than
+max_bundles, those chosen here counted; no bundle that shares its lower or its upper end is being split; and the
+algorithm finds exactly one boundary. A broker stops at `max_splits` and leaves the hits of later bundles as they are.
+Bundles are taken by name (Pulsar: in the order of a hash map).
+
+When it helps. Pulsar's extensible manager; the hits keep a burst from splitting a bundle for ever. When it hurts. A
+bundle with one hot topic, as the range is halved and not the load. `flow_or_qps_equally_divide` mostly finds several
+boundaries and then never splits. Both halves stay with the owner: the load moves only when the shedder acts.
+
+Source. Pulsar 4.2.4 `org.apache.pulsar.broker.loadbalance.extensions.strategy.DefaultNamespaceBundleSplitStrategyImpl`,
+with equal decisions.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import Field
+
+from trimtab_strategies.model import ClusterLoad, HeldBack, Reason
+from trimtab_strategies.model.load import BoolArray, IntArray
+from trimtab_strategies.params import Compatibility, Defect
+from trimtab_strategies.protocols import Splitting, SplitWish
+from trimtab_strategies.splitting.boundaries import DEFECTS as BOUNDARY_DEFECTS, FEWEST_TOPICS, can_split
+from trimtab_strategies.splitting.limits import (
+    OVERFLOW,
+    REASONS,
+    Inside,
+    PulsarSplitParams,
+    bundle_counts,
+    by_name,
+    carried,
+    first_exceeded,
+    held_back,
+    nobody_above,
+    valid_boundaries,
+)
+from trimtab_strategies.topics import parse_bundle
+
+DEFECTS = (
+    OVERFLOW,
+    Defect(
+        original="A bundle is held back by one that is being split in any namespace whose name merely begins with its"
+        " own (``t/n2`` for ``t/n``).",
+        corrected="Only by one of its own namespace.",
+    ),
+    Defect(
+        original="Each broker counts only the splits it chose itself against the namespace's maximum, so several"
+        " brokers together exceed it.",
+        corrected="All splits of the cycle count.",
+    ),
+    *BOUNDARY_DEFECTS,
+)
+
+
+class DefaultNamespaceBundleSplitStrategyParams(PulsarSplitParams):
+    """What can be tuned on DefaultNamespaceBundleSplitStrategy."""
+
+    hit_count: Annotated[int, Field(ge=0, le=1000)] = 3
+    """Cycles in a row in which a bundle was too large that are not enough: it is split in the next one.
+    Pulsar: loadBalancerNamespaceBundleSplitConditionHitCountThreshold"""
+    max_splits: Annotated[int, Field(ge=1, le=10000)] = 10
+    """Bundles that a broker splits in one cycle.
+    Pulsar: loadBalancerMaxNumberOfBundlesToSplitPerCycle"""
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What the rule looks at besides the bundles themselves.
+
+    counts:     how many bundles each namespace (row) has, -1 unknown.
+    splitting:  names of bundles that are being split now.
+    boundaries: where a bundle (row) would be divided; None: nowhere.
+    """
+
+    counts: IntArray
+    splitting: Sequence[str]
+    boundaries: Callable[[int], IntArray | None]
+
+
+@dataclass(frozen=True)
+class DefaultNamespaceBundleSplitStrategy:
+    """See the module. Memory: ``hits``, by bundle in how many cycles in a row it was too large."""
+
+    params: DefaultNamespaceBundleSplitStrategyParams
+
+    def split(self, cluster: ClusterLoad, splittable: BoolArray, memory: Mapping[str, Any]) -> Splitting:
+        """Halve splittable bundles that have been too large for more than `hit_count` cycles."""
+        bundles, index = cluster.bundles, cluster.bundles.index
+        load = carried(cluster, bundles.short)
+        exceeded = first_exceeded(load, self.params.ceilings)
+        hits = {name: count for name, count in memory.get("hits", {}).items() if name in index}
+        of_interest = exceeded >= 0
+        of_interest[[index[name] for name in hits]] = True
+        mine = splittable & (bundles.owner >= 0) & (bundles.topics >= FEWEST_TOPICS)
+        inside = Inside(cluster)
+        around = Surroundings(
+            bundle_counts(cluster),
+            [bundles.names[row] for row in np.flatnonzero(bundles.in_flight)],
+            lambda row: valid_boundaries(inside, row, self.params),
+        )
+        walk = self.walk(cluster, by_name(cluster, np.flatnonzero(mine & of_interest)), exceeded, hits, around)
+        quiet = () if walk.held_back or walk.wishes else (nobody_above(cluster, load, self.params.ceilings, mine),)
+        return Splitting(tuple(walk.wishes), (*quiet, *walk.held_back), {"hits": walk.hits})
+
+    def walk(
+        self, cluster: ClusterLoad, rows: IntArray, exceeded: IntArray, hits: Mapping[str, int], around: Surroundings
+    ) -> Walk:
+        """One cycle over bundles (rows) of two topics or more, in the given order.
+
+        exceeded: (m,) the column of the limit that each bundle exceeds, -1 none. hits: before this cycle, by name.
+        """
+        walk = Walk(cluster, self.params, around, dict(hits))
+        for row in rows.tolist():
+            if walk.chosen[int(cluster.bundles.owner[row])] < self.params.max_splits:
+                walk.visit(row, int(exceeded[row]))
+        return walk
+
+
+@dataclass
+class Walk:
+    """One cycle under way: the hits so far, what is to be split, and what is not and why (rows by reason)."""
+
+    cluster: ClusterLoad
+    params: DefaultNamespaceBundleSplitStrategyParams
+    around: Surroundings
+    hits: dict[str, int]
+    wishes: list[SplitWish] = field(default_factory=list)
+    chosen: Counter[int] = field(default_factory=Counter)
+    left_out: defaultdict[Reason, list[int]] = field(default_factory=lambda: defaultdict(list))
+    _chosen_in: Counter[tuple[int, int]] = field(default_factory=Counter)
+
+    def visit(self, row: int, exceeded: int) -> None:
+        """Count a bundle's hit (column of the limit that it exceeds, -1 none), and split it if it is time."""
+        name = self.cluster.bundles.names[row]
+        _, lower, upper = parse_bundle(name)
+        if not can_split(lower, upper):
+            self.left_out[Reason.TOO_NARROW].append(row)
+        elif exceeded < 0:
+            self.hits.pop(name, None)
+        else:
+            self.hits[name] = self.hits.get(name, 0) + 1
+            self.consider(row, name, REASONS[exceeded])
+
+    def consider(self, row: int, name: str, reason: Reason) -> None:
+        """Split a bundle that has just been hit, or note why not."""
+        counter = self.counter(row)
+        count = int(self.around.counts[counter[1]])
+        if self.hits[name] <= self.params.hit_count:
+            self.left_out[Reason.HIT_COUNT].append(row)
+        elif count < 0:
+            self.left_out[Reason.NO_LOAD_DATA].append(row)
+        elif count + self._chosen_in[counter] >= self.params.max_bundles:
+            self.left_out[Reason.MAX_BUNDLES].append(row)
+        elif self.beside_a_split(name):
+            self.left_out[Reason.IN_FLIGHT].append(row)
+        elif (found := self.around.boundaries(row)) is None or len(found) != 1:
+            self.left_out[Reason.UNKNOWN].append(row)
+        else:
+            self.wishes.append(SplitWish(row, found, reason))
+            del self.hits[name]
+            self.chosen[int(self.cluster.bundles.owner[row])] += 1
+            self._chosen_in[counter] += 1
+
+    def counter(self, row: int) -> tuple[int, int]:
+        """Who counts splits against the maximum of a bundle's namespace: its owner alone in Java's form, else all."""
+        bundles = self.cluster.bundles
+        alone = self.params.compatibility is Compatibility.JAVA
+        return (int(bundles.owner[row]) if alone else -1, int(bundles.namespace[row]))
+
+    def beside_a_split(self, name: str) -> bool:
+        """Whether a bundle that is being split begins or ends where this one does."""
+        namespace, lower, upper = parse_bundle(name)
+        prefix = namespace if self.params.compatibility is Compatibility.JAVA else f"{namespace}/"
+        others = (parse_bundle(other) for other in self.around.splitting if other.startswith(prefix))
+        return any(other.lower == lower or other.upper == upper for other in others)
+
+    @property
+    def held_back(self) -> list[HeldBack]:
+        """What was not split, one entry per reason."""
+        words = {
+            Reason.TOO_NARROW: "a single hash wide",
+            Reason.HIT_COUNT: f"too large, but not for more than {self.params.hit_count} cycles yet",
+            Reason.NO_LOAD_DATA: "the number of bundles of its namespace is unknown",
+            Reason.MAX_BUNDLES: f"a namespace has at most {self.params.max_bundles} bundles",
+            Reason.IN_FLIGHT: "a split that begins or ends there has not landed",
+            Reason.UNKNOWN: f"{self.params.algorithm} does not find exactly one boundary",
+        }
+        return [
+            entry
+            for reason, rows in self.left_out.items()
+            for entry in held_back(self.cluster, rows, reason, words[reason])
+        ]

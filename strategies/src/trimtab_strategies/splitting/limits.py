@@ -1,0 +1,216 @@
+"""What a bundle may carry, and what all splitters need: who exceeds it, how full a namespace is, what is inside."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Annotated
+
+import numpy as np
+from pydantic import Field
+
+from trimtab_strategies.model import (
+    RATE_IN,
+    RATE_OUT,
+    THROUGHPUT_IN,
+    THROUGHPUT_OUT,
+    ClusterLoad,
+    HeldBack,
+    Reason,
+    counted,
+)
+from trimtab_strategies.model.load import BoolArray, FloatArray, IntArray
+from trimtab_strategies.params import Compatibility, Defect, StrategyParams
+from trimtab_strategies.splitting.boundaries import (
+    InvalidBoundaryError,
+    SplitAlgorithm,
+    checked,
+    child_of,
+    flow_or_qps_equally_divide,
+    range_equally_divide,
+    topic_count_equally_divide,
+)
+from trimtab_strategies.topics import parse_bundle
+
+MEBIBYTE = 1048576
+
+REASONS = (Reason.TOPICS, Reason.SESSIONS, Reason.MSG_RATE, Reason.BANDWIDTH)
+"""Columns of what a bundle carries, in the order in which Pulsar looks: the first one exceeded is the reason."""
+
+OVERFLOW = Defect(
+    original="The bandwidth limit in bytes is computed in 32 bits: at 2048 MiB/s and above it becomes negative (or"
+    " small), so every bundle of two topics is split.",
+    corrected="The limit is what was configured.",
+)
+"""A defect of both of Pulsar's splitters."""
+
+
+class SplitLimits(StrategyParams):
+    """What a bundle, and a namespace, may have. Limits are strict: a bundle is too large above them."""
+
+    max_topics: Annotated[int, Field(ge=1, le=2**31 - 1)] = 1000
+    """Topics of a bundle.
+    Pulsar: loadBalancerNamespaceBundleMaxTopics"""
+    max_sessions: Annotated[int, Field(ge=-1, le=2**31 - 1)] = 1000
+    """Producers and consumers of a bundle; 0 or -1 sets no limit.
+    Pulsar: loadBalancerNamespaceBundleMaxSessions"""
+    max_msg_rate: Annotated[int, Field(ge=1, le=2**31 - 1)] = 30000
+    """Messages a second, in and out, of a bundle.
+    Pulsar: loadBalancerNamespaceBundleMaxMsgRate"""
+    max_bandwidth: Annotated[int, Field(ge=1, le=2**31 - 1)] = 100
+    """MiB/s, in and out, of a bundle.
+    Pulsar: loadBalancerNamespaceBundleMaxBandwidthMbytes"""
+    max_bundles: Annotated[int, Field(ge=1, le=2**31 - 1)] = 128
+    """Bundles of a namespace: at that many none of its bundles is split.
+    Pulsar: loadBalancerNamespaceMaximumBundles"""
+
+    @property
+    def ceilings(self) -> FloatArray:
+        """The limits in columns `REASONS`: topics, sessions, msg/s, bytes/s; inf where there is none."""
+        sessions = self.max_sessions if self.max_sessions > 0 else np.inf
+        return np.array([self.max_topics, sessions, self.max_msg_rate, self.max_bandwidth * MEBIBYTE], dtype=np.float64)
+
+
+class PulsarSplitParams(SplitLimits):
+    """What both of Pulsar's splitters have besides the limits."""
+
+    algorithm: SplitAlgorithm = SplitAlgorithm.RANGE
+    """Where bundles are divided.
+    Pulsar: defaultNamespaceBundleSplitAlgorithm"""
+    flow_difference: Annotated[float, Field(ge=0, le=1000)] = 10
+    """Percent above the limits that a bundle must reach to be divided by `flow_or_qps_equally_divide`.
+    Pulsar: flowOrQpsDifferenceThresholdPercentage"""
+    compatibility: Compatibility = Compatibility.JAVA
+    """`java` keeps the known defects of the original, `corrected` does what was meant."""
+
+    @property
+    def ceilings(self) -> FloatArray:
+        """See `SplitLimits`. In Java's form the product of the bandwidth wraps as a signed 32-bit number."""
+        ceilings = super().ceilings
+        if self.compatibility is Compatibility.JAVA:
+            ceilings[3] = (self.max_bandwidth * MEBIBYTE + 2**31) % 2**32 - 2**31
+        return ceilings
+
+
+def carried(cluster: ClusterLoad, traffic: FloatArray) -> FloatArray:
+    """What each bundle has, (m, 4) in columns `REASONS`, with rates and throughputs of `traffic` (m, 4)."""
+    rate = traffic[:, RATE_IN] + traffic[:, RATE_OUT]
+    throughput = traffic[:, THROUGHPUT_IN] + traffic[:, THROUGHPUT_OUT]
+    return np.stack([cluster.bundles.topics, cluster.bundles.sessions, rate, throughput], axis=1)
+
+
+def first_exceeded(load: FloatArray, ceilings: FloatArray) -> IntArray:
+    """Per bundle (m,) the first column of `load` (m, 4) above its ceiling, -1 none; NaN is not above anything."""
+    above = load > ceilings
+    first: IntArray = np.where(above.any(axis=1), np.argmax(above, axis=1), -1)
+    return first
+
+
+def bundle_counts(cluster: ClusterLoad) -> IntArray:
+    """How many bundles each namespace has."""
+    return np.bincount(cluster.bundles.namespace, minlength=len(cluster.namespaces)).astype(np.int64)
+
+
+def by_name(cluster: ClusterLoad, rows: IntArray) -> IntArray:
+    """Bundles (rows) by their owner's name, then their own: an order that does not hang on that of the rows."""
+    brokers, names = cluster.brokers.names, cluster.bundles.names
+    owner = cluster.bundles.owner
+    return np.array(sorted(rows.tolist(), key=lambda row: (brokers[owner[row]], names[row])), dtype=np.int64)
+
+
+def held_back(cluster: ClusterLoad, rows: Sequence[int] | IntArray, reason: Reason, words: str) -> list[HeldBack]:
+    """One entry for all bundles (rows) that were not split for one reason; none when there are none."""
+    if not len(rows):
+        return []
+    names = cluster.bundles.names
+    if len(rows) == 1:
+        return [HeldBack(names[rows[0]], reason, words)]
+    return [HeldBack("", reason, f"{counted(len(rows), 'bundle')}, first {names[rows[0]]}: {words}", len(rows))]
+
+
+def nobody_above(cluster: ClusterLoad, load: FloatArray, ceilings: FloatArray, among: BoolArray) -> HeldBack:
+    """That no bundle is too large, and which of those marked in `among` (m) comes closest."""
+    with np.errstate(all="ignore"):
+        fill = np.where(among[:, np.newaxis], np.nan_to_num(load / ceilings, nan=0.0, posinf=0.0, neginf=0.0), 0.0)
+    if not fill.any():
+        return HeldBack("", Reason.BALANCED, "no bundle that may be split has any load")
+    highest = fill.max(axis=1)
+    top = min(np.flatnonzero(highest == highest.max()).tolist(), key=cluster.bundles.names.__getitem__)
+    column = int(np.argmax(fill[top]))
+    closest = f"closest is {cluster.bundles.names[top]} at {fill[top, column]:.0%} of {REASONS[column]}"
+    return HeldBack("", Reason.BALANCED, f"no bundle exceeds its limits; {closest}")
+
+
+class Inside:
+    """The topics of each bundle whose inside is known."""
+
+    def __init__(self, cluster: ClusterLoad) -> None:
+        """Of one picture of the cluster; grouped when first asked."""
+        self.cluster = cluster
+
+    @cached_property
+    def _grouped(self) -> tuple[IntArray, IntArray]:
+        order = np.argsort(self.cluster.topics.bundle, kind="stable")
+        return order, self.cluster.topics.bundle[order]
+
+    def of(self, bundle: int) -> IntArray:
+        """Rows of the topics of a bundle (row)."""
+        order, sorted_bundles = self._grouped
+        start, end = np.searchsorted(sorted_bundles, [bundle, bundle + 1])
+        return order[start:end]
+
+    def load(self, topics: IntArray) -> FloatArray:
+        """Messages and bytes a second of topics (rows, t): (t, 2)."""
+        traffic = self.cluster.topics.traffic[topics]
+        rate = traffic[:, RATE_IN] + traffic[:, RATE_OUT]
+        return np.stack([rate, traffic[:, THROUGHPUT_IN] + traffic[:, THROUGHPUT_OUT]], axis=1)
+
+    def shares(self, bundle: int, boundaries: IntArray) -> FloatArray:
+        """Ratio 0-1 of a bundle's load in each child, summing to 1.
+
+        By the bytes of its topics, else by their number; by width when nothing is known of its inside.
+        """
+        topics = self.of(bundle)
+        lower, upper = parse_bundle(self.cluster.bundles.names[bundle])[1:]
+        if not len(topics):
+            return np.diff([lower, *boundaries.tolist(), upper]) / (upper - lower)
+        child = child_of(boundaries, self.cluster.topics.place[topics])
+        weights = np.nan_to_num(self.load(topics)[:, 1], posinf=0.0, neginf=0.0)
+        if not weights.sum() > 0:
+            weights = np.ones(len(topics))
+        shares: FloatArray = np.bincount(child, weights, minlength=len(boundaries) + 1) / weights.sum()
+        return shares
+
+
+def pulsar_boundaries(inside: Inside, bundle: int, params: PulsarSplitParams) -> IntArray | None:
+    """Where `params.algorithm` divides a bundle (row): None or empty for nowhere. Topics count as far as known."""
+    _, lower, upper = parse_bundle(inside.cluster.bundles.names[bundle])
+    if params.algorithm is SplitAlgorithm.RANGE:
+        return range_equally_divide(lower, upper)
+    topics = inside.of(bundle)
+    places = inside.cluster.topics.place[topics]
+    if params.algorithm is SplitAlgorithm.TOPIC_COUNT:
+        return topic_count_equally_divide(places)
+    load = inside.load(topics)
+    known = np.isfinite(load).all(axis=1)
+    return flow_or_qps_equally_divide(
+        places[known],
+        load[known, 0],
+        load[known, 1],
+        max_rate=params.max_msg_rate,
+        max_throughput=params.max_bandwidth * MEBIBYTE,
+        difference=params.flow_difference,
+        compatibility=params.compatibility,
+    )
+
+
+def valid_boundaries(inside: Inside, bundle: int, params: PulsarSplitParams) -> IntArray | None:
+    """`pulsar_boundaries` if they divide the bundle, else None: no boundary, or one that is not strictly inside."""
+    found = pulsar_boundaries(inside, bundle, params)
+    _, lower, upper = parse_bundle(inside.cluster.bundles.names[bundle])
+    if found is None or not len(found):
+        return None
+    try:
+        return checked(lower, upper, found)
+    except InvalidBoundaryError:
+        return None

@@ -1,0 +1,122 @@
+"""BundleSplitterTask: a bundle that is too large now is divided now, whoever owns it.
+
+Idea. The leader looks through the last report of every broker. A bundle of two topics or more that exceeds one of four
+limits is divided, as long as its namespace has fewer bundles than it may have.
+
+Formula. too large = topics > max_topics, or sessions > max_sessions, or rate > max_msg_rate, or throughput >
+max_bandwidth; topics and sessions as they are now, rate and throughput as long-term averages (0 when never averaged).
+Of a namespace with c bundles at most max_bundles - c are chosen, by the names of their owners and then their own.
+
+When it helps. A namespace that outgrows its first few bundles; the long-term averages keep a burst from splitting it.
+When it hurts. A bundle with one hot topic: halving the range leaves the topic, and the next cycle halves again, until
+the namespace is full of empty bundles. There is no hit count and no cap per cycle, and a split is for ever.
+
+Source. Pulsar 4.2.4 `org.apache.pulsar.broker.loadbalance.impl.BundleSplitterTask`, with equal decisions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from trimtab_strategies.model import ClusterLoad, HeldBack, Reason
+from trimtab_strategies.model.load import BoolArray, FloatArray, IntArray
+from trimtab_strategies.protocols import Splitting, SplitWish
+from trimtab_strategies.splitting.boundaries import DEFECTS as BOUNDARY_DEFECTS, can_split
+from trimtab_strategies.splitting.limits import (
+    OVERFLOW,
+    REASONS,
+    Inside,
+    PulsarSplitParams,
+    bundle_counts,
+    by_name,
+    carried,
+    first_exceeded,
+    held_back,
+    nobody_above,
+    valid_boundaries,
+)
+from trimtab_strategies.topics import parse_bundle
+
+DEFECTS = (OVERFLOW, *BOUNDARY_DEFECTS)
+
+FEWEST_BROKERS = 2
+"""Brokers that must be known before anything is split."""
+
+
+class BundleSplitterTaskParams(PulsarSplitParams):
+    """What can be tuned on BundleSplitterTask."""
+
+    unload: bool = True
+    """Whether the children are placed anew; else they stay with the owner.
+    Pulsar: loadBalancerAutoUnloadSplitBundlesEnabled"""
+
+
+@dataclass(frozen=True)
+class BundleSplitterTask:
+    """See the module. It remembers nothing."""
+
+    params: BundleSplitterTaskParams
+
+    def split(self, cluster: ClusterLoad, splittable: BoolArray, memory: Mapping[str, Any]) -> Splitting:
+        """Divide every splittable bundle that exceeds a limit, as far as its namespace has room."""
+        brokers = int(cluster.brokers.ready.sum())
+        if brokers < FEWEST_BROKERS:
+            words = f"{brokers} of {len(cluster.brokers)} brokers are ready: splitting needs {FEWEST_BROKERS}"
+            return Splitting((), (HeldBack("", Reason.NO_BROKERS, words),), memory)
+        load = self.load(cluster)
+        exceeded = self.too_large(load)
+        rows = by_name(cluster, np.flatnonzero(splittable & (cluster.bundles.owner >= 0) & (exceeded >= 0)))
+        chosen, full = self.with_room(cluster, rows, bundle_counts(cluster))
+        wishes, failed = self.wishes(cluster, chosen, exceeded)
+        left_out = held_back(cluster, full, Reason.MAX_BUNDLES, f"a namespace has at most {self.params.max_bundles}")
+        if not len(rows):
+            left_out = [nobody_above(cluster, load, self.params.ceilings, splittable)]
+        return Splitting(tuple(wishes), (*left_out, *failed), memory)
+
+    def load(self, cluster: ClusterLoad) -> FloatArray:
+        """What each bundle has, (m, 4) in columns `REASONS`; 0 where it was never averaged."""
+        return np.nan_to_num(carried(cluster, cluster.bundles.long), nan=0.0, posinf=np.inf, neginf=-np.inf)
+
+    def too_large(self, load: FloatArray) -> IntArray:
+        """The column of the limit that each bundle exceeds (m,), -1 none or too few topics. `load`: (m, 4)."""
+        return np.where(load[:, 0] < 2, -1, first_exceeded(load, self.params.ceilings))  # noqa: PLR2004 - see the module
+
+    def with_room(self, cluster: ClusterLoad, rows: IntArray, counts: IntArray) -> tuple[IntArray, IntArray]:
+        """Those of `rows` that fit into their namespace, which has `counts` bundles, in turn; and the rest.
+
+        counts: (namespaces,) numbers of bundles now.
+        """
+        spaces = cluster.bundles.namespace[rows]
+        order = np.argsort(spaces, kind="stable")
+        place = np.empty(len(rows), dtype=np.int64)  # how many of its namespace come before it
+        place[order] = np.arange(len(rows)) - np.searchsorted(spaces[order], spaces[order])
+        fits = counts[spaces] + place < self.params.max_bundles
+        return rows[fits], rows[~fits]
+
+    def wishes(
+        self, cluster: ClusterLoad, rows: IntArray, exceeded: IntArray
+    ) -> tuple[list[SplitWish], list[HeldBack]]:
+        """A wish for each of `rows` that can be divided, and why the others can't."""
+        inside = Inside(cluster)
+        wishes, narrow, nowhere = [], [], []
+        for row in rows.tolist():
+            _, lower, upper = parse_bundle(cluster.bundles.names[row])
+            if not can_split(lower, upper):
+                narrow.append(row)
+                continue
+            found = valid_boundaries(inside, row, self.params)
+            if found is None:
+                nowhere.append(row)
+                continue
+            reason = REASONS[exceeded[row]]
+            shares = inside.shares(row, found) if self.params.unload else np.empty(0)
+            wishes.append(SplitWish(row, found, reason, spread=self.params.unload, shares=shares))
+        words = f"{self.params.algorithm} finds no boundary among the topics it knows"
+        return wishes, [
+            *held_back(cluster, narrow, Reason.TOO_NARROW, "a single hash wide"),
+            *held_back(cluster, nowhere, Reason.TOO_FEW_TOPICS, words),
+        ]
