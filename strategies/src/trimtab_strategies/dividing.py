@@ -1,0 +1,186 @@
+"""Dividing: from a splitter's wishes to splits with an owner for each child, until the cap is reached.
+
+Children of a wish that asks for it are placed one after the other, the heaviest first, each on the load as it will be
+with those before it: dividing a bundle and then waiting for the shedder to find the children would leave the owner as
+hot as it was. A child leaves only if its new owner, with it, stays below what the old one is at then; else it stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from trimtab_strategies.constraints import Limits
+from trimtab_strategies.model import ClusterLoad, HeldBack, Memory, Reason, Split, counted
+from trimtab_strategies.model.load import BoolArray, FloatArray, IntArray
+from trimtab_strategies.predicted import PredictedLoad
+from trimtab_strategies.protocols import NOTHING, Choice, Placement, Splitter, Splitting, SplitWish
+from trimtab_strategies.splitting.boundaries import children
+from trimtab_strategies.topics import is_monitoring, parse_bundle
+from trimtab_strategies.usage import attributed
+
+MAX_ROUNDS = 10
+"""How often a splitter is asked for others than those that the cap cut off."""
+
+Chooser = Callable[[int, ClusterLoad, Mapping[str, Any]], Choice]
+"""Which brokers (rows) may get a bundle (row): asked on the predicted cluster, with the placement's memory.
+
+No broker at all when none may.
+"""
+
+
+def among(placement: Placement, candidates: IntArray) -> Chooser:
+    """A chooser that asks `placement` among the same `candidates` (rows, ascending) for every bundle."""
+
+    def choose(bundle: int, cluster: ClusterLoad, memory: Mapping[str, Any]) -> Choice:
+        return placement.best(cluster, bundle, candidates, memory) if len(candidates) else Choice(NOTHING, memory)
+
+    return choose
+
+
+@dataclass(frozen=True, slots=True)
+class Division:
+    """What is to be divided.
+
+    splits:    in the order in which they are to be made.
+    rows:      of the bundles that are divided; they must not be moved in the same plan.
+    held_back: what was not divided, and why.
+    memory:    with the splitter's and the placement's after this decision.
+    moved:     how many children get another owner than their parent's.
+    """
+
+    splits: tuple[Split, ...]
+    rows: IntArray
+    held_back: tuple[HeldBack, ...]
+    memory: Memory
+    moved: int = 0
+
+
+def splittable_bundles(cluster: ClusterLoad) -> BoolArray:
+    """The bundles (m) that may be divided: owned by a ready broker, not pinned, not moving, no broker's heartbeat."""
+    bundles = cluster.bundles
+    ready = np.append(cluster.brokers.ready, False)  # the last one is for bundles of nobody (-1)
+    monitoring = np.array([is_monitoring(name) for name in cluster.namespaces], dtype=bool)
+    allowed: BoolArray = ready[bundles.owner] & ~bundles.pinned & ~bundles.in_flight & ~monitoring[bundles.namespace]
+    return allowed
+
+
+def divide(
+    cluster: ClusterLoad,
+    splitter: Splitter,
+    choose: Chooser,
+    predicted: PredictedLoad,
+    memory: Memory,
+    *,
+    rng: np.random.Generator,
+    limits: Limits,
+    max_splits: int,
+) -> Division:
+    """What `splitter` would divide now, with an owner for each child.
+
+    cluster: moves in flight counted as landed. choose: the placement among the brokers that may get a bundle.
+    predicted: follows the children. rng: picks among equally good owners. limits: `max_moves_per_broker` holds for
+    children as for moves. max_splits: in one decision; 0 asks nobody, so that no hit is counted.
+
+    Raises `InvalidBoundaryError` when a splitter's boundaries do not divide the bundle.
+    """
+    if max_splits < 1:
+        return Division((), NOTHING, (_capped(0),), memory)
+    splitting, cut = _within(cluster, splitter, memory.splitter, max_splits)
+    rows = np.array([wish.bundle for wish in splitting.wishes], dtype=np.int64)
+    loads = dict(zip(rows.tolist(), attributed(cluster, rows), strict=True))
+    spreading = _Spreading(cluster, choose, predicted, rng, limits.max_moves_per_broker, memory.placement, loads)
+    splits = tuple(spreading.split(wish) for wish in splitting.wishes)
+    held_back = (*splitting.held_back, *((_capped(max_splits, cut),) if cut else ()))
+    after = Memory(memory.shedder, spreading.memory, splitting.memory)
+    return Division(splits, rows, held_back, after, spreading.moved)
+
+
+def _capped(max_splits: int, cut: int = 0) -> HeldBack:
+    detail = f"at most {counted(max_splits, 'split')} per cycle"
+    return HeldBack("", Reason.SPLIT_CAP, f"{counted(cut, 'bundle')}: {detail}" if cut else detail, max(1, cut))
+
+
+def _within(
+    cluster: ClusterLoad, splitter: Splitter, memory: Mapping[str, Any], max_splits: int
+) -> tuple[Splitting, int]:
+    """An answer of at most `max_splits` wishes, and how many were cut off.
+
+    What is cut off is taken off the table and the splitter asked again on the same memory: else it would believe that
+    those bundles were divided, and spend their hits and its budget on them.
+    """
+    splittable = splittable_bundles(cluster)
+    cut = 0
+    for _ in range(MAX_ROUNDS):
+        splitting = splitter.split(cluster, splittable, memory)
+        beyond = [wish.bundle for wish in splitting.wishes[max_splits:]]
+        if not beyond:
+            break
+        splittable[beyond] = False
+        cut += len(beyond)
+    return Splitting(splitting.wishes[:max_splits], splitting.held_back, splitting.memory), cut
+
+
+@dataclass
+class _Spreading:
+    """One decision's children under way: the prediction, the counts and the placement's memory so far."""
+
+    cluster: ClusterLoad
+    choose: Chooser
+    predicted: PredictedLoad
+    rng: np.random.Generator
+    per_broker: int
+    memory: Mapping[str, Any]
+    loads: Mapping[int, FloatArray]
+    moved: int = 0
+    _sent: IntArray = field(init=False)
+    _received: IntArray = field(init=False)
+
+    def __post_init__(self) -> None:
+        count = len(self.cluster.brokers)
+        self._sent, self._received = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
+
+    def split(self, wish: SplitWish) -> Split:
+        """The split of a wish, with its children's owners if any of them leaves."""
+        bundles, brokers = self.cluster.bundles, self.cluster.brokers
+        name, source = bundles.names[wish.bundle], int(bundles.owner[wish.bundle])
+        boundaries = tuple(wish.boundaries.tolist())
+        count = len(children(*parse_bundle(name)[1:], boundaries))
+        owners = self.owners(wish, source, count) if wish.spread else [source] * count
+        names = tuple(brokers.names[owner] for owner in owners)
+        leaving = any(owner != source for owner in owners)
+        return Split(name, brokers.names[source], boundaries, wish.reason, names if leaving else ())
+
+    def owners(self, wish: SplitWish, source: int, count: int) -> list[int]:
+        """An owner (row) for each child, ascending by range; the heaviest chose first."""
+        shares = wish.shares if len(wish.shares) else np.full(count, 1 / count)
+        load = self.loads[wish.bundle]
+        traffic = np.nan_to_num(self.cluster.bundles.short[wish.bundle], posinf=0.0, neginf=0.0)
+        owners = [source] * count
+        if not self.cluster.policy_of(wish.bundle).unload:
+            return owners
+        for child in np.argsort(-shares, kind="stable").tolist():
+            owners[child] = self.owner(wish.bundle, source, load * shares[child], traffic * shares[child])
+        return owners
+
+    def owner(self, bundle: int, source: int, load: FloatArray, traffic: FloatArray) -> int:
+        """The broker (row) that gets a child of `load` (5,) and `traffic` (4,), which may be its parent's owner."""
+        choice = self.choose(bundle, self.predicted.cluster, self.memory)
+        self.memory = choice.memory
+        if self._sent[source] >= self.per_broker:
+            return source
+        others = choice.brokers[(choice.brokers != source) & (self._received[choice.brokers] < self.per_broker)]
+        better = self.predicted.better(source, others, load)
+        if not len(better):
+            return source
+        pressure = self.predicted.pressure(better)
+        tied = better[pressure == pressure.min()]
+        chosen = int(tied[self.rng.integers(len(tied))])
+        self.predicted.move(source, chosen, load, traffic)
+        self._sent[source] += 1
+        self._received[chosen] += 1
+        self.moved += 1
+        return chosen

@@ -1,0 +1,176 @@
+"""Wishes to divide become splits: capped, and with an owner for every child that should leave."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from trimtab_strategies.constraints import Limits
+from trimtab_strategies.dividing import Division, among, divide, splittable_bundles
+from trimtab_strategies.model import ClusterLoad, Memory, NamespacePolicy, Reason
+from trimtab_strategies.model.load import BoolArray, IntArray
+from trimtab_strategies.predicted import PredictedLoad
+from trimtab_strategies.protocols import Choice, Splitting, SplitWish
+from trimtab_strategies.splitting.boundaries import InvalidBoundaryError
+from trimtab_strategies.testing import cluster, with_bundles
+from trimtab_strategies.topics import parse_bundle
+from trimtab_strategies.usage import Weights
+
+
+@dataclass(frozen=True)
+class Quarters:
+    """Wishes to divide every bundle of `rows` that it may into four, and remembers which those were."""
+
+    rows: tuple[int, ...]
+    spread: bool = True
+    shares: tuple[float, ...] = (0.25, 0.25, 0.25, 0.25)
+
+    def split(self, cluster: ClusterLoad, splittable: BoolArray, memory: Mapping[str, Any]) -> Splitting:
+        rows = [row for row in self.rows if splittable[row]]
+        wishes = tuple(
+            SplitWish(row, _quarters(cluster, row), Reason.BANDWIDTH, self.spread, np.array(self.shares))
+            for row in rows
+        )
+        return Splitting(wishes, (), {**memory, "divided": rows})
+
+
+def _quarters(cluster: ClusterLoad, row: int) -> IntArray:
+    _, lower, upper = parse_bundle(cluster.bundles.names[row])
+    return np.array([lower + k * ((upper - lower) // 4) for k in (1, 2, 3)])
+
+
+class LeastUsed:
+    """The candidate with the least CPU; counts how often it was asked."""
+
+    def best(self, cluster: ClusterLoad, bundle: int, candidates: IntArray, memory: Mapping[str, Any]) -> Choice:  # noqa: ARG002 - every bundle is alike to it
+        usage = cluster.brokers.usage[candidates, 0]
+        return Choice(candidates[usage == usage.min()], {"asked": memory.get("asked", 0) + 1})
+
+
+def _divide(drawn: ClusterLoad, splitter: Quarters, *, max_splits: int = 10, **limits: int) -> Division:
+    return divide(
+        drawn,
+        splitter,
+        among(LeastUsed(), np.arange(len(drawn.brokers))),
+        PredictedLoad(drawn, Weights()),
+        Memory({"kept": 1}, {}, {}),
+        rng=np.random.default_rng(0),
+        limits=Limits(**limits),
+        max_splits=max_splits,
+    )
+
+
+def test_children_end_on_the_least_loaded_brokers() -> None:
+    drawn = cluster(a=0.8, b=0.05, c=0.1, d=0.15, bundles={"a": [1], "b": [1], "c": [1], "d": [1]})
+
+    division = _divide(drawn, Quarters((0,)))
+
+    assert sorted(division.splits[0].destinations) == ["a", "b", "c", "d"]
+    assert division.moved == 3
+    assert division.rows.tolist() == [0]
+
+
+def test_the_heaviest_child_chooses_first() -> None:
+    drawn = cluster(a=0.8, b=0.1, c=0.2, bundles={"a": [1], "b": [1], "c": [1]})
+
+    division = _divide(drawn, Quarters((0,), shares=(0.1, 0.2, 0.6, 0.1)))
+
+    assert division.splits[0].destinations[2] == "b"
+
+
+def test_the_prediction_follows_the_children() -> None:
+    drawn = cluster(a=0.8, b=0.0, bundles={"a": [1], "b": []})
+    predicted = PredictedLoad(drawn, Weights())
+
+    divide(
+        drawn,
+        Quarters((0,)),
+        among(LeastUsed(), np.arange(2)),
+        predicted,
+        Memory(),
+        rng=np.random.default_rng(0),
+        limits=Limits(),
+        max_splits=1,
+    )
+
+    assert predicted.percent()[:, 0].tolist() == pytest.approx([40, 40], abs=1e-4)
+
+
+def test_children_stay_when_no_other_broker_would_be_better_off() -> None:
+    division = _divide(cluster(a=0.8, b=0.79, bundles={"a": [1], "b": [1]}), Quarters((0,)))
+
+    assert division.splits[0].destinations == ()
+    assert division.moved == 0
+
+
+def test_children_stay_with_the_owner_unless_the_wish_says_spread() -> None:
+    division = _divide(cluster(a=0.8, b=0.1), Quarters((0,), spread=False))
+
+    assert division.splits[0].destinations == ()
+    assert division.splits[0].source == "a"
+    assert division.memory.placement == {}
+
+
+def test_children_stay_when_the_namespace_may_not_be_unloaded() -> None:
+    drawn = cluster(a=0.8, b=0.1)
+
+    division = _divide(replace(drawn, policies={"public/a": NamespacePolicy(unload=False)}), Quarters((0,)))
+
+    assert division.splits[0].destinations == ()
+
+
+def test_children_count_against_the_cap_per_broker() -> None:
+    drawn = cluster(a=0.8, b=0.0, c=0.0, bundles={"a": [1], "b": [], "c": []})
+
+    division = _divide(drawn, Quarters((0,)), max_moves_per_broker=1)
+
+    assert sorted(division.splits[0].destinations).count("a") == 3
+
+
+def test_what_the_cap_cuts_off_is_not_remembered_as_divided() -> None:
+    division = _divide(cluster(a=0.8, b=0.1), Quarters((0, 1, 2)), max_splits=2)
+
+    assert [split.bundle for split in division.splits] == list(cluster(a=0.8, b=0.1).bundles.names[:2])
+    assert division.memory.splitter == {"divided": [0, 1]}
+    assert [(entry.reason, entry.count) for entry in division.held_back] == [(Reason.SPLIT_CAP, 1)]
+
+
+def test_no_split_is_asked_for_when_none_may_be_made() -> None:
+    division = _divide(cluster(a=0.8, b=0.1), Quarters((0,)), max_splits=0)
+
+    assert division.splits == ()
+    assert [entry.reason for entry in division.held_back] == [Reason.SPLIT_CAP]
+    assert division.memory == Memory({"kept": 1}, {}, {})
+
+
+def test_memory_of_all_three_comes_back() -> None:
+    division = _divide(cluster(a=0.8, b=0.1), Quarters((0,)))
+
+    assert division.memory == Memory({"kept": 1}, {"asked": 4}, {"divided": [0]})
+
+
+def test_boundaries_that_do_not_divide_the_bundle_are_refused() -> None:
+    @dataclass(frozen=True)
+    class Outside(Quarters):
+        def split(self, cluster: ClusterLoad, splittable: BoolArray, memory: Mapping[str, Any]) -> Splitting:
+            wish = super().split(cluster, splittable, memory).wishes[0]
+            return Splitting((replace(wish, boundaries=np.array([0])),))
+
+    with pytest.raises(InvalidBoundaryError, match="boundary 0x00000000 is not strictly inside"):
+        _divide(cluster(a=0.8, b=0.1), Outside((1,)))
+
+
+def test_bundles_that_are_pinned_moving_or_of_nobody_are_not_divided() -> None:
+    drawn = with_bundles(cluster(a=0.8, b=0.1, lost=["b"], unowned=1), pinned={0: True}, in_flight={1: True})
+
+    assert np.flatnonzero(splittable_bundles(drawn)).tolist() == [2, 3]
+
+
+def test_a_broker_s_heartbeat_is_not_divided() -> None:
+    drawn = cluster(a=0.8, b=0.1)
+
+    assert not splittable_bundles(replace(drawn, namespaces=("pulsar/x/a:8080", "public/b", "public/new")))[:4].any()
