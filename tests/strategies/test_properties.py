@@ -23,7 +23,8 @@ from trimtab_strategies.params import StrategyParams
 from trimtab_strategies.registry import InvalidParamsError, Row
 from trimtab_strategies.testing import EXCEPTIONS, cluster, pair_checks, strategy_checks, variants
 
-TABLES: dict[str, Row[Any]] = {**registry.SHEDDERS, **registry.PLACEMENTS, **registry.SPLITTERS}
+KINDS = {"shedder": registry.SHEDDERS, "placement": registry.PLACEMENTS, "splitter": registry.SPLITTERS}
+TABLES: dict[str, Row[Any]] = {f"{kind} {name}": row for kind, table in KINDS.items() for name, row in table.items()}
 QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large]
 examples = settings(max_examples=15, deadline=None, suppress_health_check=QUIET, print_blob=True)
 few_examples = settings(max_examples=6, deadline=None, suppress_health_check=QUIET, print_blob=True)

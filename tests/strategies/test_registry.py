@@ -7,17 +7,20 @@ from typing import Any
 
 import pytest
 
-from trimtab_strategies.params import StrategyParams, pulsar_keys
+from trimtab_strategies.params import Compatibility, StrategyParams, pulsar_keys
 from trimtab_strategies.placement.least_resource_usage import LeastResourceUsageWithWeightParams
-from trimtab_strategies.registry import PLACEMENTS, SHEDDERS, InvalidParamsError, UnknownStrategyError, pair
+from trimtab_strategies.registry import PLACEMENTS, SHEDDERS, InvalidParamsError, Row, UnknownStrategyError, pair
 from trimtab_strategies.shedding.threshold import ThresholdShedderParams
 
-ROWS = {**SHEDDERS, **PLACEMENTS}
+TABLES = {"shedder": SHEDDERS, "placement": PLACEMENTS}
+ROWS: dict[str, Row[Any]] = {f"{kind} {name}": row for kind, table in TABLES.items() for name, row in table.items()}
 
 
 def test_names_are_those_users_know() -> None:
-    assert list(SHEDDERS) == ["ThresholdShedder"]
-    assert list(PLACEMENTS) == ["LeastResourceUsageWithWeight", "ExtensibleLeastResourceUsageWithWeight"]
+    pulsar = {"ThresholdShedder", "OverloadShedder", "UniformLoadShedder", "AvgShedder"}
+    assert pulsar <= set(SHEDDERS)
+    placing = {"LeastLongTermMessageRate", "LeastResourceUsageWithWeight", "RoundRobin", "AvgShedder"}
+    assert {*placing, "ExtensibleLeastResourceUsageWithWeight"} <= set(PLACEMENTS)
 
 
 def test_pair_is_built_from_camel_case_parameters() -> None:
@@ -38,8 +41,8 @@ def test_parameters_may_be_given_as_values() -> None:
 @pytest.mark.parametrize(
     ("names", "told"),
     [
-        (("Threshold", "LeastResourceUsageWithWeight"), "shedder 'Threshold' is unknown, use one of ThresholdShedder"),
-        (("ThresholdShedder", "Least"), "placement 'Least' is unknown, use one of Ext"),
+        (("Threshold", "LeastResourceUsageWithWeight"), "shedder 'Threshold' is unknown, use one of AvgShedder, "),
+        (("ThresholdShedder", "Least"), "placement 'Least' is unknown, use one of Avg"),
     ],
 )
 def test_unknown_name_is_answered_with_the_known_ones(names: tuple[str, str], told: str) -> None:
@@ -71,9 +74,10 @@ def test_bad_parameter_is_named_with_its_value_and_bound(params: dict[str, Any],
 def test_every_parameter_has_a_bound_a_default_and_pulsar_s_key(name: str) -> None:
     model: type[StrategyParams] = ROWS[name].params
     schema = model.model_json_schema()
+    tunable = {field: text for field, text in schema["properties"].items() if field != "compatibility"}
 
-    assert set(pulsar_keys(model).values()) == set(model.model_fields)
-    for field, described in schema["properties"].items():
+    assert set(pulsar_keys(model).values()) == set(model.model_fields) - {"compatibility"}
+    for field, described in tunable.items():
         assert "default" in described, field
         assert described["type"] == "boolean" or {"minimum", "exclusiveMinimum"} & described.keys(), field
     assert schema["additionalProperties"] is False
@@ -85,6 +89,16 @@ def test_every_strategy_s_module_teaches(name: str) -> None:
     text = importlib.import_module(ROWS[name].build.__module__).__doc__ or ""
 
     assert all(part in text for part in ("Idea.", "Formula.", "When it helps.", "When it hurts.", "Source.")), text
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_defects_are_listed_where_they_can_be_switched(name: str) -> None:
+    row = ROWS[name]
+    switch = row.params.model_fields.get("compatibility")
+
+    assert (switch is not None) == bool(row.defects)
+    assert switch is None or switch.default is Compatibility.JAVA
+    assert all(text.endswith(".") for defect in row.defects for text in defect)
 
 
 @pytest.mark.parametrize("name", ROWS)

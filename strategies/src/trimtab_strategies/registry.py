@@ -10,14 +10,16 @@ from pydantic import ValidationError
 
 from trimtab_strategies.balancer import Pair
 from trimtab_strategies.params import Defect, StrategyParams
+from trimtab_strategies.placement.least_message_rate import LeastLongTermMessageRate, LeastLongTermMessageRateParams
 from trimtab_strategies.placement.least_resource_usage import (
     ExtensibleLeastResourceUsageWithWeight,
     ExtensibleLeastResourceUsageWithWeightParams,
     LeastResourceUsageWithWeight,
     LeastResourceUsageWithWeightParams,
 )
+from trimtab_strategies.placement.round_robin import RoundRobin, RoundRobinParams
 from trimtab_strategies.protocols import Placement, Shedder, Splitter
-from trimtab_strategies.shedding.threshold import ThresholdShedder, ThresholdShedderParams
+from trimtab_strategies.shedding import avg, overload, threshold, uniform
 from trimtab_strategies.usage import DEFAULT_WEIGHTS
 
 Strategy = TypeVar("Strategy", Shedder, Placement, Splitter)
@@ -49,10 +51,32 @@ class Row(Generic[Strategy]):
 
 SHEDDERS: Mapping[str, Row[Shedder]] = {
     "ThresholdShedder": Row(
-        params=ThresholdShedderParams,
-        build=ThresholdShedder,
+        params=threshold.ThresholdShedderParams,
+        build=threshold.ThresholdShedder,
         summary="Brokers whose smoothed usage is well above the average give their busiest bundles away.",
         original=f"{_PULSAR}.impl.ThresholdShedder",
+        defects=threshold.DEFECTS,
+    ),
+    "OverloadShedder": Row(
+        params=overload.OverloadShedderParams,
+        build=overload.OverloadShedder,
+        summary="Brokers above a fixed limit give their busiest bundles away, however the others are doing.",
+        original=f"{_PULSAR}.impl.OverloadShedder",
+        defects=overload.DEFECTS,
+    ),
+    "UniformLoadShedder": Row(
+        params=uniform.UniformLoadShedderParams,
+        build=uniform.UniformLoadShedder,
+        summary="The broker with the most messages or bytes gives a share of its lead over the least busy one away.",
+        original=f"{_PULSAR}.impl.UniformLoadShedder",
+        defects=uniform.DEFECTS,
+    ),
+    "AvgShedder": Row(
+        params=avg.AvgShedderParams,
+        build=avg.AvgShedder,
+        summary="The busiest broker gives to the idlest, the next to the next, once they were apart for some cycles.",
+        original=f"{_PULSAR}.impl.AvgShedder",
+        defects=avg.DEFECTS,
     ),
 }
 
@@ -68,6 +92,25 @@ PLACEMENTS: Mapping[str, Row[Placement]] = {
         build=ExtensibleLeastResourceUsageWithWeight,
         summary="Any broker clearly below the average, heap memory included; the average advances with every cycle.",
         original=f"{_PULSAR}.extensions.strategy.LeastResourceUsageWithWeight",
+    ),
+    "LeastLongTermMessageRate": Row(
+        params=LeastLongTermMessageRateParams,
+        build=LeastLongTermMessageRate,
+        summary="The broker with the fewest messages over a long time, unless it is overloaded.",
+        original=f"{_PULSAR}.impl.LeastLongTermMessageRate",
+    ),
+    "RoundRobin": Row(
+        params=RoundRobinParams,
+        build=RoundRobin,
+        summary="One broker after the other, whatever they carry.",
+        original=f"{_PULSAR}.impl.RoundRobinBrokerSelector",
+    ),
+    "AvgShedder": Row(
+        params=avg.AvgShedderPlacementParams,
+        build=avg.AvgShedderPlacement,
+        summary="The broker that was planned for the bundle; without a plan any, which is then its plan.",
+        original=f"{_PULSAR}.impl.AvgShedder",
+        defects=avg.PLACEMENT_DEFECTS,
     ),
 }
 

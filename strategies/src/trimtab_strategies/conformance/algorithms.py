@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from trimtab_strategies.conformance import extensible, hermes, modular, naming, splits
+from trimtab_strategies.conformance import (
+    base,
+    extensible,
+    hermes,
+    modular_placements,
+    modular_shedders,
+    naming,
+    splits,
+)
 from trimtab_strategies.conformance.shared import Algorithm
 
 ALGORITHMS: Mapping[str, Algorithm] = {
-    **modular.ALGORITHMS,
+    **base.ALGORITHMS,
+    **modular_shedders.ALGORITHMS,
+    **modular_placements.ALGORITHMS,
     **extensible.ALGORITHMS,
     **splits.ALGORITHMS,
     **naming.ALGORITHMS,

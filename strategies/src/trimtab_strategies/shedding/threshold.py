@@ -26,16 +26,27 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field
 
-from trimtab_strategies.model import THROUGHPUT_IN, THROUGHPUT_OUT, ClusterLoad, HeldBack, Reason
+from trimtab_strategies.model import ClusterLoad, HeldBack, Reason
 from trimtab_strategies.model.load import BoolArray, FloatArray, IntArray
-from trimtab_strategies.params import WeightedParams
+from trimtab_strategies.params import Compatibility, Defect, WeightedParams
 from trimtab_strategies.protocols import Shedding, Unload, recall, remember
-from trimtab_strategies.usage import broker_usage, bundle_throughput, mean, smooth
+from trimtab_strategies.shedding.picking import TWO_TIME_BASES, busiest_first, carried, reported, sorted_out
+from trimtab_strategies.usage import broker_usage, mean, smooth
 
 MARGIN = 0.05
 """Ratio of a broker's throughput that it sheds beyond its excess, so that it does not end on the threshold."""
 
 MEBIBYTE = 1048576
+
+
+DEFECTS = (
+    TWO_TIME_BASES,
+    Defect(
+        "With the lower boundary, the smoothed usage advances twice in a cycle in which nobody is above the threshold.",
+        "It advances once a cycle.",
+    ),
+)
+"""What the original does against its purpose."""
 
 
 class ThresholdShedderParams(WeightedParams):
@@ -53,6 +64,13 @@ class ThresholdShedderParams(WeightedParams):
     lower_boundary: bool = False
     """Also move from the busiest broker when one is far below the average.
     Pulsar: lowerBoundarySheddingEnabled"""
+    compatibility: Compatibility = Compatibility.JAVA
+    """`java` decides as Pulsar does, `corrected` without its known defects."""
+
+    @property
+    def java(self) -> bool:
+        """Whether the defects are kept."""
+        return self.compatibility is Compatibility.JAVA
 
 
 @dataclass(frozen=True)
@@ -71,7 +89,7 @@ class ThresholdShedder:
         shedding = view.upper(ema)
         if self.params.lower_boundary and not shedding.unloads and mean(ema) != 0:
             # Pulsar recomputes the averages here, so with this switch they advance twice in a quiet cycle.
-            ema = smooth(ema, usage[brokers], self.params.history)
+            ema = smooth(ema, usage[brokers], self.params.history if self.params.java else 1)
             shedding = view.lower(ema, shedding)
         return Shedding(shedding.unloads, shedding.held_back, remember(memory, "ema", names, ema))
 
@@ -92,9 +110,9 @@ class _View:
 
     @property
     def throughput(self) -> FloatArray:
-        """What the brokers themselves report, bytes/s (k,)."""
-        traffic = self.cluster.brokers.traffic[self.brokers]
-        return traffic[:, THROUGHPUT_IN] + traffic[:, THROUGHPUT_OUT]
+        """What the brokers themselves report, bytes/s (k,); corrected: what their bundles carry on average."""
+        _, of_all = reported(self.cluster) if self.params.java else carried(self.cluster)
+        return of_all[self.brokers]
 
     def upper(self, ema: FloatArray) -> Shedding:
         """Every broker at or above average plus threshold (`ema`: ratio, k) sheds its excess."""
@@ -106,7 +124,7 @@ class _View:
         found = [self.relieve(int(self.brokers[k]), float(wanted[k]), Reason.OVERLOADED) for k in hit]
         if not found:
             found = [HeldBack("", Reason.BALANCED, self.nobody_above(ema, average))]
-        return _sorted_out(found)
+        return sorted_out(found)
 
     def lower(self, ema: FloatArray, before: Shedding) -> Shedding:
         """The busiest broker sheds half the threshold if some broker is below average minus threshold."""
@@ -117,7 +135,7 @@ class _View:
             return before
         busiest = int(np.argmax(np.where(may, ema, -np.inf)))
         wanted = float(self.throughput[busiest]) * self.threshold * 0.5
-        shedding = _sorted_out([self.relieve(int(self.brokers[busiest]), wanted, Reason.UNDERLOADED)])
+        shedding = sorted_out([self.relieve(int(self.brokers[busiest]), wanted, Reason.UNDERLOADED)])
         return Shedding(shedding.unloads, before.held_back + shedding.held_back if not shedding.unloads else ())
 
     def relieve(self, broker: int, wanted: float, reason: Reason) -> Unload | HeldBack:
@@ -144,22 +162,3 @@ class _View:
             f"highest is {name} at {ema[top] * 100:.1f} %, average {average * 100:.1f} %,"
             f" threshold {self.params.threshold:g} points above it"
         )
-
-
-def _sorted_out(found: list[Unload | HeldBack]) -> Shedding:
-    return Shedding(
-        tuple(answer for answer in found if isinstance(answer, Unload)),
-        tuple(answer for answer in found if isinstance(answer, HeldBack)),
-    )
-
-
-def busiest_first(cluster: ClusterLoad, bundles: IntArray, wanted: float) -> IntArray:
-    """Of `bundles` (rows), the busiest by short-term throughput until `wanted` bytes/s are reached.
-
-    At least one if there is any. Equal ones keep their order. The one that reaches `wanted` is taken whole.
-    """
-    throughput = bundle_throughput(cluster, bundles)
-    order = np.argsort(-throughput, kind="stable")
-    marked_before = np.cumsum(throughput[order])[:-1]
-    count = 1 + np.count_nonzero(marked_before < wanted)
-    return bundles[order[:count]]

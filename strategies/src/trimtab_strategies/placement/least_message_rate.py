@@ -1,0 +1,100 @@
+"""LeastLongTermMessageRate: the broker with the fewest messages, over a long time.
+
+Idea. A broker's load is the sum of its bundles' long-term message rates, and of those that were given to it since the
+last picture. The least loaded one gets the bundle. A broker above `overload_threshold` is out of the question.
+
+Formula. score = long-term rate in plus out over what it owns and what was just given to it; infinite when its usage
+(weighted maximum of the resources' percent) is above the limit. best = those with the least score, all of them when
+every candidate is overloaded. A bundle that was never averaged counts 50 messages/s in each direction.
+
+When it helps. Brokers that are alike and messages of similar size; bundles placed one after the other spread well, as
+each sees the ones before it. It is Pulsar's default placement up to 4.x.
+When it hurts. Messages of very different sizes or cost, brokers of different sizes: it counts messages, not usage. A
+newcomer gets everything until it has as many messages as the others.
+
+Source. Pulsar 4.2.4 `org.apache.pulsar.broker.loadbalance.impl.LeastLongTermMessageRate`, with equal decisions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import Field
+
+from trimtab_strategies.model import RATE_IN, RATE_OUT, ClusterLoad
+from trimtab_strategies.model.load import BoolArray, FloatArray, IntArray
+from trimtab_strategies.params import WeightedParams
+from trimtab_strategies.protocols import Choice, recall, remember
+from trimtab_strategies.usage import MODULAR_COLUMNS, percent, weighted_maximum
+
+UNKNOWN_RATE = 50.0
+"""Messages/s in, and out, of a bundle that was never averaged."""
+
+LARGEST_RATE = 1e300
+"""Messages/s that stand for infinity, which JSON can't carry."""
+
+
+class LeastLongTermMessageRateParams(WeightedParams):
+    """What can be tuned on LeastLongTermMessageRate."""
+
+    overload_threshold: Annotated[float, Field(gt=0, le=100)] = 85
+    """Percent of usage above which a broker gets nothing.
+    Pulsar: loadBalancerBrokerOverloadedThresholdPercentage"""
+
+
+@dataclass(frozen=True)
+class LeastLongTermMessageRate:
+    """See the module.
+
+    Memory: of the last picture of the cluster its ``now``, ``brokers.longTerm``, the messages/s of what each broker
+    owns, and ``brokers.preallocated``, those of what it was given since.
+    """
+
+    params: LeastLongTermMessageRateParams
+
+    def best(self, cluster: ClusterLoad, bundle: int, candidates: IntArray, memory: Mapping[str, Any]) -> Choice:  # noqa: ARG002 - every bundle is alike to it
+        """The candidates with the least score."""
+        memory = self.seen(cluster, memory)
+        names = [cluster.brokers.names[row] for row in candidates.tolist()]
+        rate = np.nan_to_num(recall(memory, "preallocated", names)) + recall(memory, "longTerm", names)
+        score = np.where(self._overloaded(cluster, candidates), np.inf, rate)
+        least = candidates[score == np.fmin.reduce(score, initial=np.inf)]
+        return Choice(least if len(least) else candidates, memory)
+
+    def chosen(self, cluster: ClusterLoad, bundle: int, broker: int, memory: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The memory once `bundle` was given to `broker` (rows)."""
+        memory = self.seen(cluster, memory)
+        name = [cluster.brokers.names[broker]]
+        before = np.nan_to_num(recall(memory, "preallocated", name))
+        return remember(memory, "preallocated", name, before + _both_ways(cluster.bundles.long[[bundle]]))
+
+    def seen(self, cluster: ClusterLoad, memory: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The memory of this picture: found once, as summing all bundles up would be slow at every call."""
+        if memory.get("now") == cluster.now:
+            return memory
+        carried = _carried(cluster.bundles.long, cluster.bundles.owner, len(cluster.brokers))
+        return remember({"now": cluster.now}, "longTerm", cluster.brokers.names, carried)
+
+    def _overloaded(self, cluster: ClusterLoad, rows: IntArray) -> BoolArray:
+        """Which of the brokers `rows` are above the limit."""
+        percents = percent(cluster.brokers.usage[rows], cluster.brokers.limit[rows])
+        usage = weighted_maximum(percents, self.params.weights, MODULAR_COLUMNS)
+        over: BoolArray = usage > self.params.overload_threshold / 100
+        return over
+
+
+def _carried(long: FloatArray, owner: IntArray, brokers: int) -> FloatArray:
+    """Messages/s of each broker (n,). Summed in ascending order, so that the order of the bundles does not matter."""
+    rate = _both_ways(long)
+    order = np.argsort(rate, kind="stable")
+    return np.minimum(np.bincount(owner[order] + 1, weights=rate[order], minlength=brokers + 1)[1:], LARGEST_RATE)
+
+
+def _both_ways(long: FloatArray) -> FloatArray:
+    """Messages/s in plus out of long-term averages (k, 4)."""
+    rates = np.nan_to_num(long[:, [RATE_IN, RATE_OUT]], nan=UNKNOWN_RATE)
+    total: FloatArray = np.clip(rates, -LARGEST_RATE, LARGEST_RATE).sum(axis=1)
+    return total

@@ -1,0 +1,56 @@
+"""RoundRobin: one broker after the other, whatever they carry.
+
+Idea. Go round a list of the candidates. The list stays while its length and the broker whose turn it is are still
+right, so that the turn goes on although candidates come in another order.
+
+Formula. k-th call: list[k mod length]; the list is made anew when its length is not the number of candidates, or when
+the broker at that place is no candidate.
+
+When it helps. For bundles without load data: a new namespace, a first start. When it hurts. As the placement of what a
+shedder moves: the next one in turn may be the busiest.
+
+Source. Pulsar 4.2.4 `org.apache.pulsar.broker.loadbalance.impl.RoundRobinBrokerSelector`, with equal decisions. Java
+makes its list in the order of a hash set, here it is that of the brokers' names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from trimtab_strategies.model import ClusterLoad
+from trimtab_strategies.model.load import IntArray
+from trimtab_strategies.params import StrategyParams
+from trimtab_strategies.protocols import Choice
+
+LARGEST_COUNT = 2147483647
+"""After this call the counter starts at 0 again."""
+
+
+class RoundRobinParams(StrategyParams):
+    """There is nothing to tune on RoundRobin."""
+
+
+@dataclass(frozen=True)
+class RoundRobin:
+    """See the module. Memory: ``count``, calls so far, and ``turns``, the names in their order."""
+
+    params: RoundRobinParams
+
+    def best(self, cluster: ClusterLoad, bundle: int, candidates: IntArray, memory: Mapping[str, Any]) -> Choice:  # noqa: ARG002 - every bundle is alike to it
+        """The candidate whose turn it is."""
+        name, after = next_turn(sorted(cluster.brokers.names[row] for row in candidates.tolist()), memory)
+        return Choice(np.array([cluster.brokers.index[name]]), after)
+
+
+def next_turn(candidates: Sequence[str], memory: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The candidate whose turn it is, and the memory after it. A new list has the order of `candidates`."""
+    count, turns = int(memory.get("count", 0)), list(memory.get("turns", ()))
+    place = count % len(candidates)
+    if len(turns) != len(candidates) or turns[place] not in candidates:
+        turns = list(candidates)
+    after = 0 if count == LARGEST_COUNT else count + 1
+    return turns[place], {**memory, "count": after, "turns": turns}

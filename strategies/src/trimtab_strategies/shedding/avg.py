@@ -1,0 +1,274 @@
+"""AvgShedder: pairs the busiest broker with the idlest, the next with the next, and moves load inside each pair.
+
+Idea. Sort the brokers by usage. The first and the last make a pair, the second and the last but one, and so on. A pair
+that stays far apart for some cycles is evened out by bundles that go from its busier to its idler broker and nowhere
+else, so several pairs can act in one cycle without piling load up on the idlest.
+
+Formula. score = weighted maximum of the resources' percent. A pair counts a hit for both its brokers while the scores
+differ by `low_threshold` points, and another one while they differ by `high_threshold`; a smaller difference clears the
+counters. After `hit_count_low` or `hit_count_high` hits in a row (of either broker) the pair acts, and its counters
+start anew. wanted = (rate of the busier - rate of the idler) * `max_unload` in messages if that is above `min_rate`,
+else in bytes if above `min_throughput`. Bundles leave in descending order while they fit into what is left of `wanted`.
+
+When it helps. Brokers that are alike, noisy load (the counters wait), new or restarted brokers: many pairs even out at
+once. It is Pulsar's default from 5.0 on (PIP-364).
+When it hurts. Usage that does not follow the traffic: the pair may move the wrong way in messages; brokers of different
+sizes; a bundle larger than a share of the difference never moves.
+
+`AvgShedderPlacement` is the other half of the original's class: a bundle goes to the broker planned for it, and one
+without plan to any, which is then its plan.
+
+Source. Pulsar 4.2.4 `org.apache.pulsar.broker.loadbalance.impl.AvgShedder`, with equal decisions; brokers with equal
+scores come in the order of Java's hash map. A broker of whose resources nothing is known takes no part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import Field
+
+from trimtab_strategies.java import concurrent_map_order, hash_map_order
+from trimtab_strategies.model import ClusterLoad, HeldBack, Reason
+from trimtab_strategies.model.load import BoolArray, FloatArray, IntArray
+from trimtab_strategies.params import Compatibility, Defect, StrategyParams, WeightedParams
+from trimtab_strategies.protocols import Choice, Shedding, Unload, recall, remember
+from trimtab_strategies.shedding import planned
+from trimtab_strategies.shedding.picking import both_directions, reported, sorted_out, that_fit
+from trimtab_strategies.usage import Weights, broker_usage
+
+DEFECTS = (
+    Defect(
+        "The counters of a pair that acts are spent even if no bundle could leave: the next try is cycles away.",
+        "They are spent only by a pair that moves something.",
+    ),
+    Defect("A broker's only bundle may leave it, which moves the hot spot along.", "An only bundle stays."),
+    Defect(
+        "Any one of four counters lets a pair act: a broker that has long been idle makes another one shed after its"
+        " first busy cycle.",
+        "The counters of the busier broker decide.",
+    ),
+)
+"""What the original does against its purpose."""
+
+PLACEMENT_DEFECTS = (
+    Defect(
+        "The plan is looked up by a bundle's statistics, which change: it is lost with the next report, and bundles"
+        " with equal statistics share one.",
+        "The plan is looked up by the bundle's name, and made anew in every cycle.",
+    ),
+)
+"""The same of the placement."""
+
+
+class AvgShedderParams(WeightedParams):
+    """What can be tuned on AvgShedder."""
+
+    low_threshold: Annotated[float, Field(gt=0, le=100)] = 15
+    """Percent points between the brokers of a pair that count as apart.
+    Pulsar: loadBalancerAvgShedderLowThreshold"""
+    high_threshold: Annotated[float, Field(gt=0, le=100)] = 40
+    """Percent points between the brokers of a pair that count as far apart.
+    Pulsar: loadBalancerAvgShedderHighThreshold"""
+    hit_count_low: Annotated[int, Field(ge=1)] = 8
+    """Cycles in a row after which a pair that is apart acts.
+    Pulsar: loadBalancerAvgShedderHitCountLowThreshold"""
+    hit_count_high: Annotated[int, Field(ge=1)] = 2
+    """Cycles in a row after which a pair that is far apart acts.
+    Pulsar: loadBalancerAvgShedderHitCountHighThreshold"""
+    max_unload: Annotated[float, Field(gt=0, le=1)] = 0.2
+    """Ratio of a pair's difference that moves in one cycle; 0.5 evens it out.
+    Pulsar: maxUnloadPercentage"""
+    min_rate: Annotated[int, Field(ge=0)] = 1000
+    """Messages/s that must be worth moving.
+    Pulsar: minUnloadMessage"""
+    min_throughput: Annotated[int, Field(ge=0)] = 1048576
+    """Bytes/s that must be worth moving.
+    Pulsar: minUnloadMessageThroughput"""
+    compatibility: Compatibility = Compatibility.JAVA
+    """`java` decides as Pulsar does, `corrected` without its known defects."""
+
+
+def scores(cluster: ClusterLoad, weights: Weights) -> FloatArray:
+    """Weighted usage of each broker in percent (n,); -inf where nothing is known of it."""
+    return broker_usage(cluster, weights) * 100
+
+
+@dataclass(frozen=True)
+class AvgShedder:
+    """See the module.
+
+    Memory: ``brokers.hitHigh`` and ``brokers.hitLow``, cycles in a row that each broker was far apart, or apart, from
+    its partner; and the destinations: ``planByStatistics`` or ``plan``, see `planned`.
+    """
+
+    params: AvgShedderParams
+
+    def shed(self, cluster: ClusterLoad, sheddable: BoolArray, memory: Mapping[str, Any]) -> Shedding:
+        """Bundles that the busier brokers of pairs should give to the idler ones."""
+        score = scores(cluster, self.params.weights)
+        brokers = np.flatnonzero(np.isfinite(score))
+        names = [cluster.brokers.names[row] for row in brokers]
+        pairs = _Pairs.of(names, score[brokers], self.params)
+        if not pairs.apart.any():
+            of_brokers = {**memory.get("brokers", {}), "hitHigh": {}, "hitLow": {}}
+            kept = self._planned(cluster, (), {**memory, "brokers": of_brokers})
+            return Shedding(held_back=(HeldBack("", Reason.BALANCED, pairs.closest()),), memory=kept)
+        high = pairs.counted(recall(memory, "hitHigh", names), pairs.far)
+        low = pairs.counted(recall(memory, "hitLow", names), pairs.apart)
+        acts = self._acts(pairs, high, low)
+        found = [
+            self._relieved(cluster, sheddable, int(brokers[pairs.busy[k]]), int(brokers[pairs.idle[k]]))
+            if acts[k]
+            else HeldBack(names[pairs.busy[k]], Reason.HIT_COUNT, pairs.waits(k, low))
+            for k in np.flatnonzero(pairs.apart).tolist()
+        ]
+        shedding = sorted_out(found)
+        spent = acts.copy()
+        if not self.java:
+            spent[pairs.apart] = [isinstance(answer, Unload) for answer in found]
+        for counter in (high, low):
+            counter[np.concatenate([pairs.idle[spent], pairs.busy[spent]])] = np.nan
+        memory = remember(remember(memory, "hitHigh", names, high), "hitLow", names, low)
+        return Shedding(shedding.unloads, shedding.held_back, self._planned(cluster, shedding.unloads, memory))
+
+    @property
+    def java(self) -> bool:
+        """Whether the defects are kept."""
+        return self.params.compatibility is Compatibility.JAVA
+
+    def _acts(self, pairs: _Pairs, high: FloatArray, low: FloatArray) -> BoolArray:
+        """Which pairs have been apart for long enough."""
+        due = (high >= self.params.hit_count_high) | (low >= self.params.hit_count_low)
+        acts: BoolArray = pairs.apart & (due[pairs.busy] | (due[pairs.idle] & self.java))
+        return acts
+
+    def _relieved(self, cluster: ClusterLoad, sheddable: BoolArray, busy: int, idle: int) -> Unload | HeldBack:
+        """What goes from broker `busy` to broker `idle` (rows), or why nothing does."""
+        name, owned = cluster.brokers.names[busy], cluster.bundles.owned_by(busy)
+        if len(owned) == 1 and not self.java:
+            bundle = cluster.bundles.names[owned[0]]
+            return HeldBack(name, Reason.SOLE_BUNDLE, f"all of its load is {bundle}: split it or add partitions")
+        rate, throughput = ((v[busy] - v[idle]) * self.params.max_unload for v in reported(cluster))
+        by_rate, by_throughput = rate > self.params.min_rate, throughput > self.params.min_throughput
+        if not by_rate and not by_throughput:
+            told = f"{rate:.4g} msg/s and {throughput:.4g} bytes/s to move, more than {self.params.min_rate} or"
+            return HeldBack(name, Reason.BELOW_MINIMUM, f"{told} {self.params.min_throughput} wanted")
+        may = owned[sheddable[owned]]
+        values = both_directions(cluster.bundles.short[may])[0 if by_rate else 1]
+        busy_ones = np.flatnonzero(values > 0)
+        rows = may[busy_ones[that_fit(values[busy_ones], float(rate if by_rate else throughput))]]
+        if not len(rows):
+            told = f"none of its {len(owned)} bundles may leave and fits into a share of the difference"
+            return HeldBack(name, Reason.NO_BUNDLES, f"{told} to {cluster.brokers.names[idle]}")
+        return Unload(busy, rows, Reason.OVERLOADED, destination=idle)
+
+    def _planned(self, cluster: ClusterLoad, unloads: tuple[Unload, ...], memory: Mapping[str, Any]) -> dict[str, Any]:
+        """The memory with the destinations of `unloads`."""
+        goes = [(row, cluster.brokers.names[u.destination]) for u in unloads for row in u.bundles.tolist()]
+        if not self.java:
+            return {**memory, "plan": {cluster.bundles.names[row]: name for row, name in goes}}
+        plan = planned.followed(memory.get("planByStatistics", ()), cluster)
+        for row, name in goes:
+            plan = planned.put(plan, cluster, row, name)
+        return {**memory, "planByStatistics": plan}
+
+
+@dataclass(frozen=True)
+class _Pairs:
+    """Brokers two by two. names, score: of the brokers that take part (k,).
+
+    idle, busy: positions of each pair's brokers, the widest pair first; the middle one of an odd number meets itself.
+    apart, far: which pairs differ by the low, or the high threshold.
+    """
+
+    names: list[str]
+    score: FloatArray
+    idle: IntArray
+    busy: IntArray
+    apart: BoolArray
+    far: BoolArray
+
+    @classmethod
+    def of(cls, names: list[str], score: FloatArray, params: AvgShedderParams) -> _Pairs:
+        order = _ascending(names, score, java=params.compatibility is Compatibility.JAVA)
+        half = (len(order) + 1) // 2
+        idle, busy = order[:half], order[::-1][:half]
+        gap = score[busy] - score[idle]
+        apart = ~(gap < params.low_threshold)
+        return cls(names, score, idle, busy, apart, apart & ~(gap < params.high_threshold))
+
+    def counted(self, before: FloatArray, hit: BoolArray) -> FloatArray:
+        """The brokers' counters (k,) after this cycle, in which the pairs `hit`: NaN none, 0 begun anew."""
+        after = np.nan_to_num(before)
+        missed = np.concatenate([self.idle[~hit], self.busy[~hit]])
+        after[missed] = 0
+        np.add.at(after, np.concatenate([self.idle[hit], self.busy[hit]]), 1)
+        after[np.concatenate([self.idle[~self.apart], self.busy[~self.apart]])] = np.nan
+        return after
+
+    def closest(self) -> str:
+        """How far the widest pair is apart, in words."""
+        if not len(self.idle):
+            return "no broker's usage is known"
+        busy, idle = self.busy[0], self.idle[0]
+        return f"{self.names[busy]} is {self.score[busy] - self.score[idle]:.1f} points above {self.names[idle]}"
+
+    def waits(self, pair: int, low: FloatArray) -> str:
+        """Why a pair does not act yet, in words."""
+        busy, idle = self.busy[pair], self.idle[pair]
+        gap = self.score[busy] - self.score[idle]
+        return f"{gap:.1f} points above {self.names[idle]}, apart from its partner for {low[busy]:.0f} cycles"
+
+
+def _ascending(names: list[str], score: FloatArray, *, java: bool) -> IntArray:
+    """Positions by ascending score; equal ones in the order of Java's score map, or by name."""
+    by_name = sorted(names)
+    if java and len(np.unique(score)) < len(score):
+        by_name = hash_map_order(concurrent_map_order(by_name))
+    place = {name: k for k, name in enumerate(by_name)}
+    return np.lexsort((np.array([place[name] for name in names]), score))
+
+
+class AvgShedderPlacementParams(StrategyParams):
+    """What can be tuned on AvgShedder as a placement."""
+
+    compatibility: Compatibility = Compatibility.JAVA
+    """`java` looks the plan up by statistics as Pulsar does, `corrected` by the bundle's name."""
+
+
+@dataclass(frozen=True)
+class AvgShedderPlacement:
+    """See the module. Memory: ``planByStatistics``, or ``plan`` and the ``now`` of the picture it belongs to."""
+
+    params: AvgShedderPlacementParams
+
+    def best(self, cluster: ClusterLoad, bundle: int, candidates: IntArray, memory: Mapping[str, Any]) -> Choice:
+        """The planned broker if it is a candidate; else all candidates alike."""
+        row = cluster.brokers.index.get(self.planned(cluster, bundle, memory) or "", -1)
+        return Choice(candidates[candidates == row] if row in candidates else candidates, memory)
+
+    def planned(self, cluster: ClusterLoad, bundle: int, memory: Mapping[str, Any]) -> str | None:
+        """Name of the broker that is planned for `bundle` (row)."""
+        if self.params.compatibility is Compatibility.JAVA:
+            return planned.look_up(memory.get("planByStatistics", ()), cluster, bundle)
+        destination: str | None = _plan_of(cluster, memory).get(cluster.bundles.names[bundle])
+        return destination
+
+    def chosen(self, cluster: ClusterLoad, bundle: int, broker: int, memory: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The memory once `bundle` went to `broker` (rows): that is its plan from now on."""
+        name = cluster.brokers.names[broker]
+        if self.params.compatibility is Compatibility.JAVA:
+            plan = memory.get("planByStatistics", ())
+            return {**memory, "planByStatistics": planned.put(plan, cluster, bundle, name)}
+        plan = {**_plan_of(cluster, memory), cluster.bundles.names[bundle]: name}
+        return {**memory, "now": cluster.now, "plan": plan}
+
+
+def _plan_of(cluster: ClusterLoad, memory: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The plan by name if it is of this picture of the cluster."""
+    plan: Mapping[str, Any] = memory.get("plan", {}) if memory.get("now") == cluster.now else {}
+    return plan

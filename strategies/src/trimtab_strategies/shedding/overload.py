@@ -1,0 +1,101 @@
+"""OverloadShedder: whoever is above a fixed limit gives its excess away, however the others are doing.
+
+Idea. Every broker is judged by itself, by its current usage alone. One that reaches `overload_threshold` sheds its
+busiest bundles until the excess, and five points more, have left.
+
+Formula. u = weighted maximum of the resources' percent. A broker sheds when u >= t; wanted = throughput * (u - t +
+0.05), where throughput is what the broker itself reports. Its bundles leave in descending short-term throughput until
+`wanted` is reached: always at least one, so the last one may overshoot.
+
+When it helps. As a safety net: nothing moves in normal times, and there is no average that a hot broker could lift.
+When it hurts. When the whole cluster is busy, everybody sheds to everybody, as it never asks whether others have room;
+there is no smoothing, so a burst of one cycle sheds; brokers at 84 and 5 % are left as they are.
+
+Source. Pulsar 4.2.4 `org.apache.pulsar.broker.loadbalance.impl.OverloadShedder`, with equal decisions. One difference:
+a broker of whose resources nothing is known takes no part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import Field
+
+from trimtab_strategies.model import ClusterLoad, HeldBack, Reason
+from trimtab_strategies.model.load import BoolArray, FloatArray
+from trimtab_strategies.params import Compatibility, Defect, WeightedParams
+from trimtab_strategies.protocols import Shedding, Unload
+from trimtab_strategies.shedding.picking import TWO_TIME_BASES, busiest_first, carried, reported, sorted_out
+from trimtab_strategies.usage import broker_usage
+
+MARGIN = 0.05
+"""Ratio of a broker's throughput that it sheds beyond its excess, so that it does not end on the threshold."""
+
+DEFECTS = (
+    TWO_TIME_BASES,
+    Defect(
+        "When every broker is above the limit all of them shed, and bundles wander between brokers that have no room.",
+        "Nothing is shed when no broker is below the limit.",
+    ),
+)
+"""What the original does against its purpose."""
+
+
+class OverloadShedderParams(WeightedParams):
+    """What can be tuned on OverloadShedder."""
+
+    overload_threshold: Annotated[float, Field(gt=0, le=100)] = 85
+    """Percent of usage at which a broker sheds.
+    Pulsar: loadBalancerBrokerOverloadedThresholdPercentage"""
+    compatibility: Compatibility = Compatibility.JAVA
+    """`java` decides as Pulsar does, `corrected` without its known defects."""
+
+
+@dataclass(frozen=True)
+class OverloadShedder:
+    """See the module. Remembers nothing."""
+
+    params: OverloadShedderParams
+
+    def shed(self, cluster: ClusterLoad, sheddable: BoolArray, memory: Mapping[str, Any]) -> Shedding:  # noqa: ARG002 - stateless
+        """Bundles that brokers at or above the limit should give away."""
+        usage = broker_usage(cluster, self.params.weights)
+        limit = self.params.overload_threshold / 100
+        known = np.isfinite(usage)
+        over = known & ~(usage < limit)
+        if not over.any():
+            return Shedding(held_back=(HeldBack("", Reason.BALANCED, self._nobody(cluster, usage)),))
+        if self.params.compatibility is Compatibility.CORRECTED and over[known].all():
+            told = f"all {known.sum()} brokers are at {self.params.overload_threshold:g} % or more: add brokers"
+            return Shedding(held_back=(HeldBack("", Reason.NO_CANDIDATE, told),))
+        rows = np.flatnonzero(over)
+        wanted = self._throughput(cluster)[rows] * (usage[rows] - limit + MARGIN)
+        shares = zip(rows.tolist(), wanted.tolist(), strict=True)
+        return sorted_out(_relieved(cluster, sheddable, row, share) for row, share in shares)
+
+    def _throughput(self, cluster: ClusterLoad) -> FloatArray:
+        java = self.params.compatibility is Compatibility.JAVA
+        return reported(cluster)[1] if java else carried(cluster)[1]
+
+    def _nobody(self, cluster: ClusterLoad, usage: FloatArray) -> str:
+        """Who comes closest, in words."""
+        if not np.isfinite(usage).any():
+            return "no broker's usage is known"
+        top = int(np.argmax(usage))
+        highest, limit = cluster.brokers.names[top], self.params.overload_threshold
+        return f"highest is {highest} at {usage[top] * 100:.1f} %, limit {limit:g} %"
+
+
+def _relieved(cluster: ClusterLoad, sheddable: BoolArray, broker: int, wanted: float) -> Unload | HeldBack:
+    """The busiest sheddable bundles of `broker` (row) that make up `wanted` bytes/s, or why there are none."""
+    name, owned = cluster.brokers.names[broker], cluster.bundles.owned_by(broker)
+    if len(owned) == 1:
+        bundle = cluster.bundles.names[owned[0]]
+        return HeldBack(name, Reason.SOLE_BUNDLE, f"all of its load is {bundle}: split it or add partitions")
+    rows = busiest_first(cluster, owned[sheddable[owned]], wanted)
+    if not len(rows):
+        return HeldBack(name, Reason.NO_BUNDLES, f"none of its {len(owned)} bundles may leave it now")
+    return Unload(broker, rows, Reason.OVERLOADED)

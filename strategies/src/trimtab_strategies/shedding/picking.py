@@ -1,0 +1,76 @@
+"""How shedders pick bundles: what brokers carry, and which of their bundles make up an amount or fit into one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from trimtab_strategies.model import RATE_IN, RATE_OUT, THROUGHPUT_IN, THROUGHPUT_OUT, ClusterLoad, HeldBack
+from trimtab_strategies.model.load import FloatArray, IntArray
+from trimtab_strategies.params import Defect
+from trimtab_strategies.protocols import Shedding, Unload
+from trimtab_strategies.usage import bundle_throughput
+
+TWO_TIME_BASES = Defect(
+    "What has to leave is a share of the broker's own report, which is of this moment, but it is made up of bundles'"
+    " short-term averages: after a change of traffic too much or too little leaves.",
+    "The share is taken of the same averages, summed over the broker's bundles.",
+)
+"""A defect that several originals have."""
+
+
+def both_directions(traffic: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Rate (msg/s) and throughput (bytes/s), in plus out, of rows with the columns `TRAFFIC`."""
+    return traffic[:, RATE_IN] + traffic[:, RATE_OUT], traffic[:, THROUGHPUT_IN] + traffic[:, THROUGHPUT_OUT]
+
+
+def reported(cluster: ClusterLoad) -> tuple[FloatArray, FloatArray]:
+    """Rate and throughput of each broker (n,), as the brokers themselves report them."""
+    return both_directions(cluster.brokers.traffic)
+
+
+def carried(cluster: ClusterLoad) -> tuple[FloatArray, FloatArray]:
+    """Rate and throughput of each broker (n,): short-term averages of its bundles, those never measured left out."""
+    n, owner = len(cluster.brokers), cluster.bundles.owner + 1
+    columns = [np.nan_to_num(column, posinf=0.0, neginf=0.0) for column in both_directions(cluster.bundles.short)]
+    rate, throughput = (
+        np.bincount(owner, weights=column, minlength=n + 1)[1:].astype(np.float64, copy=False) for column in columns
+    )
+    return rate, throughput
+
+
+def busiest_first(cluster: ClusterLoad, bundles: IntArray, wanted: float) -> IntArray:
+    """Of `bundles` (rows), the busiest by short-term throughput until `wanted` bytes/s are reached.
+
+    At least one if there is any. Equal ones keep their order. The one that reaches `wanted` is taken whole.
+    """
+    throughput = bundle_throughput(cluster, bundles)
+    order = np.argsort(-throughput, kind="stable")
+    marked_before = np.cumsum(throughput[order])[:-1]
+    count = 1 + np.count_nonzero(marked_before < wanted)
+    return bundles[order[:count]]
+
+
+def that_fit(values: FloatArray, room: float, *, whole: bool = False) -> IntArray:
+    """Positions of the `values` that fit into `room` one after the other, the largest first; equal ones in order.
+
+    One that is larger than what is left is passed over. whole: only its integer part is taken off the room (Pulsar's
+    UniformLoadShedder counts so).
+    """
+    order = np.argsort(-values, kind="stable")
+    taken = []
+    for position, value in zip(order.tolist(), values[order].tolist(), strict=True):
+        if value <= room:
+            taken.append(position)
+            room -= int(value) if whole else value
+    return np.array(taken, dtype=np.int64)
+
+
+def sorted_out(found: Iterable[Unload | HeldBack]) -> Shedding:
+    """The answer made of what was found, in order: what leaves, and what was held back."""
+    found = tuple(found)
+    return Shedding(
+        tuple(answer for answer in found if isinstance(answer, Unload)),
+        tuple(answer for answer in found if isinstance(answer, HeldBack)),
+    )

@@ -1,0 +1,187 @@
+"""UniformLoadShedder: the busiest broker gives a share of its lead over the idlest away.
+
+Idea. Compare the brokers by the messages and the bytes that they themselves report, not by CPU or network percent. When
+the busiest has much more than the idlest, some bundles leave it, together no more than a share of the difference.
+
+Formula. Messages count when (max - min) * 100 / min > `rate_difference`, bytes when max / min > `throughput_factor`;
+messages come first. wanted = (max - min) * `max_unload`; nothing happens below `min_rate` or `min_throughput`. The
+busiest broker's bundles are walked in descending order, and each leaves that still fits into what is left of `wanted`.
+
+When it helps. Brokers that are alike, with traffic that is cheap per message or per byte in the same way everywhere. It
+never overshoots, as a bundle that does not fit stays.
+When it hurts. Brokers of different sizes (it would make them equal in traffic, not in usage); a near-idle newcomer
+makes the ratio huge however little the others do; only one broker is relieved a cycle; no smoothing.
+
+Source. Pulsar 4.2.4 `org.apache.pulsar.broker.loadbalance.impl.UniformLoadShedder`, with equal decisions; among brokers
+that tie, the one that Java's hash map would show first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import Field
+
+from trimtab_strategies.java import concurrent_map_order
+from trimtab_strategies.model import ClusterLoad, HeldBack, Reason
+from trimtab_strategies.model.load import BoolArray, FloatArray, IntArray
+from trimtab_strategies.params import Compatibility, Defect, StrategyParams
+from trimtab_strategies.protocols import Shedding, Unload
+from trimtab_strategies.shedding.picking import both_directions, reported, that_fit
+
+LARGEST_INT = 2147483647
+SMALLEST_INT = -2147483648
+ALMOST_NOTHING = 1e-6
+"""An idlest broker with less than this counts as having 1, so that there is something to divide by."""
+
+DEFECTS = (
+    Defect(
+        "The search for the idlest broker starts at 2,147,483,647: when all brokers have more bytes/s than that, the"
+        " difference is taken to that number.",
+        "The idlest broker's real traffic counts.",
+    ),
+    Defect(
+        "Amounts are cut to whole 32-bit numbers: above 2 GiB/s the share is too small, and of each bundle the fraction"
+        " is not counted.",
+        "Amounts are what they are.",
+    ),
+    Defect(
+        "When message rates differ too much but nothing can be done about it, bytes are not looked at.",
+        "Then bytes are tried.",
+    ),
+    Defect("Bundles without any traffic are unloaded as well: they always fit.", "Bundles without traffic stay."),
+)
+"""What the original does against its purpose."""
+
+
+class UniformLoadShedderParams(StrategyParams):
+    """What can be tuned on UniformLoadShedder."""
+
+    rate_difference: Annotated[float, Field(ge=0)] = 50
+    """Percent by which the most messages/s of a broker may exceed the least; 0 leaves messages aside.
+    Pulsar: loadBalancerMsgRateDifferenceShedderThreshold"""
+    throughput_factor: Annotated[float, Field(ge=0)] = 4
+    """Factor by which the most bytes/s of a broker may exceed the least; 0 leaves bytes aside.
+    Pulsar: loadBalancerMsgThroughputMultiplierDifferenceShedderThreshold"""
+    max_unload: Annotated[float, Field(gt=0, le=1)] = 0.2
+    """Ratio of the difference that leaves in one cycle.
+    Pulsar: maxUnloadPercentage"""
+    min_rate: Annotated[int, Field(ge=0)] = 1000
+    """Messages/s that must be worth moving.
+    Pulsar: minUnloadMessage"""
+    min_throughput: Annotated[int, Field(ge=0)] = 1048576
+    """Bytes/s that must be worth moving.
+    Pulsar: minUnloadMessageThroughput"""
+    max_bundles: Annotated[int, Field(ge=-1)] = -1
+    """Bundles that leave in one cycle at most; -1 any number.
+    Pulsar: maxUnloadBundleNumPerShedding"""
+    compatibility: Compatibility = Compatibility.JAVA
+    """`java` decides as Pulsar does, `corrected` without its known defects."""
+
+
+@dataclass(frozen=True)
+class UniformLoadShedder:
+    """See the module. Remembers nothing."""
+
+    params: UniformLoadShedderParams
+
+    def shed(self, cluster: ClusterLoad, sheddable: BoolArray, memory: Mapping[str, Any]) -> Shedding:  # noqa: ARG002 - stateless
+        """Bundles that the busiest broker should give away."""
+        scales = [_Scale.of(column, values, self.java) for column, values in enumerate(reported(cluster))]
+        exceeded = [scale for scale in scales if self._exceeded(scale)]
+        if not exceeded:
+            return Shedding(held_back=(HeldBack("", Reason.BALANCED, _level(scales)),))
+        held_back = []
+        for scale in exceeded[:1] if self.java else exceeded:
+            answer = self._relieved(cluster, sheddable, scale)
+            if isinstance(answer, Unload):
+                return Shedding((answer,))
+            held_back.append(answer)
+        return Shedding(held_back=tuple(held_back))
+
+    @property
+    def java(self) -> bool:
+        """Whether the defects are kept."""
+        return self.params.compatibility is Compatibility.JAVA
+
+    def _exceeded(self, scale: _Scale) -> bool:
+        allowed = (self.params.rate_difference, self.params.throughput_factor)[scale.column]
+        return allowed > 0 and scale.difference > allowed
+
+    def _relieved(self, cluster: ClusterLoad, sheddable: BoolArray, scale: _Scale) -> Unload | HeldBack:
+        """What leaves the busiest broker of `scale`, or why nothing does."""
+        broker = self._first(cluster, np.flatnonzero(scale.values == scale.most))
+        name, owned = cluster.brokers.names[broker], cluster.bundles.owned_by(broker)
+        if len(owned) == 1:
+            bundle = cluster.bundles.names[owned[0]]
+            return HeldBack(name, Reason.SOLE_BUNDLE, f"all of its load is {bundle}: split it or add partitions")
+        least = (self.params.min_rate, self.params.min_throughput)[scale.column]
+        wanted = (scale.most - scale.least) * self.params.max_unload
+        wanted = _to_int(wanted) if self.java else wanted
+        if wanted < least:
+            told = f"{wanted:.4g} {scale.unit} to move, at least {least} wanted"
+            return HeldBack(name, Reason.BELOW_MINIMUM, told)
+        may = owned[sheddable[owned]]
+        rows = may[self._taken(both_directions(cluster.bundles.short[may])[scale.column], wanted)]
+        if not len(rows):
+            told = f"none of its {len(owned)} bundles may leave and fits into {wanted:.4g} {scale.unit}"
+            return HeldBack(name, Reason.NO_BUNDLES, told)
+        return Unload(broker, rows, Reason.OVERLOADED)
+
+    def _first(self, cluster: ClusterLoad, tied: IntArray) -> int:
+        """The one of several equally busy brokers (rows)."""
+        names = [cluster.brokers.names[row] for row in tied]
+        if len(names) > 1 and self.java:
+            names = [name for name in concurrent_map_order(sorted(cluster.brokers.names)) if name in names]
+        return cluster.brokers.index[names[0] if self.java else min(names)]
+
+    def _taken(self, values: FloatArray, wanted: float) -> IntArray:
+        """Positions of the bundles' `values` that leave."""
+        some = np.arange(len(values)) if self.java else np.flatnonzero(values > 0)
+        taken = some[that_fit(values[some], wanted, whole=self.java)]
+        return taken if self.params.max_bundles < 0 else taken[: self.params.max_bundles]
+
+
+@dataclass(frozen=True)
+class _Scale:
+    """One of the two ways to compare brokers: by message rate (column 0) or by throughput (1); NaN takes no part."""
+
+    column: int
+    values: FloatArray
+    most: float
+    least: float
+
+    @classmethod
+    def of(cls, column: int, values: FloatArray, java: bool) -> _Scale:  # noqa: FBT001 - one call, beside its meaning
+        most = float(np.fmax.reduce(values, initial=-1.0))
+        least = float(np.fmin.reduce(values, initial=LARGEST_INT if java else np.inf))
+        return cls(column, values, most, 1.0 if abs(least) <= ALMOST_NOTHING else least)
+
+    @property
+    def unit(self) -> str:
+        return ("msg/s", "bytes/s")[self.column]
+
+    @property
+    def difference(self) -> float:
+        """Percent above the least for rates, a factor for throughput."""
+        if not np.isfinite(self.least):
+            return 0.0
+        return (self.most - self.least) * 100 / self.least if self.column == 0 else self.most / self.least
+
+
+def _level(scales: list[_Scale]) -> str:
+    if not np.isfinite(scales[0].values).any():
+        return "no broker's traffic is known"
+    rate, throughput = scales
+    return (
+        f"{rate.most:.4g} msg/s at most and {rate.least:.4g} at least,"
+        f" {throughput.most:.4g} bytes/s at most and {throughput.least:.4g} at least"
+    )
+
+
+def _to_int(value: float) -> int:
+    """Java's cast to int: towards zero, saturating, NaN gives 0."""
+    return 0 if np.isnan(value) else int(min(max(value, SMALLEST_INT), LARGEST_INT))
