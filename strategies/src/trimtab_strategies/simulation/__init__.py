@@ -1,0 +1,44 @@
+"""A small closed world in which strategies can be compared: brokers, bundles, traffic, and what happens to them.
+
+Belongs here: worlds, scenarios, runs and scores; pure, with a `numpy.random.Generator` that is passed in. What is left
+out, so that one knows what a result is worth: clients that reconnect, the time a bundle is nobody's while it moves,
+caches, metadata stores, garbage collection, and usage that does not follow traffic in a straight line.
+
+    world = SCENARIOS[0].build(rng); record = run(world, UnderTrimtab(pair), rng); score(record)
+"""
+
+from trimtab_strategies.simulation.comparison import (
+    CUSTOMARY,
+    Contender,
+    Outcome,
+    compare,
+    comparison,
+    contenders,
+    played,
+)
+from trimtab_strategies.simulation.deciding import AsPulsar, Decider, UnderTrimtab
+from trimtab_strategies.simulation.run import Record, run
+from trimtab_strategies.simulation.scenarios import SCENARIOS, Scenario
+from trimtab_strategies.simulation.score import LEVEL, Score, score
+from trimtab_strategies.simulation.world import World
+
+__all__ = [
+    "CUSTOMARY",
+    "LEVEL",
+    "SCENARIOS",
+    "AsPulsar",
+    "Contender",
+    "Decider",
+    "Outcome",
+    "Record",
+    "Scenario",
+    "Score",
+    "UnderTrimtab",
+    "World",
+    "compare",
+    "comparison",
+    "contenders",
+    "played",
+    "run",
+    "score",
+]

@@ -1,0 +1,156 @@
+"""The catalogue: what can go wrong in a cluster, most of it as PIP-364 tells it, with its own figures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from trimtab_strategies.model.load import FloatArray
+from trimtab_strategies.simulation.traffic import bursts, jitter, skewed_sizes, steady
+from trimtab_strategies.simulation.world import CORE, World
+
+ROUNDS = 60
+"""An hour."""
+
+CORES = 16.0
+"""Of a machine, where nothing else is said."""
+
+KIBIBYTE = 1024.0
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """A world and what is asked of it.
+
+    title: a few words. story: what happens, in a sentence or two. build: makes the world. event: the round of the last
+    thing that happens to it, from which rounds are counted.
+    """
+
+    title: str
+    story: str
+    build: Callable[[np.random.Generator], World]
+    event: int = 0
+
+
+def world(rng: np.random.Generator, usage: Sequence[float], per_broker: int = 60, skew: float = 0.8) -> World:
+    """Alike machines whose bundles cause `usage` (ratio) of CPU each; one at 0 has no bundles. Steady traffic."""
+    wanted = np.array(usage) * CORES * CORE
+    sizes = skewed_sizes(rng, wanted, per_broker, skew)
+    owner = np.repeat(np.arange(len(usage)), per_broker)
+    kept = sizes > 0
+    n, m = len(usage), int(kept.sum())
+    return World(
+        cores=np.full(n, CORES),
+        speed=np.full(n, CORE),
+        foreign=np.zeros((ROUNDS, n)),
+        present=np.ones((ROUNDS, n), dtype=bool),
+        size=sizes[kept],
+        noise=steady(ROUNDS, m),
+        message=np.full(m, KIBIBYTE),
+        owner=owner[kept],
+    )
+
+
+def over_unloading(rng: np.random.Generator) -> World:
+    """Two brokers, 90 and 10 %."""
+    return world(rng, [0.9, 0.1], 300)
+
+
+def over_placement(rng: np.random.Generator) -> World:
+    """Six brokers, 40, 40, 40, 40, 69 and 70 %."""
+    return world(rng, [0.40, 0.40, 0.40, 0.40, 0.69, 0.70], 100)
+
+
+def slow(rng: np.random.Generator) -> World:
+    """Twenty brokers at 80 % and twenty new ones."""
+    return world(rng, [0.8] * 20 + [0.0] * 20, 30)
+
+
+def new_broker(rng: np.random.Generator) -> World:
+    """Nine brokers at 60 % and a new one."""
+    return world(rng, [0.6] * 9 + [0.0])
+
+
+def lost_broker(rng: np.random.Generator) -> World:
+    """Ten brokers at 50 %; one is gone from round 5 on and back, without bundles, in round 20."""
+    made = world(rng, [0.5] * 10)
+    present = made.present.copy()
+    present[5:20, 3] = False
+    return replace(made, present=present)
+
+
+def shared_machine(rng: np.random.Generator) -> World:
+    """Three brokers: 10 %, 50 %, and one without bundles on whose machine something else takes 70 %."""
+    made = world(rng, [0.1, 0.5, 0.0], 200)
+    foreign = made.foreign.copy()
+    foreign[:, 2] = 0.7 * CORES
+    return replace(made, foreign=foreign)
+
+
+def foreign_load(rng: np.random.Generator) -> World:
+    """Ten brokers at 45 %; from round 5 on something else takes 45 % of one machine."""
+    made = world(rng, [0.45] * 10)
+    foreign = made.foreign.copy()
+    foreign[5:, 3] = 0.45 * CORES
+    return replace(made, foreign=foreign)
+
+
+def mixed_machines(rng: np.random.Generator) -> World:
+    """Four machines of 32 cores and six of 8, all with the same traffic: 20 % and 80 %."""
+    cores = np.array([32.0] * 4 + [8.0] * 6)
+    made = world(rng, [0.4] * 10)
+    return replace(made, cores=cores)
+
+
+def noisy(rng: np.random.Generator) -> World:
+    """Ten brokers at 45 %; traffic jitters, and now and then all of a broker's bundles carry twice as much."""
+    made = world(rng, [0.45] * 10)
+    home: FloatArray = made.owner.astype(np.float64)
+    noise = jitter(rng, ROUNDS, len(made.size), 0.3) * bursts(rng, ROUNDS, home, 0.03, 2.0)
+    return replace(made, noise=noise)
+
+
+def skewed(rng: np.random.Generator) -> World:
+    """Ten brokers from 20 to 95 %, traffic jitters."""
+    made = world(rng, np.linspace(0.20, 0.95, 10).tolist())
+    return replace(made, noise=jitter(rng, ROUNDS, len(made.size), 0.3))
+
+
+SCENARIOS: tuple[Scenario, ...] = (
+    Scenario("Skewed load", "Ten alike brokers stand between 20 and 95 %; traffic jitters by up to 30 %.", skewed),
+    Scenario("Two brokers", "One broker is at 90 %, the other at 10 %.", over_unloading),
+    Scenario("Two hot ones among six", "Brokers are at 40, 40, 40, 40, 69 and 70 %.", over_placement),
+    Scenario("A new broker", "Nine brokers are at 60 %, a tenth has just joined and has no bundles.", new_broker),
+    Scenario("Twenty new brokers", "Twenty brokers are at 80 %, twenty have just joined.", slow),
+    Scenario(
+        "A broker is lost and comes back",
+        "Ten brokers are at 50 %. In round 5 one is gone, in round 20 it is back without bundles.",
+        lost_broker,
+        event=20,
+    ),
+    Scenario(
+        "Mixed machines",
+        "Four machines have 32 cores and six have 8; all carry the same traffic, so they stand at 20 and 80 %.",
+        mixed_machines,
+    ),
+    Scenario(
+        "A shared machine",
+        "Brokers at 10 and 50 %, and one without bundles on whose machine another program takes 70 %.",
+        shared_machine,
+    ),
+    Scenario(
+        "Foreign load arrives",
+        "Ten brokers are at 45 %. In round 5 another program begins to take 45 % of one machine.",
+        foreign_load,
+        event=5,
+    ),
+    Scenario(
+        "Load jitter",
+        "Ten brokers are level at 45 %. Traffic jitters by up to 30 %, and in 3 of 100 rounds all bundles of a broker"
+        " carry twice as much for a minute. Whatever moves, moves in vain.",
+        noisy,
+    ),
+)
+"""In the order of the page."""
