@@ -226,10 +226,11 @@ class _Pairs:
 
 def _ascending(names: list[str], score: FloatArray, *, java: bool) -> IntArray:
     """Positions by ascending score; equal ones in the order of Java's score map, or by name."""
-    by_name = sorted(names)
-    if java and len(np.unique(score)) < len(score):
-        by_name = hash_map_order(concurrent_map_order(by_name))
-    place = {name: k for k, name in enumerate(by_name)}
+    if len(np.unique(score)) == len(score):
+        return np.argsort(score)
+    # Rows count as the order of insertion, which decides between the few names that share a slot of the map.
+    tied = hash_map_order(concurrent_map_order(names)) if java else sorted(names)
+    place = {name: k for k, name in enumerate(tied)}
     return np.lexsort((np.array([place[name] for name in names]), score))
 
 

@@ -132,11 +132,10 @@ class UniformLoadShedder:
         return Unload(broker, rows, Reason.OVERLOADED)
 
     def _first(self, cluster: ClusterLoad, tied: IntArray) -> int:
-        """The one of several equally busy brokers (rows)."""
-        names = [cluster.brokers.names[row] for row in tied]
-        if len(names) > 1 and self.java:
-            names = [name for name in concurrent_map_order(sorted(cluster.brokers.names)) if name in names]
-        return cluster.brokers.index[names[0] if self.java else min(names)]
+        """The one of several equally busy brokers (rows) that Java's map shows first, or the first by name."""
+        names = {cluster.brokers.names[row] for row in tied}
+        walked = concurrent_map_order(cluster.brokers.names) if self.java and len(names) > 1 else sorted(names)
+        return cluster.brokers.index[next(name for name in walked if name in names)]
 
     def _taken(self, values: FloatArray, wanted: float) -> IntArray:
         """Positions of the bundles' `values` that leave."""
