@@ -12,7 +12,10 @@ from recordings import FOLDER, lines
 from trimtab_strategies.conformance import ALGORITHMS, replay, replay_files
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+PULSAR = [name for name in ALGORITHMS if not name.startswith("hermes.")]
+
+
+@pytest.mark.parametrize("algorithm", PULSAR)
 def test_every_recorded_decision_is_matched(algorithm: str) -> None:
     report = replay(lines(FOLDER / f"{algorithm}.jsonl.gz"))
 
@@ -49,7 +52,7 @@ def test_files_of_one_algorithm_are_added_up() -> None:
 
 
 def test_every_recording_carried_here_is_of_an_algorithm_we_have() -> None:
-    assert {path.name.removesuffix(".jsonl.gz") for path in FOLDER.glob("*.gz")} == set(ALGORITHMS)
+    assert {path.name.removesuffix(".jsonl.gz") for path in FOLDER.glob("*.gz")} == set(PULSAR)
 
 
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.gz")), ids=lambda path: path.name)

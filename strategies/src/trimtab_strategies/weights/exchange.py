@@ -1,0 +1,135 @@
+"""Which two tasks of an overloaded consumer o and another one d to exchange.
+
+A heavy task of weight t for a light one of weight u is acceptable when o is at or above its target, d does not end
+above its own, and o becomes lighter by at least the significant change. For a given t every part of that is monotone
+in u, in doubles as well as on paper, so the acceptable ones are a run of the light tasks, and bisection finds its ends
+without looking at all pairs.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from trimtab_strategies.model.load import BoolArray, FloatArray, IntArray
+
+SLACK = 1e-9
+"""Relative error far above that of the few additions in the rule: what fails by more fails for certain."""
+
+FIRST_ROWS = 16
+"""Heavy tasks looked at together at first; four times as many in each next step."""
+
+
+class Sides(NamedTuple):
+    """Book and target weight of the overloaded consumer and of the other, and the significant change in percent."""
+
+    book: float
+    target: float
+    other_book: float
+    other_target: float
+    min_change: float
+
+    @property
+    def least(self) -> float:
+        """Smallest significant change, ops/s."""
+        return self.min_change * self.book / 100
+
+    @property
+    def excess(self) -> float:
+        """By how much o is above its target, ops/s."""
+        return self.book - self.target
+
+    @property
+    def room(self) -> float:
+        """By how much d is below its target, ops/s."""
+        return self.other_target - self.other_book
+
+
+def hopeless(sides: Sides, heavy: FloatArray, light: FloatArray) -> bool:
+    """Whether it is certain without a closer look that no pair is acceptable (weights descending)."""
+    if not (len(heavy) and len(light)) or sides.book < sides.target or sides.book == 0:
+        return True
+    slack = SLACK * (sides.book + sides.other_book + sides.other_target + float(heavy[0]) + float(light[0]))
+    widest = float(heavy[0]) - float(light[-1])
+    return min(sides.room, widest) < sides.least - slack
+
+
+def acceptable(sides: Sides, heavy: FloatArray, light: FloatArray) -> BoolArray:
+    """The original's rule for pairs of weights, operation by operation; broadcasts."""
+    after = np.maximum(sides.other_book + heavy - light, 0.0)
+    allowed: BoolArray = _lighter(sides, heavy, light) & (after <= sides.other_target)
+    return allowed & (sides.book >= sides.target)
+
+
+def _lighter(sides: Sides, heavy: FloatArray, light: FloatArray) -> BoolArray:
+    """Whether o becomes lighter by a significant change: true for all light tasks below some weight."""
+    book = sides.book
+    if book == 0:
+        return np.zeros(np.broadcast_shapes(heavy.shape, light.shape), dtype=bool)
+    after = np.maximum(book + light - heavy, 0.0)
+    lighter: BoolArray = (after <= book) & (np.abs(after - book) / book * 100 >= sides.min_change)
+    return lighter
+
+
+def first_acceptable(
+    sides: Sides, heavy: FloatArray, light: FloatArray, row: int, column: int
+) -> tuple[int, int] | None:
+    """The first acceptable pair at or after (row, column), going through `light` for each of `heavy` (descending)."""
+    step = FIRST_ROWS
+    while row < len(heavy):
+        rows = heavy[row : row + step]
+        columns = _first_light_enough(sides, rows, light)
+        columns[0] = max(column, int(columns[0]))
+        there = np.flatnonzero(columns < len(light))
+        fits = there[acceptable(sides, rows[there], light[columns[there]])]
+        if len(fits):
+            return row + int(fits[0]), int(columns[fits[0]])
+        row, column, step = row + step, 0, step * 4
+    return None
+
+
+def _first_light_enough(sides: Sides, heavy: FloatArray, light: FloatArray) -> IntArray:
+    """For each heavy task the first light one with which o becomes lighter by a significant change."""
+    low = np.zeros(len(heavy), dtype=np.int64)
+    high = np.full(len(heavy), len(light), dtype=np.int64)
+    while (open_ := low < high).any():
+        middle = np.where(open_, (low + high) // 2, 0)
+        enough = _lighter(sides, heavy, light[middle])
+        high = np.where(open_ & enough, middle, high)
+        low = np.where(open_ & ~enough, middle + 1, low)
+    return low
+
+
+def best_exchange(sides: Sides, heavy: FloatArray, light: FloatArray) -> tuple[int, int] | None:
+    """The pair that takes most from the squared distances of both to their targets, or None (weights descending).
+
+    An exchange that moves a change c lowers them by 2c (excess + room - c), so the best c is half of their sum, and no
+    more than the room. For each heavy task only the light ones on either side of that are worth a look.
+    """
+    if not len(heavy) or not len(light):
+        return None
+    wished = min(sides.room, (sides.excess + sides.room) / 2)
+    ascending = light[::-1]
+    above = np.searchsorted(ascending, heavy - wished, side="left")
+    places = np.stack([above, above - 1], axis=1)
+    there = (places >= 0) & (places < len(light))
+    change = heavy[:, np.newaxis] - ascending[np.where(there, places, 0)]
+    gain = change * (sides.excess + sides.room - change)
+    fits = there & (change > 0) & (change >= sides.least) & (change <= sides.room) & (gain > 0)
+    gain = np.where(fits, gain, 0.0)
+    best = int(np.argmax(gain))
+    if not gain.flat[best] > 0:
+        return None
+    row, side = divmod(best, 2)
+    return row, len(light) - 1 - int(places[row, side])
+
+
+def best_move(sides: Sides, weights: FloatArray) -> int | None:
+    """Of tasks of o (weights descending) the one that is best moved to d without return; None when none is.
+
+    A task without weight is never worth a move.
+    """
+    gain = np.where(weights <= sides.room, weights * (sides.excess + sides.room - weights), 0.0)
+    best = int(np.argmax(gain)) if len(gain) else -1
+    return best if best >= 0 and gain[best] > 0 else None

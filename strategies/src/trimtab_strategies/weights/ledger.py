@@ -1,0 +1,129 @@
+"""The ledger of one balance: who holds which tasks, and the running weight that each consumer is believed to carry.
+
+Consumers and subscriptions are numbers here. All tasks of a subscription weigh the same, and a consumer has it at most
+once, so a task is named by its subscription's number. The *book* is what the original calls a consumer's weight while
+it balances; with the original's phantom swaps it can differ from the sum of the tasks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from trimtab_strategies.model.load import BoolArray, FloatArray, IntArray
+from trimtab_strategies.weights.orders import Order
+
+NO_TASK = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """One step of a balance: `task` went from `source` to `destination`, which gave `returned` for it (-1 nothing).
+
+    phantom: the task had left the source before, so only the returned one really moved.
+    """
+
+    task: int
+    source: int
+    destination: int
+    returned: int = NO_TASK
+    phantom: bool = False
+
+
+class Ranked(NamedTuple):
+    """Tasks that may be exchanged, heaviest first, and their weights."""
+
+    tasks: IntArray
+    weights: FloatArray
+
+
+class Ledger:
+    """See the module. `weight` and `stable` are per subscription (m,): ops/s, and whether it may be swapped."""
+
+    def __init__(self, consumers: int, weight: FloatArray, stable: BoolArray, order: Order) -> None:
+        self.weight, self.stable = weight, stable.copy()
+        self.book = [0.0] * consumers
+        self.held: list[dict[int, None]] = [{} for _ in range(consumers)]
+        self.transfers: list[Transfer] = []
+        self.shared = False
+        """Whether a subscription may be on several consumers."""
+        self._order = order
+        self._single = weight.tolist()
+        self._most = [0] * consumers
+        self._tasks: dict[int, IntArray] = {}
+        self._ranked: dict[int, Ranked] = {}
+
+    def __len__(self) -> int:
+        return len(self.book)
+
+    def count(self, consumer: int) -> int:
+        """How many tasks a consumer has."""
+        return len(self.held[consumer])
+
+    def take(self, consumer: int, task: int) -> None:
+        """Give a task to a consumer. The book grows even if it had it already."""
+        held = self.held[consumer]
+        held.setdefault(task)
+        self._most[consumer] = max(self._most[consumer], len(held))
+        self.book[consumer] += self._single[task]
+        self._forget(consumer)
+
+    def give(self, consumer: int, task: int) -> None:
+        """Take a task from a consumer. The book shrinks (to 0 at least) even if it did not have it."""
+        self.held[consumer].pop(task, None)
+        self.book[consumer] = max(self.book[consumer] - self._single[task], 0.0)
+        self._forget(consumer)
+
+    def _forget(self, consumer: int) -> None:
+        self._tasks.pop(consumer, None)
+        self._ranked.pop(consumer, None)
+
+    def move(self, task: int, source: int, destination: int) -> None:
+        """A task changes hands."""
+        self.give(source, task)
+        self.take(destination, task)
+        self.transfers.append(Transfer(task, source, destination))
+
+    def swap(self, task: int, source: int, returned: int, destination: int) -> None:
+        """Two tasks change hands, in the original's order of additions."""
+        phantom = task not in self.held[source]
+        self.give(source, task)
+        self.take(source, returned)
+        self.give(destination, returned)
+        self.take(destination, task)
+        self.transfers.append(Transfer(task, source, destination, returned, phantom))
+
+    def tasks(self, consumer: int) -> IntArray:
+        """A consumer's tasks in iteration order."""
+        if consumer not in self._tasks:
+            self._tasks[consumer] = self._order.tasks(self.held[consumer], self._most[consumer])
+        return self._tasks[consumer]
+
+    def leavable(self, source: int, destination: int) -> IntArray:
+        """Tasks of `source` that `destination` does not have, in iteration order."""
+        return self._without(self.tasks(source), destination)
+
+    def ranked(self, consumer: int) -> Ranked:
+        """A consumer's stable tasks, heaviest first; of equals the first in iteration order."""
+        if consumer not in self._ranked:
+            tasks = self.tasks(consumer)
+            tasks = tasks[self.stable[tasks]]
+            tasks = tasks[np.argsort(-self.weight[tasks], kind="stable")]
+            self._ranked[consumer] = Ranked(tasks, self.weight[tasks])
+        return self._ranked[consumer]
+
+    def swappable(self, source: int, destination: int) -> Ranked:
+        """Stable tasks of `source` that `destination` does not have, heaviest first."""
+        ranked = self.ranked(source)
+        if not self.shared:
+            return ranked
+        tasks = self._without(ranked.tasks, destination)
+        return Ranked(tasks, self.weight[tasks])
+
+    def _without(self, tasks: IntArray, destination: int) -> IntArray:
+        if not self.shared:
+            return tasks
+        held = self.held[destination]
+        return np.array([task for task in tasks.tolist() if task not in held], dtype=np.int64)

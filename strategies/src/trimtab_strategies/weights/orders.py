@@ -1,0 +1,136 @@
+"""The two orders in which consumers, tasks and sums are gone through.
+
+`java`: that of the original's hash containers, which decides ties there; needed to decide equally. `sorted`: consumers
+ascending by id, subscriptions ascending by name, of equal weights the first by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from enum import StrEnum
+from typing import Protocol
+
+import numpy as np
+
+from trimtab_strategies import java
+from trimtab_strategies.model.load import FloatArray, IntArray
+from trimtab_strategies.weights.work import InvalidWorkError
+
+
+class Iteration(StrEnum):
+    """In which order a balancer goes through consumers and tasks."""
+
+    JAVA = "java"
+    SORTED = "sorted"
+
+
+class Order(Protocol):
+    """One of the two orders. Subscriptions are numbered by their place in what `subscriptions` returns."""
+
+    def consumers(self, names: Collection[str]) -> list[str]:
+        """Ids of consumers, put in in the given order, as they are gone through."""
+
+    def subscriptions(self, names: Sequence[str]) -> list[str]:
+        """Subscriptions as they are gone through, when they are handed over in the given order."""
+
+    def holders(self, subscription: str, consumers: Sequence[str]) -> list[str]:
+        """The consumers that have a subscription, the first to keep it first."""
+
+    def tasks(self, held: Mapping[int, None], most: int) -> IntArray:
+        """The tasks (numbers of subscriptions) of a consumer that once held `most`, in the order of their arrival."""
+
+    def queue(self, weights: FloatArray) -> IntArray:
+        """Positions of unassigned tasks of these weights, the first to be placed first."""
+
+    def reported(self, ops: Mapping[str, float]) -> list[float]:
+        """The numbers of a report, by subscription, as they are added."""
+
+
+class SortedOrder:
+    """Everything ascending by name."""
+
+    def consumers(self, names: Collection[str]) -> list[str]:
+        """Ascending."""
+        return sorted(names)
+
+    def subscriptions(self, names: Sequence[str]) -> list[str]:
+        """Ascending."""
+        return sorted(names)
+
+    def holders(self, subscription: str, consumers: Sequence[str]) -> list[str]:  # noqa: ARG002 - alike for all
+        """Ascending."""
+        return sorted(set(consumers))
+
+    def tasks(self, held: Mapping[int, None], most: int) -> IntArray:  # noqa: ARG002 - history does not matter
+        """Ascending, as subscriptions are numbered so."""
+        return np.sort(np.fromiter(held, dtype=np.int64, count=len(held)))
+
+    def queue(self, weights: FloatArray) -> IntArray:
+        """Heaviest first, then by name."""
+        return np.argsort(-weights, kind="stable")
+
+    def reported(self, ops: Mapping[str, float]) -> list[float]:
+        """Ascending by name."""
+        return [ops[name] for name in sorted(ops)]
+
+
+class JavaOrder:
+    """As Java's hash maps, hash sets and priority queues have it."""
+
+    def __init__(self) -> None:
+        self._spread = np.empty(0, dtype=np.uint32)
+
+    def consumers(self, names: Collection[str]) -> list[str]:
+        """As a map by id."""
+        return java.hash_map_order(names)
+
+    def subscriptions(self, names: Sequence[str]) -> list[str]:
+        """As given; tasks are told apart by their hash codes from now on."""
+        self._spread = java.spread(31 + subscription_hashes(names))
+        return list(names)
+
+    def holders(self, subscription: str, consumers: Sequence[str]) -> list[str]:
+        """As a copied set of (consumer, subscription) pairs, then as a set of ids."""
+        distinct = list(dict.fromkeys(consumers))
+        own = int(subscription_hashes([subscription])[0])
+        pairs = 31 * (31 + java.string_hashes(distinct)) + own
+        first = java.hash_order(pairs, java.copied_set_table(len(distinct)))
+        return java.hash_map_order([distinct[k] for k in first])
+
+    def tasks(self, held: Mapping[int, None], most: int) -> IntArray:
+        """As a set of tasks."""
+        rows = np.fromiter(held, dtype=np.int64, count=len(held))
+        slots = self._spread[rows] & np.uint32(java.grown_table(most) - 1)
+        order: IntArray = rows[np.argsort(slots, kind="stable")]
+        return order
+
+    def queue(self, weights: FloatArray) -> IntArray:
+        """As a heap, heaviest first."""
+        return java.poll_order(weights)
+
+    def reported(self, ops: Mapping[str, float]) -> list[float]:
+        """As a map by subscription."""
+        names = list(ops)
+        return [ops[names[k]] for k in java.hash_order(subscription_hashes(names)).tolist()]
+
+
+def order_of(iteration: Iteration) -> Order:
+    """A fresh order of that kind."""
+    return JavaOrder() if iteration is Iteration.JAVA else SortedOrder()
+
+
+def subscription_hashes(names: Sequence[str]) -> IntArray:
+    """Hash codes of subscriptions ``group.topic$name`` in the original; raises `InvalidWorkError` on another form."""
+    parts = [_parts(name) for name in names]
+    group, topic, own = (java.string_hashes([part[k] for part in parts]) for k in range(3))
+    of_topic = 31 * (31 + topic) + group
+    hashes = 31 * (31 + own) + of_topic
+    return (hashes & 0xFFFFFFFF).astype(np.uint32).view(np.int32).astype(np.int64)
+
+
+def _parts(name: str) -> tuple[str, str, str]:
+    topic, dollar, own = name.partition("$")
+    group, dot, simple = topic.rpartition(".")
+    if not dollar or not dot:
+        raise InvalidWorkError(f"subscription {name!r} has no place in a hash map: name it group.topic$name")
+    return group, simple, own

@@ -1,0 +1,183 @@
+"""Target weights: how much each consumer should carry.
+
+`average`: everyone the same. `scoring`: a proportional controller that learns from cpu how much each can carry, so that
+all end at the same utilisation although the machines differ.
+
+Formula (scoring). T = mean cpu; e = T - cpu; score = smoothed raw score, at least a floor; target = S * score / sum of
+scores, where S is the weight of all less that of the consumers whose load is unknown (they get the plain average).
+
+    original:   raw = share + gain * e          share = of the operations reported by all; floor 0.01
+    corrected:  raw = share * (1 + gain * e/T)  share = of the weight carried by all; floor a fraction of 1/n
+
+The original adds a utilisation to a share, which is of size 1/n. So its loop gain is gain * cpu * n, and above 2 the
+loop overcorrects: it is stable only on a handful of consumers, unless moves take effect almost at once. The corrected
+law has the loop gain `gain` for any n. Besides, it starts a consumer's average at its share and not at a full
+correction, so that a new leader does not kick; gives one that carries nothing the fair share, 1/n, to start from; and
+its floor does not flatten the targets of more than a hundred.
+
+Although only proportional, the controller corrects the share that it measures, cycle after cycle, so no lasting error
+remains as long as the targets can be met.
+
+Source. Hermes 2.21.0, the two calculators of target weights, with equal results to the last bit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from trimtab_strategies.java import compensated_sum, plain_sum
+from trimtab_strategies.params import Compatibility
+from trimtab_strategies.weights.orders import Iteration, Order, order_of
+from trimtab_strategies.weights.profiles import blended, smoothing
+from trimtab_strategies.weights.work import UNKNOWN_LOAD, NodeLoad
+
+MIN_SCORE = 0.01
+MAX_SCORE = 1.0
+
+
+class Law(StrEnum):
+    """How target weights are found."""
+
+    AVERAGE = "average"
+    SCORING = "scoring"
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """What is remembered of a consumer: the average of its raw scores, not clamped, and when it was updated (ms)."""
+
+    average: float
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class TargetRule:
+    """How targets are found: the law, the controller's gain, the window of its averages (ms), and the form.
+
+    floor: ratio of the fair share 1/n below which no corrected score falls. fixed: by consumer a target weight (ops/s)
+    that a person set; the others share the rest.
+    """
+
+    law: Law = Law.AVERAGE
+    gain: float = 1.0
+    window: float = 900_000
+    compatibility: Compatibility = Compatibility.JAVA
+    iteration: Iteration = Iteration.SORTED
+    floor: float = 0.1
+    fixed: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Targets:
+    """By consumer its target weight (ops/s), and for those with known load score, share and error e (cpu ratio).
+
+    memory: the scores to hand in at the next update.
+    """
+
+    weights: Mapping[str, float]
+    scores: Mapping[str, float] = field(default_factory=dict)
+    shares: Mapping[str, float] = field(default_factory=dict)
+    errors: Mapping[str, float] = field(default_factory=dict)
+    memory: Mapping[str, Score] = field(default_factory=dict)
+
+
+def update(
+    books: Mapping[str, float],
+    loads: Mapping[str, NodeLoad],
+    memory: Mapping[str, Score],
+    now: float,
+    rule: TargetRule,
+) -> Targets:
+    """The targets at `now` (ms) of the consumers in `books` (weight carried, ops/s; in the order of summation).
+
+    loads: their reports; memory: what the last update returned, or nothing.
+    """
+    free = {name: book for name, book in books.items() if name not in rule.fixed}
+    given = {name: rule.fixed[name] for name in books if name in rule.fixed}
+    total = plain_sum(books.values())
+    for weight in given.values():
+        total = max(total - weight, 0.0)
+    if rule.law is Law.AVERAGE:
+        return Targets({**dict.fromkeys(free, _mean(total, len(free))), **given})
+    found = _controlled(free, loads, memory, now, rule)
+    weights = {**_shared_out(total, free, found.scores, order_of(rule.iteration)), **given}
+    return Targets({name: weights[name] for name in books}, found.scores, found.shares, found.errors, found.memory)
+
+
+def _mean(total: float, count: int) -> float:
+    return total / count if count else 0.0
+
+
+def _controlled(
+    books: Mapping[str, float],
+    loads: Mapping[str, NodeLoad],
+    memory: Mapping[str, Score],
+    now: float,
+    rule: TargetRule,
+) -> Targets:
+    """Scores, shares and errors of the consumers with known load, and what to remember of all that are still there."""
+    order = order_of(rule.iteration)
+    corrected = rule.compatibility is Compatibility.CORRECTED
+    known = [
+        name for name in order.consumers(list(books)) if _known(loads.get(name, UNKNOWN_LOAD), corrected=corrected)
+    ]
+    target = compensated_sum(loads[name].cpu for name in known) / len(known) if known else 0.0
+    errors = {name: target - loads[name].cpu for name in known}
+    if corrected:
+        shares = _carried_shares(books, known)
+        raw = {name: _relative(shares[name], errors[name], target, rule.gain) for name in known}
+    else:
+        shares = _reported_shares({name: loads[name] for name in known}, order)
+        raw = {name: shares[name] + rule.gain * errors[name] for name in known}
+    start = shares if corrected else raw
+    kept = {name: memory[name] for name in books if name in memory}
+    updated = {name: _updated(kept.get(name), raw[name], start[name], now, rule.window) for name in known}
+    lowest = rule.floor / max(1, len(known)) if corrected else MIN_SCORE
+    scores = {name: max(min(updated[name].average, MAX_SCORE), lowest) for name in known}
+    return Targets({}, scores, shares, errors, {**kept, **updated})
+
+
+def _known(load: NodeLoad, *, corrected: bool) -> bool:
+    """The original takes every cpu but -1 for measured."""
+    return (0 <= load.cpu < math.inf) if corrected else load.defined
+
+
+def _carried_shares(books: Mapping[str, float], known: Iterable[str]) -> dict[str, float]:
+    """Share of the weight that each carries; who carries nothing gets the fair one, as nothing is known of it yet."""
+    carried = {name: books[name] for name in known}
+    total = compensated_sum(carried.values())
+    return {name: book / total if total > 0 and book > 0 else 1 / len(carried) for name, book in carried.items()}
+
+
+def _relative(share: float, error: float, target: float, gain: float) -> float:
+    return share * max(0.0, 1 + gain * error / target) if target > 0 else share
+
+
+def _reported_shares(loads: Mapping[str, NodeLoad], order: Order) -> dict[str, float]:
+    """Share of the operations that each reports."""
+    ops = {name: compensated_sum(order.reported(load.ops)) for name, load in loads.items()}
+    total = compensated_sum(ops.values())
+    return {name: own / total if total > 0 else 0.0 for name, own in ops.items()}
+
+
+def _updated(before: Score | None, raw: float, start: float, now: float, window: float) -> Score:
+    if before is None:
+        return Score(start, now)
+    return Score(blended(before.average, raw, smoothing(now - before.at, window)), now)
+
+
+def _shared_out(
+    total: float, books: Mapping[str, float], scores: Mapping[str, float], order: Order
+) -> dict[str, float]:
+    """The total weight by score; consumers without score get the plain average, taken off first."""
+    average = _mean(total, len(books))
+    found = {}
+    for name in books:
+        if name not in scores:
+            found[name] = average
+            total = max(total - average, 0.0)
+    together = compensated_sum(scores[name] for name in order.consumers(list(scores)))
+    return found | {name: total * (score / together) for name, score in scores.items()}

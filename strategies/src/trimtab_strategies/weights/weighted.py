@@ -1,0 +1,214 @@
+"""The weighted balancer: every consumer carries its target weight, in about as many tasks as the others.
+
+Idea. Keep what is placed; give what is not to the lightest consumer, heaviest first; find the target weights; then let
+each overloaded consumer move tasks out where counts are uneven, and swap heavy tasks for light ones of others until it
+is near its target. What was moved lately is not swapped, and a swap must change the weight by some percent.
+
+When it helps. Tasks of very different weight on machines of different strength, with few moves in each cycle.
+When it hurts. A single task heavier than a target can't be divided; the counts are kept even, also where weak machines
+should carry less; the original's controller overcorrects on more than a few consumers (see `targets`).
+
+Source. Hermes 2.21.0, its weighted work balancer, with equal decisions in `Iteration.JAVA` with `Compatibility.JAVA`.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import repeat
+
+import numpy as np
+
+from trimtab_strategies.params import Compatibility, Defect
+from trimtab_strategies.weights import passes, targets
+from trimtab_strategies.weights.ledger import Ledger, Transfer
+from trimtab_strategies.weights.orders import Iteration, Order, order_of
+from trimtab_strategies.weights.targets import Score, TargetRule, Targets
+from trimtab_strategies.weights.work import InvalidWorkError, Work
+
+DEFECTS = (
+    Defect(
+        "after a swap it goes on offering the task that has left, so weights are counted that never moved",
+        "after a swap the next best pair is looked for",
+    ),
+    Defect(
+        "a consumer with exactly the allowed number of tasks gives some away, in hash order, however lately they moved",
+        "only one with more than that does: the task that fits best, unless it was moved lately",
+    ),
+    Defect(
+        "any other consumer may be the partner of a swap, and the first acceptable pair is taken",
+        "partners come by room, and the pair that brings both nearest to their targets is taken",
+    ),
+    Defect("the limit of tasks per consumer is ignored for what is already placed", "it holds everywhere"),
+    Defect(
+        "tasks nobody has reported yet weigh nothing, so all of them go to one consumer",
+        "they weigh as much as the average one",
+    ),
+    Defect("new tasks go to the lightest consumer, be it also the weakest", "they go where most room is"),
+    Defect(
+        "the controller adds a cpu error to a share of 1/n, so its loop gain grows with the number of consumers",
+        "the error is relative, and the loop gain is the same for any number",
+    ),
+    Defect(
+        "no score falls below 0.01, which flattens the targets of a hundred consumers", "the floor is relative to 1/n"
+    ),
+    Defect("after a change of leader the first correction is not smoothed", "averages start at the share"),
+)
+"""Of the original, each mended by `Compatibility.CORRECTED`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How to balance. stabilization: ms in which a moved task is not swapped. min_change: percent of an overloaded
+    consumer's weight that a swap must take off it. targets: how target weights are found.
+    """
+
+    stabilization: float = 1_800_000
+    min_change: float = 5.0
+    targets: TargetRule = field(default_factory=TargetRule)
+    compatibility: Compatibility = Compatibility.JAVA
+    iteration: Iteration = Iteration.SORTED
+
+    def __post_init__(self) -> None:
+        if not self.stabilization >= 0:
+            raise InvalidWorkError(f"the stabilization window is {self.stabilization} ms: it must be 0 or more")
+        if not self.min_change >= 0:
+            raise InvalidWorkError(f"the significant change is {self.min_change} percent: it must be 0 or more")
+
+
+@dataclass(frozen=True, slots=True)
+class Balance:
+    """What a balance decides.
+
+    assignments: by subscription its consumers, ascending; those without any are left out. missing: tasks without place.
+    order: the consumers as they were gone through. limit: tasks that each should have at most. before, after: book
+    weights (ops/s) by consumer, when the targets were found and at the end. transfers: every step, by number of
+    `subscriptions` and of `order`. scores: to hand in at the next balance.
+    """
+
+    assignments: Mapping[str, tuple[str, ...]]
+    missing: int
+    targets: Targets
+    order: tuple[str, ...]
+    subscriptions: tuple[str, ...]
+    limit: int
+    before: Mapping[str, float]
+    after: Mapping[str, float]
+    transfers: tuple[Transfer, ...]
+
+    @property
+    def scores(self) -> Mapping[str, Score]:
+        """What the controller remembers."""
+        return self.targets.memory
+
+
+def balance(work: Work, rules: Rules, scores: Mapping[str, Score] | None = None) -> Balance:
+    """One balance of `work`. scores: what the last balance returned."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return _Balancing(work, rules, order_of(rules.iteration)).run(scores or {})
+
+
+class _Balancing:
+    """One balance under way."""
+
+    def __init__(self, work: Work, rules: Rules, order: Order) -> None:
+        self.work, self.rules, self.order = work, rules, order
+        self.corrected = rules.compatibility is Compatibility.CORRECTED
+        self.consumers = order.consumers(work.consumers)
+        self.subscriptions = order.subscriptions(work.subscriptions)
+        profiles = [work.profile(name) for name in self.subscriptions]
+        stable_before = work.now - rules.stabilization
+        weight = np.array([profile.weight for profile in profiles], dtype=np.float64)
+        if self.corrected:
+            weight = self.fair(weight)
+        stable = np.array([profile.last_rebalance < stable_before for profile in profiles], dtype=bool)
+        self.ledger = Ledger(len(self.consumers), weight, stable, order)
+
+    def fair(
+        self, weight: np.ndarray[tuple[int], np.dtype[np.float64]]
+    ) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+        """The weights with the average one for subscriptions of which nothing is known."""
+        known = np.array([name in self.work.profiles for name in self.subscriptions], dtype=bool)
+        return np.where(known, weight, weight[known].mean()) if known.any() else weight
+
+    def run(self, scores: Mapping[str, Score]) -> Balance:
+        """Restore, place, aim, rebalance."""
+        ledger, work = self.ledger, self.work
+        waiting = self.restore()
+        missing = self.place(waiting, self.aimed(scores, waiting) if self.corrected else None)
+        before = dict(zip(self.consumers, ledger.book, strict=True))
+        placed = sum(map(ledger.count, range(len(ledger))))
+        limit = -(-placed // len(ledger)) if len(ledger) else 0
+        found = targets.update(before, work.loads, scores, work.now, self.rules.targets)
+        aim = passes.Aim(
+            [found.weights[name] for name in self.consumers], limit, self.rules.min_change, work.constraints.most
+        )
+        (passes.corrected_pass if self.corrected else passes.original_pass)(ledger, aim)
+        return Balance(
+            assignments=self.assignments(),
+            missing=missing,
+            targets=found,
+            order=tuple(self.consumers),
+            subscriptions=tuple(self.subscriptions),
+            limit=limit,
+            before=before,
+            after=dict(zip(self.consumers, ledger.book, strict=True)),
+            transfers=tuple(ledger.transfers),
+        )
+
+    def aimed(self, scores: Mapping[str, Score], waiting: list[int]) -> list[float]:
+        """The targets as they will be once everything that waits is placed."""
+        books = dict(zip(self.consumers, self.ledger.book, strict=True))
+        found = targets.update(books, self.work.loads, scores, self.work.now, self.rules.targets)
+        carried = sum(self.ledger.book)
+        grown = (carried + float(self.ledger.weight[waiting].sum())) / carried if carried else 1.0
+        return [found.weights[name] * grown for name in self.consumers]
+
+    def restore(self) -> list[int]:
+        """Give each subscription back to its holders; the tasks (numbers) for which there is none."""
+        row = {name: k for k, name in enumerate(self.consumers)}
+        most = self.work.constraints.most if self.corrected else np.inf
+        waiting: list[int] = []
+        for task, name in enumerate(self.subscriptions):
+            wanted = self.work.constraints.wanted(name)
+            self.ledger.shared |= wanted > 1
+            holders = [holder for holder in self.work.holders.get(name, ()) if holder in row]
+            if len(holders) > wanted:
+                holders = [holder for holder in self.order.holders(name, self.work.holders[name]) if holder in row]
+            kept = [row[holder] for holder in holders[:wanted] if self.ledger.count(row[holder]) < most]
+            for consumer in kept:
+                self.ledger.take(consumer, task)
+            waiting.extend(repeat(task, wanted - len(kept)))
+        return waiting
+
+    def place(self, waiting: list[int], aim: list[float] | None) -> int:
+        """Give the waiting tasks to the lightest consumers (`aim`: to those with most room); how many found none."""
+        ledger, most = self.ledger, self.work.constraints.most
+        relief = aim or [0.0] * len(ledger)
+        lightest = [(ledger.book[c] - relief[c], c) for c in range(len(ledger)) if ledger.count(c) < most]
+        heapq.heapify(lightest)
+        missing = 0
+        for place in self.order.queue(ledger.weight[waiting]).tolist():
+            task = waiting[place]
+            passed = []
+            while lightest and task in ledger.held[lightest[0][1]]:
+                passed.append(heapq.heappop(lightest))
+            if lightest:
+                consumer = heapq.heappop(lightest)[1]
+                ledger.take(consumer, task)
+                if ledger.count(consumer) < most:
+                    heapq.heappush(lightest, (ledger.book[consumer] - relief[consumer], consumer))
+            else:
+                missing += 1
+            for entry in passed:
+                heapq.heappush(lightest, entry)
+        return missing
+
+    def assignments(self) -> dict[str, tuple[str, ...]]:
+        """By subscription its consumers, from the tasks and not from the book."""
+        found: dict[str, list[str]] = {}
+        for consumer in sorted(range(len(self.consumers)), key=self.consumers.__getitem__):
+            for task in self.ledger.held[consumer]:
+                found.setdefault(self.subscriptions[task], []).append(self.consumers[consumer])
+        return {name: tuple(held) for name, held in found.items()}
