@@ -1,0 +1,61 @@
+"""Compares our decisions with those of Pulsar's own classes on scenarios that neither has seen."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from map_order import Ask, sensitivity
+from pulsar_scenarios import generate
+from trimtab_strategies.conformance import Tally, replay
+
+SHUFFLES = 24
+
+
+@dataclass
+class Comparison:
+    """What was found for one algorithm.
+
+    asked:       scenarios compared.
+    excused:     those where we differ, but so does Java from itself when only names and orders change.
+    differences: those where we differ, in words, with the seed that brings it back.
+    """
+
+    algorithm: str
+    asked: int = 0
+    excused: int = 0
+    differences: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        counts = f"{self.algorithm}: {self.asked} asked, {self.excused} excused, {len(self.differences)} different"
+        return "\n  ".join([counts, *self.differences[:5]])
+
+
+def compare(algorithm: str, seeds: Iterable[int], ask: Ask) -> Comparison:
+    """Compare the scenarios of these seeds. `ask` is Java's answer to a scenario."""
+    found = Comparison(algorithm)
+    for seed in seeds:
+        found.asked += 1
+        try:
+            difference = _difference(algorithm, seed, ask, found)
+        except Exception as error:
+            error.add_note(f"while comparing {algorithm} with TRIMTAB_SEED={seed}")
+            raise
+        if difference:
+            found.differences.append(f"TRIMTAB_SEED={seed}: {difference}")
+    return found
+
+
+def _difference(algorithm: str, seed: int, ask: Ask, found: Comparison) -> str:
+    scenario = generate(algorithm, seed)
+    recorded = {**scenario, "expect": ask(scenario)}
+    if _replayed(recorded).ok:
+        return ""
+    tally = _replayed({**recorded, **sensitivity(scenario, ask, SHUFFLES)})
+    found.excused += tally.ok
+    return "".join(str(mismatch) for mismatch in tally.mismatches)
+
+
+def _replayed(recorded: dict[str, object]) -> Tally:
+    return replay([json.dumps(recorded)]).tallies[str(recorded["algorithm"])]
