@@ -131,7 +131,9 @@ def bounds() -> Iterator[Any]:
         for key, schema in row.params.model_json_schema()["properties"].items():
             for kind, step in (("minimum", -1), ("exclusiveMinimum", 0), ("maximum", 1), ("exclusiveMaximum", 0)):
                 if kind in schema:
-                    yield pytest.param(name, key, schema[kind] + step, f"{schema[kind]:g}", id=f"{name}-{key}-{kind}")
+                    yield pytest.param(
+                        name, key, schema[kind] + step, f"{schema[kind]:.15g}", id=f"{name}-{key}-{kind}"
+                    )
 
 
 @pytest.mark.parametrize(("name", "key", "value", "bound"), list(bounds()))

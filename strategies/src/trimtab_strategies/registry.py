@@ -20,6 +20,7 @@ from trimtab_strategies.placement.least_resource_usage import (
 from trimtab_strategies.placement.round_robin import RoundRobin, RoundRobinParams
 from trimtab_strategies.protocols import Placement, Shedder, Splitter
 from trimtab_strategies.shedding import avg, overload, threshold, uniform
+from trimtab_strategies.splitting import extensible, modular, weighted
 from trimtab_strategies.usage import DEFAULT_WEIGHTS
 
 Strategy = TypeVar("Strategy", Shedder, Placement, Splitter)
@@ -115,7 +116,28 @@ PLACEMENTS: Mapping[str, Row[Placement]] = {
 }
 
 
-SPLITTERS: Mapping[str, Row[Splitter]] = {}
+SPLITTERS: Mapping[str, Row[Splitter]] = {
+    "BundleSplitterTask": Row(
+        params=modular.BundleSplitterTaskParams,
+        build=modular.BundleSplitterTask,
+        summary="Every bundle that exceeds a limit is halved at once, as far as its namespace has room.",
+        original=f"{_PULSAR}.impl.BundleSplitterTask",
+        defects=modular.DEFECTS,
+    ),
+    "DefaultNamespaceBundleSplitStrategy": Row(
+        params=extensible.DefaultNamespaceBundleSplitStrategyParams,
+        build=extensible.DefaultNamespaceBundleSplitStrategy,
+        summary="Bundles that exceed a limit for some cycles are halved, a few per broker and cycle.",
+        original=f"{_PULSAR}.extensions.strategy.DefaultNamespaceBundleSplitStrategyImpl",
+        defects=extensible.DEFECTS,
+    ),
+    "WeightedSplitter": Row(
+        params=weighted.WeightedSplitterParams,
+        build=weighted.WeightedSplitter,
+        summary="Bundles that stay too large are divided once, by the load of their topics, and spread at once.",
+        original="",
+    ),
+}
 
 
 def pair(
@@ -132,6 +154,12 @@ def pair(
         placement=placing.build(_params(placement, placing.params, placement_params)),
         weights=getattr(tuned, "weights", DEFAULT_WEIGHTS),
     )
+
+
+def splitter(name: str, params: Mapping[str, Any] | StrategyParams) -> Splitter:
+    """A splitter by name. Raises `UnknownStrategyError` or `InvalidParamsError`."""
+    row = _row("splitter", SPLITTERS, name)
+    return row.build(_params(name, row.params, params))
 
 
 def _row(kind: str, table: Mapping[str, Row[Strategy]], name: str) -> Row[Strategy]:

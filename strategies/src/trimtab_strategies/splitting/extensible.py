@@ -96,12 +96,14 @@ class DefaultNamespaceBundleSplitStrategy:
 
     def split(self, cluster: ClusterLoad, splittable: BoolArray, memory: Mapping[str, Any]) -> Splitting:
         """Halve splittable bundles that have been too large for more than `hit_count` cycles."""
-        bundles, index = cluster.bundles, cluster.bundles.index
+        bundles = cluster.bundles
         load = carried(cluster, bundles.short)
         exceeded = first_exceeded(load, self.params.ceilings)
-        hits = {name: count for name, count in memory.get("hits", {}).items() if name in index}
         of_interest = exceeded >= 0
-        of_interest[[index[name] for name in hits]] = True
+        hits = dict(memory.get("hits", {}))
+        if hits:
+            hits = {name: count for name, count in hits.items() if name in bundles.index}
+            of_interest[[bundles.index[name] for name in hits]] = True
         mine = splittable & (bundles.owner >= 0) & (bundles.topics >= FEWEST_TOPICS)
         inside = Inside(cluster)
         around = Surroundings(
