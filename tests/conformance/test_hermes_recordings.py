@@ -45,6 +45,15 @@ def test_every_recording_and_every_rule_is_replayed() -> None:
     assert set(counted) == {name for name in ALGORITHMS if name.startswith("hermes.")}
 
 
+def comparable(scenario: dict[str, Any]) -> bool:
+    """Whether the counts of a selective balance are settled: everything is placed, and all have the same."""
+    expected, consumers = scenario["expected"], scenario["input"].get("consumers", ())
+    counts = expected.get("tasks_per_consumer", {})
+    return "created" not in expected or (
+        expected["missing"] == 0 and len(set(counts.values())) == 1 and len(counts) == len(consumers)
+    )
+
+
 def alter(expected: dict[str, Any]) -> None:
     """Change one decision, or one number in its last bits."""
     for key, value in expected.items():
@@ -69,12 +78,8 @@ def alter(expected: dict[str, Any]) -> None:
 @pytest.mark.parametrize("name", RECORDED)
 def test_one_changed_decision_is_found(name: str) -> None:
     """The comparison bites: with one answer of a scenario altered, the same replay fails."""
-    scenario = json.loads(next(iter(lines(FOLDER / f"{name}.jsonl.gz"))))
-    if name == "selective":
-        counts = scenario["expected"]["tasks_per_consumer"]
-        counts.update({consumer: count + 1 for consumer, count in counts.items()})
-    else:
-        alter(scenario["expected"])
+    scenario = next(filter(comparable, map(json.loads, lines(FOLDER / f"{name}.jsonl.gz"))))
+    alter(scenario["expected"].get("tasks_per_consumer", scenario["expected"]))
 
     report = replay([json.dumps(scenario)])
 

@@ -92,16 +92,13 @@ class _Selecting:
         self.held[consumer].add(name)
 
     def equalize(self) -> None:
-        """Transfer from the fullest to the emptiest until they differ by one, or have nothing to give each other."""
+        """Transfer from the fullest to the emptiest until they differ by one."""
         while len(self.wanted) > 1 and self.held:
             fullest = max(self.held, key=lambda c: len(self.held[c]))
             emptiest = min(self.held, key=lambda c: len(self.held[c]))
-            able = sorted(self.held[fullest] - self.held[emptiest])
-            surplus = (len(self.held[fullest]) - len(self.held[emptiest])) // 2
-            if not able or surplus < 1:
+            if len(self.held[fullest]) - len(self.held[emptiest]) <= 1:
                 return
-            for name in able[:surplus]:
-                self.transfer(name, fullest, emptiest)
+            self.transfer(min(self.held[fullest] - self.held[emptiest]), fullest, emptiest)
 
     def result(self) -> Selection:
         """What came of it."""

@@ -1,0 +1,74 @@
+"""The hand-made cases of Hermes' balancers, as the repository carries them, in our nouns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from trimtab_strategies.weights import (
+    NEVER,
+    Constraints,
+    Iteration,
+    Law,
+    NodeLoad,
+    Profile,
+    Rules,
+    TargetRule,
+    Work,
+)
+from trimtab_strategies.weights.work import UNDEFINED
+
+PATH = Path(__file__).parents[1] / "conformance" / "hermes" / "hand-made.yaml"
+VECTORS: dict[str, Any] = yaml.load(PATH.read_text(), Loader=yaml.CSafeLoader)
+BALANCES: list[dict[str, Any]] = [
+    case
+    for kind in ("weighted_balancer_upstream", "weighted_balancer_extra", "weighted_balancer_random")
+    for case in VECTORS[kind]
+]
+
+
+def instant(given: float | None) -> float:
+    """An instant (ms), where nothing means never."""
+    return NEVER if given is None else given
+
+
+def loads(given: Mapping[str, Any]) -> dict[str, NodeLoad]:
+    """Reports of consumers: ``{cpu, subs: {subscription: ops}}``."""
+    return {name: NodeLoad(UNDEFINED if of["cpu"] is None else of["cpu"], of["subs"]) for name, of in given.items()}
+
+
+def work(given: Mapping[str, Any]) -> Work:
+    """What one balance looks at."""
+    return Work(
+        now=given["now"],
+        subscriptions=given["subscriptions_in_order"],
+        consumers=given["consumers_in_order"],
+        constraints=Constraints(
+            active=given["active_consumers_in_constraints"],
+            per_subscription=given["consumers_per_subscription"],
+            most=given["max_subscriptions_per_consumer"],
+            of_subscription=given.get("subscription_constraints", {}),
+            of_topic=given.get("topic_constraints", {}),
+        ),
+        holders=given["current_assignments"],
+        profiles={name: Profile(of["weight"], instant(of["last_rebalance"])) for name, of in given["profiles"].items()},
+        loads=loads(given.get("loads", {})),
+    )
+
+
+def rules(given: Mapping[str, Any], iteration: Iteration) -> Rules:
+    """The original's rules with the settings of a case."""
+    return Rules(
+        stabilization=given["stabilization_ms"],
+        min_change=given["min_change_percent"],
+        targets=TargetRule(
+            law=Law.SCORING if given["target_strategy"] == "scoring" else Law.AVERAGE,
+            gain=given.get("scoring_gain", given.get("gain", 1.0)),
+            window=given.get("scoring_window_ms", given.get("window_ms", 900_000)),
+            iteration=iteration,
+        ),
+        iteration=iteration,
+    )
