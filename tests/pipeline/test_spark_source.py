@@ -235,7 +235,7 @@ def test_a_full_disk_costs_the_history_not_the_cycle_and_is_told_once(
     look(source)
     add_bundle(fake, FIRST, "a", 110.0)
     with monkeypatch.context() as disk:
-        disk.setattr(pq, "write_table", full)
+        disk.setattr(pq, "ParquetWriter", full)
         first, second = look(source, AT + 60), look(source, AT + 120)
     assert first.brokers.trusted.all()
     assert second.bundles.long[0, RATE_IN] == pytest.approx(10 + 100 * (1 - math.exp(-120 / 3600)))

@@ -2,162 +2,114 @@
 
 A file is complete or absent (written aside, then renamed), carries the version of its schema, and is never changed.
 Whatever else is found under a history's name is set aside as ``*.bad`` with a warning and never read again: a state
-that can't be read costs the averages' past, not the cycle.
+that can't be read costs the averages' past, not the cycle. `trimtab_pipeline.housekeeping` merges and removes old
+files; the state is never among those, so a cycle opens one file of each table.
 """
 
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
+
+from trimtab_pipeline.history_files import (
+    ForeignFileError,
+    HistoryFile,
+    cycle_file,
+    listed,
+    parsed,
+    pinned,
+    put,
+    read_cycles,
+    stamped,
+)
 
 _LOGGER = logging.getLogger(__name__)
-_VERSION_KEY = b"trimtab.schema"
-_REPEATING = {"pod", "topics", "sessions", "seen"}  # a dictionary of the others takes three times the time to write
-_NAME = "%Y%m%dT%H%M%S.%fZ"
-
-
-@dataclass(frozen=True, slots=True)
-class Retention:
-    """How much history stays: at most `files` files per table, none older than `seconds`; always the newest one."""
-
-    files: int = 120
-    seconds: float = 7200.0
-
-
-TWO_HOURS = Retention()
-"""Two hours of cycles a minute apart."""
 
 
 class History:
     """The files of one table of one policy.
 
     folder:  where they lie; made when the state is first asked for. What can't be read or written raises `OSError`.
-    schema:  what every file holds; `version` names it and changes with its meaning.
+    columns: what every file holds besides the evaluation time; `version` names them and changes with their meaning.
     """
 
-    def __init__(self, folder: Path, schema: pa.Schema, version: str, retention: Retention = TWO_HOURS) -> None:
+    def __init__(self, folder: Path, columns: pa.Schema, version: str) -> None:
         self.folder = folder
-        self.schema = schema.with_metadata({_VERSION_KEY: version.encode()})
-        self._retention = retention
-        self._ours: set[Path] = set()
+        self.schema = pinned(columns, version)
+        self._columns = columns
+        self._known: Path | None = None  # the last file that was written, or read as a whole
         self._prepared = False
 
     @property
     def ddl(self) -> str:
-        """The schema as Spark's SQL writes it; with it Spark need not open a file to plan."""
+        """The columns as Spark's SQL writes them; with it Spark need not open a file to plan."""
         words = {pa.string(): "string", pa.float64(): "double"}
-        return ", ".join(f"{column.name} {words[column.type]}" for column in self.schema)
+        return ", ".join(f"{column.name} {words[column.type]}" for column in self._columns)
 
     def state(self, at: float, horizon: float) -> Path:
         """The newest readable file older than `at` by at most `horizon` seconds; an empty one when there is none."""
         self._prepare()
-        for path in reversed(self.files()):
-            time = _time(path)
-            if time >= at:
+        for file in reversed(self.cycles()):
+            if file.begin >= at:
                 continue
-            if time < at - horizon:
+            if file.begin < at - horizon:
                 break
-            if self._readable(path):
-                return path
+            if self._readable(file):
+                return file.path
         return self._empty()
 
     def write(self, rows: pa.Table, at: float) -> Path:
-        """Keep `rows` as the state at `at` (epoch seconds, to the millisecond), and let go of what is too old."""
-        path = self.folder / f"{_stem(at)}.parquet"
-        self._put(rows, path)
-        self._ours.add(path)
-        self._retire(at, newest=path)
+        """Keep `rows` as the state at `at` (epoch seconds, to the millisecond)."""
+        self._prepare()
+        path = cycle_file(self.folder, at).path
+        put(path, self.schema, [stamped(rows, at, self.schema)], times=None)
+        self._known = path
         return path
 
     def doubt(self) -> None:
         """Check the files again before the next one is used: something went wrong with what was read."""
-        self._ours.clear()
+        self._known = None
 
-    def files(self) -> list[Path]:
-        """Files of the history, oldest first."""
-        return [path for path in sorted(self.folder.glob("*.parquet")) if self._named(path)]
+    def cycles(self) -> list[HistoryFile]:
+        """Files that hold one cycle each, oldest first."""
+        return [file for file in listed(self.folder) if not file.merged]
 
     def set_aside(self, path: Path, why: str) -> None:
         """Rename a file that can't be used, so that it is never read again but can be looked at."""
         bad = path.with_suffix(".bad")
         path.replace(bad)
-        self._ours.discard(path)
         _LOGGER.warning("history file %s is set aside as %s: %s", path, bad.name, why)
 
     def _prepare(self) -> None:
-        """Make the folder, and remove what a crash left half written; once."""
+        """Make the folder, remove what a crash left half written, set aside what was never ours; once."""
         if self._prepared:
             return
         self.folder.mkdir(parents=True, exist_ok=True)
         for found in list(self.folder.iterdir()):  # a search by pattern takes a folder it can't read for an empty one
             if found.suffix == ".tmp":
                 found.unlink()
+            elif found.suffix == ".parquet" and parsed(found) is None:
+                self.set_aside(found, "its name is no evaluation time")
         self._prepared = True
 
-    def _named(self, path: Path) -> bool:
-        try:
-            _time(path)
-        except ValueError:
-            self.set_aside(path, "its name is no evaluation time")
-            return False
-        return True
-
-    def _readable(self, path: Path) -> bool:
-        if path in self._ours:
+    def _readable(self, file: HistoryFile) -> bool:
+        """Whether all of it can be read; asked once per file, as reading it costs what Spark's reading costs."""
+        if file.path == self._known:
             return True
         try:
-            schema = pq.read_table(path).schema
-        except (pa.ArrowException, OSError) as error:
-            self.set_aside(path, f"it can't be read ({error})")
+            for _ in read_cycles(file, self.schema):
+                pass
+        except ForeignFileError as error:
+            self.set_aside(file.path, str(error))
             return False
-        if not schema.equals(self.schema, check_metadata=False):
-            self.set_aside(path, f"its columns are not those of {self.schema.metadata[_VERSION_KEY].decode()}")
-            return False
-        found = (schema.metadata or {}).get(_VERSION_KEY, b"(none)")
-        if found != self.schema.metadata[_VERSION_KEY]:
-            self.set_aside(path, f"it is of version {found.decode(errors='replace')}, this program writes another")
-            return False
-        self._ours.add(path)
+        self._known = file.path
         return True
 
     def _empty(self) -> Path:
         """A state without rows, so that the first cycle runs the same statement as the others."""
         path = self.folder / "empty.state"
         if not path.exists():
-            self._put(self.schema.empty_table(), path)
+            put(path, self.schema, [self.schema.empty_table()], times=None)
         return path
-
-    def _put(self, rows: pa.Table, path: Path) -> None:
-        aside = path.with_name(path.name + ".tmp")
-        table = rows.select(self.schema.names).cast(self.schema)
-        repeating = [name for name in self.schema.names if name in _REPEATING]
-        try:
-            pq.write_table(table, aside, compression="zstd", use_dictionary=repeating)
-            aside.replace(path)
-        except OSError:
-            aside.unlink(missing_ok=True)  # half a file takes room on a disk that is full
-            raise
-
-    def _retire(self, at: float, newest: Path) -> None:
-        """Let go of old files. Those of the future (a clock was ahead) count apart: they would push out all others."""
-        files = self.files()
-        past = [path for path in files if _time(path) <= at]
-        count = max(1, self._retention.files)
-        keep = {newest, *past[-count:], *files[len(past) :][-count:]}
-        for path in files:
-            if path not in keep or (_time(path) < at - self._retention.seconds and path != newest):
-                path.unlink(missing_ok=True)
-                self._ours.discard(path)
-
-
-def _stem(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).strftime(_NAME)
-
-
-def _time(path: Path) -> float:
-    return datetime.strptime(path.stem, _NAME).replace(tzinfo=UTC).timestamp()

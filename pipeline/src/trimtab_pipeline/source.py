@@ -135,20 +135,48 @@ class PrometheusSettings:
     long_tau: float = 3600.0
 
 
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """How a policy's history is kept. Its newest cycle always stays, whatever these say.
+
+    seconds:     nothing older is kept.
+    bytes:       nor more than this; the oldest goes first. Measured: 6 MB per cycle of 60,000 bundles, 0.1 MB of 1,000.
+    merge_after: seconds after its end at which an hour's cycles become one file.
+    Raises `ValueError` for a bound that can't be kept.
+    """
+
+    seconds: float = 86_400.0
+    bytes: int = 8 * 2**30
+    merge_after: float = 3600.0
+
+    def __post_init__(self) -> None:
+        for name in ("seconds", "bytes"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"history {name} {getattr(self, name)!r} must be more than 0")
+        if not self.merge_after >= 0:
+            raise ValueError(f"history merge_after {self.merge_after!r} must be 0 seconds or more")
+
+
+KEEP_A_DAY = Retention()
+"""A day of cycles, or eight gibibytes of them."""
+
+
 def spark_sources(
     history_dir: Path,
     *,
     master: str = "local[*]",
     memory: str = "700m",
     deadline: float = 60.0,
+    retention: Retention = KEEP_A_DAY,
 ) -> LoadSources:
     """Sources on a Spark session that starts in the background; the first call in a process loads PySpark.
 
     history_dir: where each policy's history lies, which is also its state.
     master:      ``local[N]``, ``local[*]``, or ``sc://host:port`` of a Spark Connect server.
     memory:      heap of the embedded JVM. deadline: seconds one cycle may take.
+    retention:   how much of each policy's history is kept.
     Raises `SourceUnavailableError` when Spark is to be embedded and there is no Java 17 or later.
     """
     from trimtab_pipeline.spark_source import SparkLoadSources  # noqa: PLC0415  (keeps PySpark out until it is asked for)
 
-    return SparkLoadSources(history_dir, master=master, memory=memory, deadline=deadline)
+    return SparkLoadSources(history_dir, master=master, memory=memory, deadline=deadline, retention=retention)

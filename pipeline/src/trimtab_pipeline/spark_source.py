@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import logging
 import tempfile
 import time
 from collections.abc import Sequence
@@ -24,13 +23,19 @@ from pyspark.sql import SparkSession
 from trimtab_pipeline.align import Measured, align, one_row_each, with_last_times
 from trimtab_pipeline.cycle import BROKER_STATE, BUNDLE_STATE, bundle_sql, horizon
 from trimtab_pipeline.datasource import DRY_URL, ReadRequest, ShardRequest
-from trimtab_pipeline.history import TWO_HOURS, History, Retention
+from trimtab_pipeline.keeping import Background, Keeping
 from trimtab_pipeline.queries import BUNDLES, brokers, render
 from trimtab_pipeline.session import Engine, SparkSettings
-from trimtab_pipeline.source import Observation, PrometheusSettings, SourceUnavailableError, Topology
+from trimtab_pipeline.source import (
+    KEEP_A_DAY,
+    Observation,
+    PrometheusSettings,
+    Retention,
+    SourceUnavailableError,
+    Topology,
+)
 
 _DRY_CYCLES = 2
-_LOGGER = logging.getLogger(__name__)
 
 
 class SparkLoadSources:
@@ -49,12 +54,13 @@ class SparkLoadSources:
         master: str = "local[*]",
         memory: str = "700m",
         deadline: float = 60.0,
-        retention: Retention = TWO_HOURS,
+        retention: Retention = KEEP_A_DAY,
     ) -> None:
         self.history_dir = history_dir
         self._deadline = deadline
         self._retention = retention
         self._engine = Engine(SparkSettings(master, memory))
+        self._background = Background()
 
     def open(self, policy: str, settings: PrometheusSettings, *, deadline: float | None = None) -> SparkLoadSource:
         """A source for `policy` (``namespace/name``), whose cycles may take `deadline` seconds (default: the engine's).
@@ -64,7 +70,7 @@ class SparkLoadSources:
         folder = self.history_dir / policy
         if self.history_dir.resolve() not in folder.resolve().parents:
             raise ValueError(f"policy {policy!r} would keep its history outside {self.history_dir}")
-        return SparkLoadSource(self._engine, folder, settings, deadline or self._deadline, self._retention)
+        return SparkLoadSource(self._engine, settings, deadline or self._deadline, self._keeping(folder))
 
     def warm_up(self) -> Future[None]:
         """Run two cycles on made-up samples: the first real one would otherwise take some seconds longer."""
@@ -72,12 +78,16 @@ class SparkLoadSources:
 
     def close(self) -> None:
         """Cancel what runs and stop Spark. Idempotent."""
+        self._background.close()
         self._engine.close()
+
+    def _keeping(self, folder: Path) -> Keeping:
+        return Keeping(folder, self._retention, self._background)
 
     def _dry_cycles(self, spark: SparkSession) -> None:
         settings = PrometheusSettings(url=DRY_URL, namespace="dry")
         with tempfile.TemporaryDirectory(prefix="dry-", dir=_made(self.history_dir)) as folder:
-            source = SparkLoadSource(self._engine, Path(folder), settings, self._deadline, self._retention)
+            source = SparkLoadSource(self._engine, settings, self._deadline, self._keeping(Path(folder)))
             pods = [f"dry/{n}" for n in range(self._engine.cores)]
             for cycle in range(_DRY_CYCLES):
                 source.measure(spark, pods, at=1.0 + cycle)
@@ -89,23 +99,20 @@ def _made(folder: Path) -> Path:
 
 
 class SparkLoadSource:
-    """The cycle of one policy. Its state is the newest file of each history below `folder`."""
+    """The cycle of one policy. Its state is the newest file of each of its histories."""
 
     def __init__(
         self,
         engine: Engine,
-        folder: Path,
         settings: PrometheusSettings,
         deadline: float,
-        retention: Retention,
+        keeping: Keeping,
     ) -> None:
+        self._keeping = keeping
         self._engine, self._settings, self._deadline = engine, settings, deadline
         self._table = brokers(settings.resources)
         self._sql = bundle_sql(settings.short_tau, settings.long_tau)
         self._horizon = horizon(settings.long_tau)
-        self._unkept = False
-        self._brokers = History(folder / "brokers", BROKER_STATE, "brokers/1", retention)
-        self._bundles = History(folder / "bundles", BUNDLE_STATE, "bundles/1", retention)
 
     def observe(self, topology: Topology, at: float) -> Future[Observation]:
         """See `LoadSource.observe`. `at` counts to the millisecond, as in Prometheus."""
@@ -122,33 +129,19 @@ class SparkLoadSource:
         shards = [pods[k :: self._engine.cores] for k in range(min(self._engine.cores, len(pods)))]
         request = ReadRequest(self._settings.url, at, self._settings.timeout, tuple(map(self._queries, shards)))
         samples = spark.read.format("prometheus").option("request", request.to_json()).load()
-        state = spark.read.schema(self._bundles.ddl).parquet(str(self._bundles.state(at, self._horizon)))
+        state = spark.read.schema(self._keeping.bundles.ddl).parquet(str(self._keeping.bundles.state(at, self._horizon)))
         answer = spark.sql(self._sql, samples=samples, state=state).toArrow()
         reports = [json.loads(text) for text in answer["report"].drop_null().to_pylist()]
         if not any(report["ok"] for report in reports):
             raise SourceUnavailableError(f"nothing could be measured: {reports[0]['error']}")
         measured_brokers = pa.Table.from_struct_array(answer["broker"].drop_null())
-        last = pq.read_table(self._brokers.state(at, self._horizon))
+        last = pq.read_table(self._keeping.brokers.state(at, self._horizon))
         return Measured(
             brokers=with_last_times(measured_brokers, last, at - self._horizon),
             bundles=answer.filter(pc.field("seen") >= at - self._horizon).select(BUNDLE_STATE.names),
             reports=tuple(reports),
             shards=tuple(map(tuple, shards)),
         )
-
-    def _keep(self, measured: Measured, at: float) -> None:
-        """Write the state. If that fails (a full disk), the next cycle starts from an older one: averages know time."""
-        try:
-            self._brokers.write(measured.brokers, at)
-            self._bundles.write(measured.bundles, at)
-        except OSError as error:
-            if not self._unkept:
-                _LOGGER.warning("the history can't be written, averages go on from its last file: %s", error)
-            self._unkept = True
-        else:
-            if self._unkept:
-                _LOGGER.info("the history is written again below %s", self._bundles.folder.parent)
-            self._unkept = False
 
     def _queries(self, pods: Sequence[str]) -> ShardRequest:
         return ShardRequest(render(self._table, self._settings, pods), render(BUNDLES, self._settings, pods))
@@ -162,16 +155,15 @@ class SparkLoadSource:
         try:
             measured = self.measure(spark, pods, at)
         except (PySparkException, Py4JError, OSError):
-            self._brokers.doubt()
-            self._bundles.doubt()
+            self._keeping.doubt()
             raise
         clock.append(time.perf_counter())
         measured = one_row_each(measured, topology)
-        self._keep(measured, at)
-        clock.append(time.perf_counter())
         load = align(measured, topology, self._settings, at)
         clock.append(time.perf_counter())
+        self._keeping.keep(measured, load, topology)
+        clock.append(time.perf_counter())
         in_tasks = max(report["seconds"] for report in measured.reports)
-        spark_seconds, write, aligning = (after - before for before, after in itertools.pairwise(clock))
+        spark_seconds, aligning, write = (after - before for before, after in itertools.pairwise(clock))
         seconds = {"prometheus": in_tasks, "spark": spark_seconds - in_tasks, "write": write, "align": aligning}
         return Observation(load, seconds)
