@@ -15,9 +15,10 @@ throw away the other shards' answers; every shard ends with a *report row*, whos
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -29,6 +30,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from trimtab_pipeline.prometheus import Prometheus, PrometheusError
 from trimtab_pipeline.queries import BUNDLES, RESOURCES, TIMES, TRAFFIC
 from trimtab_pipeline.samples import Samples
+from trimtab_pipeline.source import NO_CREDENTIALS, Credentials, PrometheusSettings
 
 Fetch = Callable[[str], Samples]
 """Answers one PromQL query. Raises `PrometheusError`."""
@@ -36,6 +38,9 @@ Fetch = Callable[[str], Samples]
 DRY_URL = "dry:"
 """The URL that stands for made-up samples, so that a session can be warmed up without a server."""
 _DRY_ROWS = 2_000
+
+_SECRET = "secret"  # noqa: S105  (the name of a place, not what is there)
+"""Name of the option that holds the credentials: Spark hides options of such names wherever it shows them."""
 
 
 BROKER_COLUMNS = (*RESOURCES, *TRAFFIC, *TIMES)
@@ -63,15 +68,28 @@ class ShardRequest:
 
 @dataclass(frozen=True, slots=True)
 class ReadRequest:
-    """What one read asks for; travels to the tasks as JSON.
+    """What one read asks for; travels to the tasks as JSON, apart from credentials.
 
-    at: evaluation time, epoch seconds. timeout: seconds per query.
+    at: evaluation time, epoch seconds. timeout: seconds per query. method, partial_response: of `PrometheusSettings`.
     """
 
     url: str
     at: float
     timeout: float
     shards: tuple[ShardRequest, ...]
+    method: str = "POST"
+    partial_response: bool | None = None
+
+    @classmethod
+    def of(cls, settings: PrometheusSettings, at: float, shards: Iterable[ShardRequest]) -> ReadRequest:
+        """A read of `shards` as `settings` say."""
+        return cls(settings.url, at, settings.timeout, tuple(shards), settings.method, settings.partial_response)
+
+    def server(self, credentials: Credentials) -> Prometheus:
+        """The server to ask."""
+        return Prometheus(
+            self.url, self.timeout, credentials, method=self.method, partial_response=self.partial_response
+        )
 
     def to_json(self) -> str:
         """The form that fits into a data source option."""
@@ -85,11 +103,21 @@ class ReadRequest:
         return cls(**fields)
 
 
+def read_options(request: ReadRequest, credentials: Credentials) -> dict[str, str]:
+    """Options of the data source. Py4J is kept from logging them, as it does with whatever passes at level DEBUG."""
+    logging.getLogger("py4j").setLevel(logging.INFO)
+    return {"request": request.to_json(), _SECRET: credentials.to_json()}
+
+
 class PrometheusDataSource(DataSource):
-    """``spark.read.format("prometheus").option("request", ReadRequest.to_json())``."""
+    """``spark.read.format("prometheus").option("request", ReadRequest.to_json())``.
+
+    `read_options` makes the options, with the credentials apart from the request.
+    """
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self.request = ReadRequest.from_json(options["request"])
+        self._credentials = Credentials.from_json(options[_SECRET]) if _SECRET in options else NO_CREDENTIALS
 
     @classmethod
     def name(cls) -> str:
@@ -102,14 +130,15 @@ class PrometheusDataSource(DataSource):
 
     def reader(self, schema: Any) -> PrometheusReader:  # noqa: ARG002  (there is only one)
         """A reader of the request."""
-        return PrometheusReader(self.request)
+        return PrometheusReader(self.request, self._credentials)
 
 
 class PrometheusReader(DataSourceReader):
     """Reads each shard in a task of its own."""
 
-    def __init__(self, request: ReadRequest) -> None:
+    def __init__(self, request: ReadRequest, credentials: Credentials = NO_CREDENTIALS) -> None:
         self.request = request
+        self._credentials = credentials
 
     def partitions(self) -> list[InputPartition]:
         """One per shard."""
@@ -121,7 +150,7 @@ class PrometheusReader(DataSourceReader):
         if self.request.url == DRY_URL:
             yield from read_shard(self.request, shard, _dry_samples)
             return
-        with Prometheus(self.request.url, self.request.timeout) as server:
+        with self.request.server(self._credentials) as server:
             yield from read_shard(self.request, shard, lambda promql: server.query(promql, self.request.at))
 
 

@@ -4,24 +4,37 @@ What the session adds to the client: parameters travel in the body of the POST (
 timeout is always set, retries are few and short, ``warnings`` of partial answers are kept, and every failure is a
 `PrometheusError` that names the URL. Bodies are asked for uncompressed: compressing them costs a Prometheus server more
 time than a cluster's network needs to carry them.
+
+Thanos and Mimir speak the same API. Thanos reports stores that did not answer as ``warnings``, or fails the query when
+``partial_response`` is false; Mimir answers below a prefix (``/prometheus``), which belongs into the URL, and wants a
+tenant in the header ``X-Scope-OrgID``. Redirects are not followed: they lead to log-in pages, and credentials must not
+go where nobody sent them.
 """
 
 from __future__ import annotations
 
 import json
+import ssl
+import tempfile
 from collections.abc import Iterator
 from functools import cached_property
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import requests
 import urllib3
 from prometheus_api_client import PrometheusConnect
+from requests.adapters import HTTPAdapter
+from requests.auth import AuthBase
+from requests.utils import DEFAULT_CA_BUNDLE_PATH
 from urllib3.util.retry import Retry
 
 from trimtab_pipeline.samples import MalformedBodyError, Samples, head, parse_vector
+from trimtab_pipeline.source import NO_CREDENTIALS, Credentials, CredentialsError
 
-_OK = 200
+_OK, _MOVED, _REFUSED = 200, range(300, 400), (401, 403)
+_PEM = "-----BEGIN"
 _LONG = 300  # characters of somebody else's text in a message
 _RETRIED = (429, 502, 503, 504)
 
@@ -50,20 +63,93 @@ class ArrowResponse(requests.Response):
         return {"data": {"result": parse_vector(self.content)}}
 
 
-class ArrowSession(requests.Session):
-    """A session for `PrometheusConnect` that sends forms and returns `ArrowResponse`."""
+class _Signed(AuthBase):
+    """Puts the credentials of the moment on each request; also keeps `requests` from looking for a ``.netrc``."""
 
-    def __init__(self) -> None:
+    def __init__(self, credentials: Credentials) -> None:
+        self._credentials = credentials
+
+    def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
+        if authorization := self._credentials.authorization():
+            request.headers["Authorization"] = authorization
+        request.headers.update(self._credentials.headers)
+        return request
+
+
+class _TlsAdapter(HTTPAdapter):
+    """Connections by a TLS context of ours: `requests` knows no PEM text, and adds its own authorities to others."""
+
+    def __init__(self, context: ssl.SSLContext, retry: Retry) -> None:
+        self._context = context
+        super().__init__(max_retries=retry)
+
+    def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
+        super().init_poolmanager(*args, **kwargs, ssl_context=self._context)
+
+    def build_connection_pool_key_attributes(self, *args: Any, **kwargs: Any) -> Any:
+        host, _ = super().build_connection_pool_key_attributes(*args, **kwargs)
+        return host, {}
+
+    def cert_verify(self, *_: Any, **__: Any) -> None:
+        """Nothing to add: the context knows whom to believe."""
+
+
+def tls_context(credentials: Credentials) -> ssl.SSLContext:
+    """A context that believes `credentials.ca` alone (else the usual authorities) and shows the client's certificate.
+
+    Raises `CredentialsError` naming the part that can't be used.
+    """
+    ca = _pem(credentials.ca, "ca")
+    try:
+        context = ssl.create_default_context(cadata=ca or None)
+        if not credentials.ca:
+            context.load_verify_locations(DEFAULT_CA_BUNDLE_PATH)
+    except (ssl.SSLError, ValueError):
+        raise CredentialsError("ca holds no certificate in PEM form") from None
+    if credentials.certificate:
+        try:
+            _present(context, _pem(credentials.certificate, "certificate"), _pem(credentials.key, "key"))
+        except ssl.SSLError as error:
+            raise CredentialsError(f"certificate and key are no pair in PEM form ({error.reason})") from None
+    return context
+
+
+def _present(context: ssl.SSLContext, certificate: str, key: str) -> None:
+    """Show `certificate`; OpenSSL takes it from a file only, which is gone again before anybody could look for it."""
+    with tempfile.NamedTemporaryFile("w", suffix=".pem") as both:  # nobody else may read it
+        both.write(f"{certificate}\n{key}\n")
+        both.flush()
+        context.load_cert_chain(both.name, password="")  # an empty one, or OpenSSL would ask at the terminal
+
+
+def _pem(text: str, what: str) -> str:
+    """PEM text as it is, else that of the file of that name."""
+    if _PEM in text or not text:
+        return text
+    try:
+        return Path(text).read_text(encoding="ascii")
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no PEM"
+        raise CredentialsError(f"{what} file {text} can't be read: {why}") from None
+
+
+class ArrowSession(requests.Session):
+    """A session for `PrometheusConnect` that sends forms, signs them, and returns `ArrowResponse`."""
+
+    def __init__(self, credentials: Credentials = NO_CREDENTIALS) -> None:
         super().__init__()
+        self._credentials = credentials
+        self.auth = _Signed(credentials)
         self.headers["Accept-Encoding"] = "identity"
 
     def request(self, method: str | bytes, url: str | bytes, **kwargs: Any) -> requests.Response:  # type: ignore[override]
         """As `requests.Session.request`, raising `PrometheusStatusError` unless the status is 200."""
         if method == "POST":
             kwargs["data"] = kwargs.pop("params")
-        response = super().request(method, url, **kwargs)
+        response = super().request(method, url, allow_redirects=False, **kwargs)
         if response.status_code != _OK:
-            raise PrometheusStatusError(f"{_text(url)} answered {response.status_code}: {_told(response.content)}")
+            told = self._credentials.hide(_told(response) + _advice(response.status_code, self._credentials))
+            raise PrometheusStatusError(f"{_text(url)} answered {response.status_code}: {told}")
         response.__class__ = ArrowResponse
         return response
 
@@ -73,16 +159,28 @@ class Prometheus:
 
     url:     base URL, with or without a slash at its end.
     timeout: seconds to connect, and seconds between two pieces of the answer.
+    credentials, method, partial_response: as in `PrometheusSettings`.
     """
 
-    def __init__(self, url: str, timeout: float) -> None:
+    def __init__(
+        self,
+        url: str,
+        timeout: float,
+        credentials: Credentials = NO_CREDENTIALS,
+        *,
+        method: str = "POST",
+        partial_response: bool | None = None,
+    ) -> None:
         self.url = url.rstrip("/")
         self._timeout = timeout
-        self._session = ArrowSession()
+        self._credentials = credentials
+        self._method = method
+        self._dialect = {} if partial_response is None else {"partial_response": str(partial_response).lower()}
+        self._session = ArrowSession(credentials)
 
     @cached_property
     def _client(self) -> PrometheusConnect:
-        """The client. Raises `ValueError` for a URL that is none."""
+        """The client. Raises `ValueError` for a URL that is none, `CredentialsError`."""
         # A server that is slow is not asked again: that would only make it slower, and the next cycle asks anyway.
         retry = Retry(
             total=2,
@@ -94,17 +192,25 @@ class Prometheus:
             raise_on_status=False,
             respect_retry_after_header=False,
         )
-        return PrometheusConnect(self.url, retry=retry, session=self._session, timeout=self._timeout, method="POST")
+        client = PrometheusConnect(
+            self.url, retry=retry, session=self._session, timeout=self._timeout, method=self._method
+        )
+        if self._credentials.custom_tls:
+            self._session.mount(self.url, _TlsAdapter(tls_context(self._credentials), retry))
+        return client
 
     def query(self, promql: str, at: float) -> Samples:
         """The vector `promql` evaluates to at `at` (epoch seconds). Raises `PrometheusError`."""
-        params = {"time": f"{at:.3f}", "timeout": f"{self._timeout * 1000:.0f}ms"}
+        params = {"time": f"{at:.3f}", "timeout": f"{self._timeout * 1000:.0f}ms", **self._dialect}
         try:
             samples: Samples = self._client.custom_query(promql, params=params)
+        except CredentialsError as error:
+            raise PrometheusUnreachableError(f"{self.url} can't be asked: {error}") from error
         except requests.RequestException as error:
-            raise PrometheusUnreachableError(f"{self.url} {_cause(error, self._timeout)}") from error
+            cause = self._credentials.hide(_cause(error, self._timeout))
+            raise PrometheusUnreachableError(f"{self.url} {cause}") from error
         except MalformedBodyError as error:
-            raise PrometheusFormatError(f"{self.url}: {error}") from error
+            raise PrometheusFormatError(f"{self.url}: {self._credentials.hide(str(error))}") from error
         except ValueError as error:
             raise PrometheusUnreachableError(f"{self.url} {_no_url(error)}") from error
         return samples
@@ -122,12 +228,21 @@ def _text(url: str | bytes) -> str:
     return url.decode() if isinstance(url, bytes) else url
 
 
-def _told(body: bytes) -> str:
-    """What a body says went wrong: the ``error`` of Prometheus' own answers, else its beginning."""
+def _told(response: requests.Response) -> str:
+    """What an answer says went wrong: the ``error`` of Prometheus' own ones, where it leads to, else its beginning."""
+    if response.status_code in _MOVED:
+        return f"it leads to {response.headers.get('Location', 'nowhere')[:_LONG]}; correct the source's url"
     try:
-        return str(json.loads(body)["error"])[:_LONG]
+        return str(json.loads(response.content)["error"])[:_LONG]
     except (ValueError, KeyError, TypeError):
-        return head(body, _LONG)
+        return head(response.content, _LONG)
+
+
+def _advice(status: int, credentials: Credentials) -> str:
+    """What to do about a refusal."""
+    if status not in _REFUSED:
+        return ""
+    return f"; correct the source's credentials (it was asked with {credentials!r})"
 
 
 def _no_url(error: ValueError) -> str:
@@ -142,6 +257,8 @@ def _cause(error: requests.RequestException, timeout: float) -> str:
     causes = list(_causes(error))
     if any(isinstance(cause, urllib3.exceptions.NameResolutionError) for cause in causes):
         return "has a host name that can't be resolved; correct the source's url"
+    if (distrust := next((c for c in causes if isinstance(c, ssl.SSLCertVerificationError)), None)) is not None:
+        return f"has a certificate that can't be believed ({distrust.verify_message}); correct the source's ca"
     if any(isinstance(cause, ConnectionRefusedError) for cause in causes):
         return "refused the connection; start the server, or correct the source's url"
     if any(isinstance(cause, (requests.Timeout, urllib3.exceptions.TimeoutError)) for cause in causes):

@@ -143,10 +143,13 @@ def _columns(result: list[dict[str, Any]], warnings: tuple[str, ...]) -> Samples
 
 
 def _warnings(answer: Mapping[str, Any]) -> tuple[str, ...]:
-    partial = (
-        ("the server says that its answer is partial",) if answer.get("isPartial") is True else ()
-    )  # VictoriaMetrics
-    return (*(str(text) for text in answer.get("warnings") or ()), *partial)
+    """What an answer says is missing from it. Thanos may say so beside the result, too; ``infos`` say nothing missing.
+
+    VictoriaMetrics has a flag instead of a text.
+    """
+    texts = [*(answer.get("warnings") or ()), *(answer["data"].get("warnings") or ())]
+    partial = ("the server says that its answer is partial",) if answer.get("isPartial") is True else ()
+    return (*dict.fromkeys(map(str, texts)), *partial)
 
 
 def head(body: bytes, length: int = 120) -> str:

@@ -5,18 +5,126 @@ Importing this module loads neither Spark nor pandas; `spark_sources` does, when
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import base64
+import json
+import re
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, Self
 
 from trimtab_strategies.model import Bundles, ClusterLoad
 from trimtab_strategies.model.load import BoolArray, FloatArray, IntArray
 
+_HIDDEN = "***"
+_HEADER = r"[A-Za-z0-9-]+"
+
 
 class SourceUnavailableError(RuntimeError):
     """Nothing could be measured: the source did not answer, or answered nothing usable. Says which URL and why."""
+
+
+class CredentialsError(ValueError):
+    """Credentials that can't be used. Says which part is wrong and what to do, never what it holds."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Credentials:
+    """What proves to a server who asks, and to us that it is the server. Never shown: neither printed nor logged.
+
+    bearer_token:      sent as ``Authorization: Bearer``; `bearer_token_file` is read for every query instead, as tokens
+                       in files rotate. The file lies where the Spark tasks run.
+    username, password: HTTP Basic.
+    certificate, key:  what we prove ourselves by in TLS; `ca`: the only authorities that are believed, instead of the
+                       usual ones. Each is PEM text, or the path of a PEM file (read again for every shard).
+    headers:           further ones with each query, such as a tenant's ``X-Scope-OrgID``.
+    Raises `CredentialsError` for parts that exclude each other, or that no HTTP header can carry.
+    """
+
+    bearer_token: str = ""
+    bearer_token_file: str = ""
+    username: str = ""
+    password: str = ""
+    certificate: str = ""
+    key: str = ""
+    ca: str = ""
+    headers: tuple[tuple[str, str], ...] = ()
+
+    def __post_init__(self) -> None:
+        ways = (self.bearer_token, self.bearer_token_file, self.username or self.password)
+        if sum(map(bool, ways)) > 1:
+            raise CredentialsError("there are several of bearer token, token file and user name; give one")
+        if bool(self.certificate) != bool(self.key):
+            raise CredentialsError("a client certificate needs its key, and a key its certificate; give both or none")
+        if ":" in self.username:
+            raise CredentialsError("the user name holds a colon, which HTTP Basic can't carry")
+        for name, value in (("bearer token", self.bearer_token), *self.headers):
+            _check_header(name, value)
+        if odd := [name for name, _ in self.headers if not re.fullmatch(_HEADER, name)]:
+            raise CredentialsError(f"{odd[0]!r} is no name of an HTTP header: use letters, digits and dashes")
+
+    def __repr__(self) -> str:
+        given = ", ".join(f.name for f in fields(self) if getattr(self, f.name))
+        return f"<Credentials: {given or 'none'}>"
+
+    @property
+    def custom_tls(self) -> bool:
+        """Whether TLS takes more than the usual authorities."""
+        return bool(self.ca or self.certificate)
+
+    def authorization(self) -> str:
+        """Value of the ``Authorization`` header, empty for none. Reads the token's file; raises `CredentialsError`."""
+        if self.username or self.password:
+            return "Basic " + base64.b64encode(f"{self.username}:{self.password}".encode()).decode()
+        token = self.bearer_token or (_token_in(self.bearer_token_file) if self.bearer_token_file else "")
+        return f"Bearer {token}" if token else ""
+
+    def hide(self, text: str) -> str:
+        """`text` without anything secret that it repeats: servers like to quote what they refuse."""
+        for secret in sorted(filter(None, self._secrets()), key=len, reverse=True):
+            text = text.replace(secret, _HIDDEN)
+        return text
+
+    def _secrets(self) -> Iterator[str]:
+        yield self.password
+        yield from (value for _, value in self.headers)
+        try:
+            yield self.authorization().partition(" ")[2]
+        except CredentialsError:
+            return  # there is no token, so nobody can repeat it
+
+    def to_json(self) -> str:
+        """The form in which they travel to Spark's tasks."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """The inverse of `to_json`."""
+        told = json.loads(text)
+        return cls(**{**told, "headers": tuple((name, value) for name, value in told["headers"])})
+
+
+def _check_header(name: str, value: str) -> None:
+    """Refuse what `requests` would refuse by an error that repeats it."""
+    if not value.isascii() or not value.isprintable() or value != value.strip():
+        raise CredentialsError(
+            f"{name} holds a line break, a blank at an end or a letter that no HTTP header can carry"
+        )
+
+
+def _token_in(path: str) -> str:
+    try:
+        token = Path(path).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise CredentialsError(f"bearer token file {path} can't be read: {why}") from None
+    _check_header(f"bearer token file {path}", token)
+    return token
+
+
+NO_CREDENTIALS = Credentials()
+"""The server asks for none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +228,12 @@ class PrometheusSettings:
     namespace_label: label that holds the Kubernetes namespace on what brokers expose themselves. A scrape configuration
                 that keeps it elsewhere (as Pulsar's own label is called ``namespace`` too) names it here.
     short_tau, long_tau: time constants (seconds) of the short- and long-term averages.
+    credentials: who asks.
+    method:     ``POST``, or ``GET`` for a server or proxy that refuses POST; a shard of many brokers may then exceed
+                the length that a URL may have.
+    partial_response: whether Thanos may leave out stores that don't answer: it then warns, so that the data counts as
+                partial; if it may not, the query fails. None leaves it to Thanos; other servers know no such parameter.
+    Raises `ValueError` for a URL that holds a password, which would be repeated in messages.
     """
 
     url: str
@@ -133,6 +247,15 @@ class PrometheusSettings:
     namespace_label: str = "namespace"
     short_tau: float = 120.0
     long_tau: float = 3600.0
+    credentials: Credentials = NO_CREDENTIALS
+    method: str = "POST"
+    partial_response: bool | None = None
+
+    def __post_init__(self) -> None:
+        if "@" in self.url.partition("//")[2].partition("/")[0]:
+            raise ValueError("the source's url holds a user name; leave it out, and give it as credentials")
+        if self.method not in {"POST", "GET"}:
+            raise ValueError(f"method {self.method!r} must be POST or GET")
 
 
 @dataclass(frozen=True, slots=True)

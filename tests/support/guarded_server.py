@@ -1,0 +1,110 @@
+"""A server that asks who is there: HTTP or HTTPS, canned answers, and what it was asked with."""
+
+from __future__ import annotations
+
+import json
+import ssl
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Self
+from urllib.parse import parse_qs, urlsplit
+
+EMPTY = '{"status":"success","data":{"resultType":"vector","result":[]}}'
+
+
+def vector(**values: float) -> str:
+    """The answer that holds one series per `pod`."""
+    result = [{"metric": {"pod": pod}, "value": [1.0, str(value)]} for pod, value in values.items()]
+    return json.dumps({"status": "success", "data": {"resultType": "vector", "result": result}}, separators=(",", ":"))
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One request: method, path, parameters (of the form or of the URL), headers."""
+
+    method: str
+    path: str
+    parameters: Mapping[str, str]
+    headers: Mapping[str, str]
+
+
+Answer = Callable[[Asked], tuple[int, str]]
+"""Status and body for a request."""
+
+
+@dataclass
+class GuardedServer:
+    """On a free port of 127.0.0.1 while entered.
+
+    tls: certificate and key it shows; clients: certificates of the authority that its clients must show one of.
+    """
+
+    answer: Answer = lambda _: (200, EMPTY)
+    tls: tuple[Path, Path] | None = None
+    clients: Path | None = None
+    asked: list[Asked] = field(default_factory=list)
+
+    def __enter__(self) -> Self:
+        self._server = _Quiet(("127.0.0.1", 0), self._handler())
+        if self.tls is not None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(*self.tls)
+            if self.clients is not None:
+                context.verify_mode = ssl.CERT_REQUIRED
+                context.load_verify_locations(self.clients)
+            self._server.socket = context.wrap_socket(
+                self._server.socket, server_side=True, do_handshake_on_connect=False
+            )
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02})
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    @property
+    def url(self) -> str:
+        """Base URL."""
+        return f"{'https' if self.tls else 'http'}://127.0.0.1:{self._server.server_address[1]}"
+
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
+        guarded = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                self._respond(urlsplit(self.path).query)
+
+            def do_POST(self) -> None:
+                self._respond(self.rfile.read(int(self.headers["Content-Length"])).decode())
+
+            def _respond(self, form: str) -> None:
+                parameters = {name: values[0] for name, values in parse_qs(form).items()}
+                asked = Asked(self.command, urlsplit(self.path).path, parameters, dict(self.headers))
+                guarded.asked.append(asked)
+                status, text = guarded.answer(asked)
+                body = text.encode()
+                self.send_response(status)
+                if status in range(300, 400):
+                    self.send_header("Location", text)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        return Handler
+
+
+class _Quiet(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A client that does not trust the server, or that it does not trust, is what some tests are about."""
