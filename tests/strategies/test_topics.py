@@ -107,7 +107,7 @@ def test_a_namespace_has_at_least_one_bundle() -> None:
         ("sla-monitor/cluster/broker-0:8080", True),
         ("pulsar/system", False),
         ("public/default", False),
-        ("sla-monitor/broker-0:8080", False),
+        ("sla-monitor/broker-0:8080", True),
     ],
 )
 def test_a_broker_s_own_heartbeat_is_told_apart(namespace: str, monitoring: bool) -> None:  # noqa: FBT001 - a table

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from scenario_draws import BROKER_COUNTS, Draw, Fields, totals
 
-MONITORING = ("pulsar/{}", "pulsar/standalone/{}", "sla-monitor/standalone/{}")
+MONITORING = ("pulsar/{}", "sla-monitor/{}")
 
 
 class Cluster:

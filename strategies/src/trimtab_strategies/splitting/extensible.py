@@ -124,7 +124,8 @@ class DefaultNamespaceBundleSplitStrategy:
         """
         walk = Walk(cluster, self.params, around, dict(hits))
         for row in rows.tolist():
-            if walk.chosen[int(cluster.bundles.owner[row])] < self.params.max_splits:
+            # Java compares after a split only, so a cap of 0 is none.
+            if not 0 < self.params.max_splits <= walk.chosen[int(cluster.bundles.owner[row])]:
                 walk.visit(row, int(exceeded[row]))
         return walk
 
