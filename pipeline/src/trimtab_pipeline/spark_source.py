@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 
 from trimtab_pipeline.align import Measured, align, one_row_each, with_last_times
 from trimtab_pipeline.cycle import BROKER_STATE, BUNDLE_STATE, bundle_sql, horizon
-from trimtab_pipeline.datasource import DRY_URL, ReadRequest, ShardRequest
+from trimtab_pipeline.datasource import DRY_URL, ReadRequest, ShardRequest, read_options
 from trimtab_pipeline.keeping import Background, Keeping
 from trimtab_pipeline.queries import BUNDLES, brokers, render
 from trimtab_pipeline.session import Engine, SparkSettings
@@ -127,9 +127,12 @@ class SparkLoadSource:
         Raises `SourceUnavailableError` when no shard answered.
         """
         shards = [pods[k :: self._engine.cores] for k in range(min(self._engine.cores, len(pods)))]
-        request = ReadRequest(self._settings.url, at, self._settings.timeout, tuple(map(self._queries, shards)))
-        samples = spark.read.format("prometheus").option("request", request.to_json()).load()
-        state = spark.read.schema(self._keeping.bundles.ddl).parquet(str(self._keeping.bundles.state(at, self._horizon)))
+        request = ReadRequest.of(self._settings, at, map(self._queries, shards))
+        options = read_options(request, self._settings.credentials)
+        samples = spark.read.format("prometheus").options(**options).load()
+        state = spark.read.schema(self._keeping.bundles.ddl).parquet(
+            str(self._keeping.bundles.state(at, self._horizon))
+        )
         answer = spark.sql(self._sql, samples=samples, state=state).toArrow()
         reports = [json.loads(text) for text in answer["report"].drop_null().to_pylist()]
         if not any(report["ok"] for report in reports):
