@@ -12,11 +12,21 @@ from trimtab_strategies import registry
 from trimtab_strategies.assignment import expected_load
 from trimtab_strategies.balancer import assign
 from trimtab_strategies.constraints import Limits
-from trimtab_strategies.model import CPU, THROUGHPUT_IN, ClusterLoad, Decision, Memory, Reason
+from trimtab_strategies.model import (
+    CPU,
+    THROUGHPUT_IN,
+    ClusterLoad,
+    Decision,
+    Isolation,
+    Memory,
+    NamespacePolicy,
+    Reason,
+)
 from trimtab_strategies.testing import FULL, cluster, with_bundles
 
 PLACEMENTS = {name: row.build(row.params()) for name, row in registry.PLACEMENTS.items()}
 EVERY = pytest.mark.parametrize("placement", PLACEMENTS)
+BY_LOAD = pytest.mark.parametrize("placement", sorted(set(PLACEMENTS) - {"RoundRobin", "AvgShedder"}))
 
 
 def housed(
@@ -55,12 +65,32 @@ def test_new_cluster_without_any_data_goes_by_number() -> None:
     assert spread(housed(no_data(cluster(a=0, b=0, c=0, bundles={"a": [1] * 4}, unowned=8)))) == {"b": 4, "c": 4}
 
 
-@EVERY
+@BY_LOAD
 def test_bundles_of_nobody_go_to_those_with_room(placement: str) -> None:
     decision = housed(cluster(a=0.9, b=0.9, c=0.1, unowned=3), placement)
 
     assert spread(decision) == {"c": 3}
     assert {(move.source, move.reason) for move in decision.plan.moves} == {("", Reason.UNOWNED)}
+
+
+def isolated(drawn: ClusterLoad, *primary: str) -> ClusterLoad:
+    return replace(drawn, policies={"public/new": NamespacePolicy(isolation=Isolation(primary))})
+
+
+def test_bundle_of_an_isolated_namespace_goes_to_its_own_brokers_only() -> None:
+    drawn = isolated(cluster(a=0.9, b=0.8, c=0.1, unowned=4), "a", "b")
+
+    assert spread(housed(drawn)).keys() <= {"a", "b"}
+    assert spread(housed(no_data(drawn))) == {"a": 2, "b": 2}
+
+
+def test_bundle_that_no_broker_may_have_waits_and_says_why() -> None:
+    plan = housed(isolated(cluster(a=0.5, b=0.5, unowned=2), "elsewhere")).plan
+
+    assert plan.empty
+    (waiting,) = plan.held_back
+    assert (waiting.reason, waiting.count) == (Reason.ISOLATION, 2)
+    assert waiting.detail == "2 bundles of nobody, first public/new/0x00000000_0x80000000: no broker may have it"
 
 
 def test_unmeasured_bundle_counts_as_a_mean_one() -> None:

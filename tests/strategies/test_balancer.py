@@ -13,9 +13,9 @@ import pytest
 from trimtab_strategies import registry
 from trimtab_strategies.balancer import Pair, decide
 from trimtab_strategies.constraints import Limits
-from trimtab_strategies.model import CPU, ClusterLoad, Memory, Plan, Reason
+from trimtab_strategies.model import CPU, ClusterLoad, Isolation, Memory, NamespacePolicy, Plan, Reason
 from trimtab_strategies.model.load import BoolArray, IntArray
-from trimtab_strategies.protocols import Choice, Shedding, Unload
+from trimtab_strategies.protocols import Choice, Shedding, Splitting, SplitWish, Unload
 from trimtab_strategies.testing import cluster, with_bundles
 
 PAIR = registry.pair("ThresholdShedder", {"history": 0}, "ExtensibleLeastResourceUsageWithWeight", {"history": 0})
@@ -317,6 +317,74 @@ def test_swap_with_a_broker_that_takes_no_bundles_is_not_made() -> None:
     brokers = replace(FOUR.brokers, schedulable=np.array([False, True, True, True]))
 
     assert held(plan(replace(FOUR, brokers=brokers), wish(0, [1], 1, returned=[2]))).get(Reason.UNSCHEDULABLE) == "a"
+
+
+def with_policy(drawn: ClusterLoad, space: str, policy: NamespacePolicy) -> ClusterLoad:
+    return replace(drawn, policies={space: policy})
+
+
+def test_bundle_of_an_isolated_namespace_leaves_only_for_its_own_brokers() -> None:
+    drawn = cluster(a=0.9, b=0.1, c=0.2, bundles=10)
+
+    made = plan(with_policy(drawn, "public/a", NamespacePolicy(isolation=Isolation(("a", "c")))))
+
+    assert {move.destination for move in made.moves} == {"c"}
+
+
+def test_bundle_that_only_its_owner_may_have_stays_and_says_why() -> None:
+    drawn = cluster(a=0.9, b=0.1, c=0.2, bundles=10)
+
+    made = plan(with_policy(drawn, "public/a", NamespacePolicy(isolation=Isolation(("a",)))))
+
+    assert made.empty
+    assert held(made) == {Reason.ISOLATION: "a"}
+
+
+def test_destination_that_isolation_forbids_is_not_taken_whoever_names_it() -> None:
+    isolated = with_policy(FOUR, "public/a", NamespacePolicy(isolation=Isolation(("a", "d"))))
+
+    assert moves(plan(isolated, wish(0, [0], 1))) == [("a/0x00000000_0x80000000", "a", "d")]
+    assert held(plan(isolated, wish(0, [1], 1, returned=[2]))) == {Reason.ISOLATION: "a"}
+
+
+def test_namespace_that_is_left_out_of_balancing_stays() -> None:
+    drawn = cluster(a=0.9, b=0.1, c=0.2, bundles=10)
+
+    made = plan(with_policy(drawn, "public/a", NamespacePolicy(unload=False)))
+
+    assert made.empty
+    assert held(made)[Reason.EXCLUDED] == ""
+
+
+@dataclass(frozen=True)
+class Splits:
+    """A splitter that divides bundle 0 in its middle and counts how often it was asked."""
+
+    spread: bool = True
+
+    def split(self, cluster: ClusterLoad, splittable: BoolArray, memory: Mapping[str, Any]) -> Splitting:  # noqa: ARG002
+        wish = SplitWish(0, np.array([0x40000000]), Reason.MSG_RATE, spread=self.spread)
+        return Splitting((wish,), memory={"asked": memory.get("asked", 0) + 1})
+
+
+def test_bundle_that_is_divided_is_not_moved_in_the_same_plan() -> None:
+    both = replace(wish(0, [0, 1], 1), splitter=Splits())
+
+    decision = decide(FOUR, both, Limits(), Memory(splitter={"asked": 4}), np.random.default_rng(0))
+
+    (split,) = decision.plan.splits
+    assert split.bundle == "public/a/0x00000000_0x80000000"
+    assert set(split.destinations) == {"d"}
+    assert split.bundle not in {move.bundle for move in decision.plan.moves}
+    assert decision.memory.splitter == {"asked": 5}
+
+
+def test_children_that_leave_count_against_the_cap() -> None:
+    drawn = cluster(a=0.9, b=0.3, c=0.2, d=0.1, bundles={"a": [1, 1, 3], "b": [1], "c": [1], "d": [1]})
+    pair = replace(wish(0, [1], 2), splitter=Splits())
+
+    assert not plan(drawn, pair, max_moves_per_cycle=2).moves
+    assert plan(drawn, pair, max_moves_per_cycle=3).moves
 
 
 def test_repeated_decisions_end_level_and_stay_there() -> None:

@@ -7,17 +7,19 @@ trusted data (a new one) the broker with the fewest bundles gets the next one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
+from trimtab_strategies.choosing import Choosing, selecting_on
 from trimtab_strategies.constraints import Limits, Verdict, measured, trusted_brokers
-from trimtab_strategies.model import CPU, ClusterLoad, Decision, HeldBack, Memory, Move, Plan, Reason
+from trimtab_strategies.model import CPU, ClusterLoad, Decision, HeldBack, Memory, Move, Plan, Reason, counted
 from trimtab_strategies.model.load import FloatArray, IntArray
 from trimtab_strategies.predicted import PredictedLoad
 from trimtab_strategies.protocols import Placement, forget_others
+from trimtab_strategies.selection import Selection
 from trimtab_strategies.usage import Weights, attributed, drivers, percent, with_moves_in_flight
 
 
@@ -29,12 +31,14 @@ def assign(  # noqa: PLR0917 - the nouns of `decide`, in its order
     memory: Memory,
     rng: np.random.Generator,
     reason: Reason,
+    selection: Selection | None = None,
 ) -> Decision:
     """Give each of `bundles` (rows) an owner among the brokers that are ready and schedulable.
 
     The placement decides among brokers with trusted data; when those are fewer than `limits.min_trusted_brokers` of the
     ready ones, the number of bundles decides among all. Of equally good brokers the one with the fewest bundles is
-    taken, then `rng`. `reason` is given to every move.
+    taken, then `rng`. `reason` is given to every move. A bundle that no broker may have (by `selection`, or by what its
+    namespace asks for) waits.
     """
     landed = with_moves_in_flight(cluster)
     measured_brokers = trusted_brokers(landed)
@@ -47,10 +51,11 @@ def assign(  # noqa: PLR0917 - the nouns of `decide`, in its order
         text = f"{len(bundles)} bundles wait: no broker is ready and schedulable"
         nobody = HeldBack("", Reason.NO_CANDIDATE, text, len(bundles))
         return Decision(Plan((), (nobody,) if len(bundles) else (), cluster.brokers.names, before, before), memory)
-    housing = _Housing(landed, placement if trusted else None, candidates, predicted, rng, memory.placement)
+    choosing = Choosing(placement if trusted else None, candidates, selecting_on(landed, selection))
+    housing = _Housing(landed, choosing, predicted, rng, memory.placement)
     moves = tuple(housing.moves(bundles, reason))
-    plan = Plan(moves, (), cluster.brokers.names, before, predicted.percent())
-    return Decision(plan, Memory(memory.shedder, forget_others(housing.memory, cluster.brokers.names)))
+    plan = Plan(moves, housing.waiting(), cluster.brokers.names, before, predicted.percent())
+    return Decision(plan, replace(memory, placement=forget_others(housing.memory, cluster.brokers.names)))
 
 
 def _enough(measured_brokers: Verdict, cluster: ClusterLoad, limits: Limits) -> bool:
@@ -65,24 +70,41 @@ class _Housing:
     """One assignment under way: the prediction, the bundle counts and the placement's memory so far."""
 
     cluster: ClusterLoad
-    placement: Placement | None
-    candidates: IntArray
+    choosing: Choosing
     predicted: PredictedLoad
     rng: np.random.Generator
     memory: Mapping[str, Any]
+    _waiting: dict[Reason, list[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._counts = np.bincount(self.cluster.bundles.owner + 1, minlength=len(self.cluster.brokers) + 1)[1:]
 
-    def moves(self, bundles: IntArray, reason: Reason) -> list[Move]:
-        """A move to its new owner for each bundle (rows), in the given order."""
+    def moves(self, bundles: IntArray, reason: Reason) -> Iterator[Move]:
+        """A move to its new owner for each bundle (rows) that gets one, in the given order."""
         load, traffic = expected_load(self.cluster, bundles)
-        return [self.move(bundle, load[k], traffic[k], reason) for k, bundle in enumerate(bundles.tolist())]
+        for k, bundle in enumerate(bundles.tolist()):
+            best = self.best(bundle)
+            if len(best):
+                yield self.move(bundle, self.fewest(best), load[k], traffic[k], reason)
+            else:
+                self._waiting.setdefault(self.choosing.why_none(bundle), []).append(self.cluster.bundles.names[bundle])
 
-    def move(self, bundle: int, load: FloatArray, traffic: FloatArray, reason: Reason) -> Move:
-        """Choose, and add the bundle's expected load and count to the chosen broker."""
-        chosen = self.fewest(self.best(bundle))
+    def waiting(self) -> tuple[HeldBack, ...]:
+        """The bundles that no broker may have, an entry per reason."""
+        return tuple(
+            HeldBack(
+                "",
+                why,
+                f"{counted(len(names), 'bundle')} of nobody, first {names[0]}: no broker may have it",
+                len(names),
+            )
+            for why, names in self._waiting.items()
+        )
+
+    def move(self, bundle: int, chosen: int, load: FloatArray, traffic: FloatArray, reason: Reason) -> Move:
+        """Add the bundle's expected load and count to the broker (row) that was chosen."""
         self._counts[chosen] += 1
+        self.memory = self.choosing.chosen(bundle, chosen, self.predicted.cluster, self.memory)
         self.predicted.add(chosen, load, traffic)
         owner = self.cluster.bundles.owner[bundle]
         names, limit = self.cluster.brokers.names, self.cluster.brokers.limit
@@ -93,9 +115,7 @@ class _Housing:
 
     def best(self, bundle: int) -> IntArray:
         """The equally good candidates for a bundle."""
-        if self.placement is None:
-            return self.candidates
-        choice = self.placement.best(self.predicted.cluster, bundle, self.candidates, self.memory)
+        choice = self.choosing.best(bundle, self.predicted.cluster, self.memory)
         self.memory = choice.memory
         return choice.brokers
 

@@ -9,12 +9,15 @@ from typing import Any
 import numpy as np
 
 from trimtab_strategies.assignment import assign
+from trimtab_strategies.choosing import Choosing, selecting_on
 from trimtab_strategies.constraints import Guarded, Limits, guard
-from trimtab_strategies.model import ClusterLoad, Decision, Memory, Move, Plan
+from trimtab_strategies.dividing import Division, divide
+from trimtab_strategies.model import ClusterLoad, Decision, Memory, Move, Plan, Reason
 from trimtab_strategies.model.load import BoolArray
 from trimtab_strategies.placing import Placing
 from trimtab_strategies.predicted import PredictedLoad
-from trimtab_strategies.protocols import Placement, Shedder, Shedding, Unload, forget_others
+from trimtab_strategies.protocols import NOTHING, Placement, Shedder, Shedding, Splitter, Unload, forget_others
+from trimtab_strategies.selection import Selection
 from trimtab_strategies.usage import DEFAULT_WEIGHTS, Weights, percent, with_moves_in_flight
 
 __all__ = ["Pair", "assign", "decide"]
@@ -25,11 +28,18 @@ MAX_ROUNDS = 10
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A shedder and a placement, and the weights by which the balancer compares brokers (those of the shedder)."""
+    """What decides together.
+
+    weights:   by which the balancer compares brokers (those of the shedder).
+    selection: the filters before the placement; None: only what namespaces ask for is kept to.
+    splitter:  divides bundles before any are moved; None: nobody does.
+    """
 
     shedder: Shedder
     placement: Placement
     weights: Weights = DEFAULT_WEIGHTS
+    selection: Selection | None = None
+    splitter: Splitter | None = None
 
 
 def decide(
@@ -54,20 +64,51 @@ def decide(
     if allowed.refusal is not None:
         held_back = (allowed.refusal, *allowed.held_back)
         return Decision(Plan((), held_back, cluster.brokers.names, before, predicted.percent()), memory)
-    placing = Placing(landed, pair.placement, allowed, limits, predicted, rng, memory.placement)
+    receivers = np.flatnonzero(allowed.may_receive.allowed)
+    choosing = Choosing(pair.placement, receivers, selecting_on(landed, pair.selection))
+    division = _divide(landed, pair.splitter, choosing, predicted, memory, rng, limits)
+    allowed = without(allowed, division)
+    placing = Placing(landed, choosing, allowed, limits, predicted, rng, division.memory.placement)
     shedding, moves = _shed_and_place(landed, pair.shedder, allowed, placing, memory.shedder)
-    held_back = (*shedding.held_back, *placing.held_back(), *allowed.held_back)
     names = cluster.brokers.names
     plan = Plan(
         moves=tuple(moves),
-        held_back=held_back,
+        held_back=(*shedding.held_back, *division.held_back, *placing.held_back(), *allowed.held_back),
         brokers=names,
         before=before,
         after=predicted.percent(),
+        splits=division.splits,
         target_weights=shedding.target_weights,
     )
-    memory = Memory(forget_others(shedding.memory, names), forget_others(placing.memory, names), memory.splitter)
-    return Decision(plan, memory)
+    parts = (shedding.memory, placing.memory, division.memory.splitter)
+    return Decision(plan, Memory(*(forget_others(part, names) for part in parts)))
+
+
+def _divide(  # noqa: PLR0917 - what `divide` needs, without its names
+    cluster: ClusterLoad,
+    splitter: Splitter | None,
+    choosing: Choosing,
+    predicted: PredictedLoad,
+    memory: Memory,
+    rng: np.random.Generator,
+    limits: Limits,
+) -> Division:
+    """What the splitter would divide, nothing without one."""
+    if splitter is None:
+        return Division((), NOTHING, (), memory)
+    cap = limits.max_splits_per_cycle
+    return divide(cluster, splitter, choosing.best, predicted, memory, rng=rng, limits=limits, max_splits=cap)
+
+
+def without(allowed: Guarded, division: Division) -> Guarded:
+    """What a decision may still touch after `division`: its bundles stay, and children that leave are moves, too."""
+    divided = np.zeros(len(allowed.sheddable.allowed), dtype=bool)
+    divided[division.rows] = True
+    return replace(
+        allowed,
+        sheddable=allowed.sheddable.rule_out(divided, Reason.SPLITTING),
+        budget=max(0, allowed.budget - division.moved),
+    )
 
 
 def _shed_and_place(

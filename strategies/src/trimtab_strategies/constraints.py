@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from trimtab_strategies.model import ClusterLoad, HeldBack, Reason, counted
+from trimtab_strategies.model import NO_POLICY, ClusterLoad, HeldBack, Reason, counted
 from trimtab_strategies.model.load import BoolArray
 from trimtab_strategies.usage import MOVING
 
@@ -25,6 +25,7 @@ class Limits:
 
     cool_down:            seconds for which a bundle that moved stays where it is; exactly that age still stays.
     max_moves_per_cycle, max_moves_per_hour: moves in one decision; moves in any hour.
+    max_splits_per_cycle: splits in one decision.
     max_moves_per_broker: moves from, and moves to, one broker in one decision.
     min_trusted_brokers:  ratio 0-1 of the ready brokers whose data must be trusted.
     max_lost_brokers:     ratio 0-1 of the brokers that may be not ready.
@@ -34,6 +35,7 @@ class Limits:
     max_moves_per_cycle: int = 20
     max_moves_per_broker: int = 10
     max_moves_per_hour: int = 200
+    max_splits_per_cycle: int = 10
     min_trusted_brokers: float = 0.75
     max_lost_brokers: float = 0.4
 
@@ -131,6 +133,8 @@ def movable_bundles(cluster: ClusterLoad, limits: Limits) -> Verdict:
     since = cluster.now - bundles.last_unload
     # a move in the future was written by a clock that was wrong: it must not hold a bundle until then
     verdict = verdict.rule_out((since <= limits.cool_down) & (since >= -limits.cool_down), Reason.COOL_DOWN)
+    excluded = [not cluster.policies.get(space, NO_POLICY).unload for space in cluster.namespaces]
+    verdict = verdict.rule_out(np.array(excluded, dtype=bool)[bundles.namespace], Reason.EXCLUDED)
     return verdict.rule_out(~measured(cluster), Reason.NO_LOAD_DATA)
 
 
@@ -203,6 +207,7 @@ def _bundles_held_back(sheddable: Verdict, limits: Limits) -> list[HeldBack]:
         Reason.IN_FLIGHT: "still moving",
         Reason.COOL_DOWN: f"moved less than {limits.cool_down:.0f} s ago",
         Reason.NO_LOAD_DATA: "never measured",
+        Reason.EXCLUDED: "in namespaces that are left out of balancing",
         Reason.UNOWNED: "owned by nobody",
     }
     counts = sheddable.counts().items()

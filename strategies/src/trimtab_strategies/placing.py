@@ -14,12 +14,16 @@ from typing import Any
 
 import numpy as np
 
+from trimtab_strategies.choosing import Choosing
 from trimtab_strategies.constraints import Guarded, Limits
 from trimtab_strategies.model import CPU, ClusterLoad, HeldBack, Move, Reason, counted
 from trimtab_strategies.model.load import BoolArray, FloatArray, IntArray
 from trimtab_strategies.predicted import PredictedLoad
-from trimtab_strategies.protocols import Placement, Unload
+from trimtab_strategies.protocols import NOTHING, Unload
 from trimtab_strategies.usage import attributed, percent
+
+_FOR_NOW = (Reason.SAME_BROKER, Reason.BROKER_CAP, Reason.CYCLE_CAP, Reason.HOUR_CAP)
+"""Reasons that say nothing of the bundle: asking the shedder for another one would not help."""
 
 
 @dataclass
@@ -30,7 +34,7 @@ class Placing:
     """
 
     cluster: ClusterLoad
-    placement: Placement
+    choosing: Choosing
     allowed: Guarded
     limits: Limits
     predicted: PredictedLoad
@@ -41,7 +45,7 @@ class Placing:
     def __post_init__(self) -> None:
         count = len(self.cluster.brokers)
         self._sent, self._received = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
-        self._candidates = np.flatnonzero(self.allowed.may_receive.allowed)
+        self._full: IntArray = NOTHING
         self._budget = self.allowed.budget
         self._seen: set[int] = set()
         self._caused: dict[int, tuple[FloatArray, float]] = {}
@@ -57,7 +61,7 @@ class Placing:
             self._seen.update(bundles)
             answer = self.swap(offer) if len(offer.returned) else self.place(offer)
             if isinstance(answer, Reason):
-                self.homeless[bundles] = answer is Reason.NO_CANDIDATE
+                self.homeless[bundles] = answer not in _FOR_NOW
                 names = [self.cluster.bundles.names[bundle] for bundle in bundles]
                 self._left_out.setdefault((offer.broker, answer), []).extend(names)
             else:
@@ -103,24 +107,26 @@ class Placing:
             return self.allowed.cap
         if self._sent[source] >= self.limits.max_moves_per_broker:
             return Reason.BROKER_CAP
-        if not len(self._candidates):
-            return Reason.NO_CANDIDATE if not self.allowed.may_receive.allowed.any() else Reason.BROKER_CAP
+        if (stays := self.choosing.may_leave(bundle)) is not None:
+            return stays
         wish = self.wished(offer)
         destination = self.chosen(bundle, source) if wish is None else wish
         return destination if isinstance(destination, Reason) else (self.made(offer, bundle, destination),)
 
     def wished(self, offer: Unload) -> int | None:
         """The destination that the shedder named, if it may receive and would be better off than the source is."""
-        if offer.destination not in self._candidates:
+        wish, bundle = offer.destination, int(offer.bundles[0])
+        if wish < 0 or wish in self._full or not self.choosing.allows(bundle, wish):
             return None
-        wish = np.array([offer.destination])
-        better = self.predicted.better(offer.broker, wish, self._caused[int(offer.bundles[0])][0])
-        return int(better[0]) if len(better) else None
+        better = self.predicted.better(offer.broker, np.array([wish]), self._caused[bundle][0])
+        return wish if len(better) else None
 
     def chosen(self, bundle: int, source: int) -> int | Reason:
         """The destination that the placement chooses, or why there is none."""
-        choice = self.placement.best(self.predicted.cluster, bundle, self._candidates, self.memory)
+        choice = self.choosing.best(bundle, self.predicted.cluster, self.memory, self._full)
         self.memory = choice.memory
+        if not len(choice.brokers):
+            return Reason.BROKER_CAP if len(self.choosing.candidates(bundle)) else self.choosing.why_none(bundle)
         others = choice.brokers[choice.brokers != source]
         if not len(others):
             return Reason.SAME_BROKER
@@ -129,21 +135,36 @@ class Placing:
 
     def swap(self, offer: Unload) -> tuple[Move, ...] | Reason:
         """The moves of a swap, or why it is not made."""
-        ends = np.array([offer.broker, offer.destination])
-        count = np.array([len(offer.bundles), len(offer.returned)])
-        if self._budget < count.sum():
-            return self.allowed.cap
-        if (self._sent[ends] + count > self.limits.max_moves_per_broker).any():
-            return Reason.BROKER_CAP
-        if (self._received[ends] + count[::-1] > self.limits.max_moves_per_broker).any():
-            return Reason.BROKER_CAP
-        if not self.allowed.may_receive.allowed[ends].all():
-            return Reason.UNSCHEDULABLE
+        forbidden = self.capped(offer) or self.kept_apart(offer)
+        if forbidden is not None:
+            return forbidden
         if not self.predicted.evens_out(offer.broker, offer.destination, self._load(offer)):
             return Reason.NO_CANDIDATE
         leave = [self.made(offer, bundle, offer.destination) for bundle in offer.bundles.tolist()]
         back = replace(offer, broker=offer.destination)
         return (*leave, *(self.made(back, bundle, offer.broker) for bundle in offer.returned.tolist()))
+
+    def capped(self, offer: Unload) -> Reason | None:
+        """The cap that a swap, taken as a whole, would exceed; None if it fits."""
+        ends, most = np.array([offer.broker, offer.destination]), self.limits.max_moves_per_broker
+        sent = np.array([len(offer.bundles), len(offer.returned)])
+        if self._budget < sent.sum():
+            return self.allowed.cap
+        full = (self._sent[ends] + sent > most) | (self._received[ends] + sent[::-1] > most)
+        return Reason.BROKER_CAP if full.any() else None
+
+    def kept_apart(self, offer: Unload) -> Reason | None:
+        """Why a swap's bundles may not go where they should; None if they may."""
+        if not self.allowed.may_receive.allowed[[offer.broker, offer.destination]].all():
+            return Reason.UNSCHEDULABLE
+        ways = [(bundle, offer.destination) for bundle in offer.bundles.tolist()]
+        ways += [(bundle, offer.broker) for bundle in offer.returned.tolist()]
+        for bundle, destination in ways:
+            if (stays := self.choosing.may_leave(bundle)) is not None:
+                return stays
+            if not self.choosing.allows(bundle, destination):
+                return Reason.ISOLATION
+        return None
 
     def _load(self, offer: Unload) -> FloatArray:
         """What a swap shifts in all, (5,): what leaves less what comes back."""
@@ -160,8 +181,9 @@ class Placing:
         self._budget -= 1
         self._sent[source] += 1
         self._received[destination] += 1
+        self.memory = self.choosing.chosen(bundle, destination, self.predicted.cluster, self.memory)
         if self._received[destination] >= self.limits.max_moves_per_broker:
-            self._candidates = self._candidates[self._candidates != destination]
+            self._full = np.append(self._full, destination)
         names = cluster.brokers.names
         return Move(cluster.bundles.names[bundle], names[source], names[destination], offer.reason, cpu)
 
@@ -170,6 +192,8 @@ class Placing:
         words = {
             Reason.SAME_BROKER: "the placement chose no other broker",
             Reason.NO_CANDIDATE: "no broker would be better off than the source is now",
+            Reason.ISOLATION: "isolation policies allow no such move",
+            Reason.ANTI_AFFINITY: "the anti-affinity group would not be kept apart",
             Reason.UNSCHEDULABLE: "one of the two brokers of a swap takes no bundles",
             Reason.BROKER_CAP: f"at most {counted(self.limits.max_moves_per_broker, 'move')} per broker and cycle",
             Reason.CYCLE_CAP: f"at most {counted(self.limits.max_moves_per_cycle, 'move')} per cycle",
@@ -177,6 +201,11 @@ class Placing:
         }
         found = [(self.cluster.brokers.names[broker], why, names) for (broker, why), names in self._left_out.items()]
         return [
-            HeldBack(broker, why, f"{counted(len(names), 'bundle')}, first {names[0]}: {words[why]}", len(names))
+            HeldBack(
+                broker,
+                why,
+                f"{counted(len(names), 'bundle')}, first {names[0]}: {words.get(why, 'no broker may receive')}",
+                len(names),
+            )
             for broker, why, names in found
         ]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -99,6 +99,14 @@ class Placement(Protocol):
 
         `cluster` shows the load as it will be after the moves planned so far.
         """
+
+
+@runtime_checkable
+class RemembersChoices(Protocol):
+    """A placement that has to know what became of its answer: which of the tied brokers was taken, if any."""
+
+    def chosen(self, cluster: ClusterLoad, bundle: int, broker: int, memory: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The memory once `bundle` goes to `broker` (rows)."""
 
 
 class Splitter(Protocol):

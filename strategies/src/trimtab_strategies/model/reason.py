@@ -66,6 +66,7 @@ class Reason(StrEnum):
     DRY_RUN = "DryRun"  # shown, not done
     PINNED = "Pinned"  # a person pinned the bundle to its owner
     IN_FLIGHT = "InFlight"  # an earlier move of this bundle has not landed
+    SPLITTING = "Splitting"  # it is being divided
     CYCLE_CAP = "CycleCap"  # the policy's moves per cycle are spent
     BROKER_CAP = "BrokerCap"  # the policy's moves per broker and cycle are spent
     HOUR_CAP = "HourCap"  # the policy's moves per hour are spent

@@ -261,6 +261,8 @@ class AvgShedderPlacement:
 
     def chosen(self, cluster: ClusterLoad, bundle: int, broker: int, memory: Mapping[str, Any]) -> Mapping[str, Any]:
         """The memory once `bundle` went to `broker` (rows): that is its plan from now on."""
+        if np.isnan(cluster.bundles.short[bundle]).any():
+            return memory  # fresh bundles are all alike: by statistics the first one's plan would be everybody's
         name = cluster.brokers.names[broker]
         if self.params.compatibility is Compatibility.JAVA:
             plan = memory.get("planByStatistics", ())
