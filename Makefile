@@ -59,6 +59,9 @@ bench: $(STAMP) ## the benchmarks, beside their references (see docs/benchmarks.
 	$(BIN)/python benchmarks/decision.py
 	$(BIN)/python benchmarks/pipeline_cycle.py
 
+record: $(STAMP) oracle ## record afresh what Pulsar's own classes decide on random scenarios (SEED=1000 COUNT=100)
+	@PYTHONPATH=tests/support $(BIN)/python -m pulsar_recorder --seed $(SEED) --count $(COUNT)
+
 lock: ## rewrite the hashed lock files from pyproject.toml (needs uv)
 	sh requirements/lock.sh
 

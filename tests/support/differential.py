@@ -58,4 +58,6 @@ def _difference(algorithm: str, seed: int, ask: Ask, found: Comparison) -> str:
 
 
 def _replayed(recorded: dict[str, object]) -> Tally:
-    return replay([json.dumps(recorded)]).tallies[str(recorded["algorithm"])]
+    tally = replay([json.dumps(recorded)]).tallies[str(recorded["algorithm"])]
+    assert tally.implemented, f"{tally.algorithm} is not in the table of algorithms that can be replayed"
+    return tally

@@ -1,4 +1,4 @@
-"""Records what Pulsar's classes decide: `make record`, or `python tests/oracle/record.py [--seed N] [--count N] ...`.
+"""Records what Pulsar's classes decide: `make record SEED=N COUNT=N`, or `python -m pulsar_recorder --help`.
 
 One file per algorithm, a scenario a line; the same seeds give the same bytes.
 """
