@@ -2,45 +2,41 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from recordings import FOLDER, lines
-from trimtab_strategies.conformance import ALGORITHMS, replay, replay_files
+from recordings import FOLDER, RECORDINGS, ROOT, lines
+from trimtab_strategies.conformance import ALGORITHMS, Report, replay, replay_files
+
+EVERY_FILE = pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: str(path.relative_to(ROOT)))
+
+PARTLY_SETTLED = {"hermes.selective"}
+"""Algorithms whose answers hang in part on the order of hash maps, and are compared as far as they don't."""
 
 
-PULSAR = [name for name in ALGORITHMS if not name.startswith("hermes.")]
+@EVERY_FILE
+def test_every_recorded_decision_is_matched(path: Path) -> None:
+    report = replay(lines(path))
 
-
-@pytest.mark.parametrize("algorithm", PULSAR)
-def test_every_recorded_decision_is_matched(algorithm: str) -> None:
-    report = replay(lines(FOLDER / f"{algorithm}.jsonl.gz"))
-
-    tally = report.tallies[algorithm]
-    assert report.lines() == [f"{algorithm}: matched {tally.total} of {tally.total} (undecided 0)"]
-    assert tally.total >= 250
+    counts = [(name, tally.total) for name, tally in report.tallies.items()]
+    assert report.lines() == [f"{name}: matched {total} of {total} (undecided 0)" for name, total in counts]
     assert report.exit_code == 0
 
 
-def test_hand_made_cases_are_matched() -> None:
-    report = replay(lines(FOLDER / "hand-made.jsonl"))
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.gz")), ids=lambda path: path.name)
+def test_pulsar_s_recordings_are_of_one_algorithm_and_many(path: Path) -> None:
+    recorded = [json.loads(line)["algorithm"] for line in lines(path)]
 
-    assert report.ok, report.lines()
-    assert {name: tally.matched for name, tally in report.tallies.items()} == {
-        "base.resource_usage": 4,
-        "modular.ThresholdShedder": 15,
-        "modular.LeastResourceUsageWithWeight": 5,
-        "extensible.LeastResourceUsageWithWeight": 7,
-        "naming.topic_to_bundle": 8,
-        "naming.hash_to_bundle": 1,
-        "modular.BundleSplitterTask": 8,
-        "extensible.DefaultNamespaceBundleSplitStrategyImpl": 7,
-        "split.boundaries": 4,
-        "split.children": 2,
-    }
+    assert set(recorded) == {path.name.removesuffix(".jsonl.gz")}
+    assert len(recorded) >= 250
+
+
+def test_what_is_recorded_is_what_we_can_run() -> None:
+    assert {json.loads(line)["algorithm"] for path in RECORDINGS for line in lines(path)} == set(ALGORITHMS)
 
 
 def test_files_of_one_algorithm_are_added_up() -> None:
@@ -51,35 +47,49 @@ def test_files_of_one_algorithm_are_added_up() -> None:
     assert report.tallies["naming.hash_to_bundle"].matched == 251
 
 
-def test_every_recording_carried_here_is_of_an_algorithm_we_have() -> None:
-    assert {path.name.removesuffix(".jsonl.gz") for path in FOLDER.glob("*.gz")} == set(PULSAR)
+@EVERY_FILE
+def test_one_changed_answer_is_found(path: Path) -> None:
+    """The comparison bites: with any answer of an algorithm's first scenario altered, the replay fails."""
+    some: dict[str, list[dict[str, Any]]] = {}
+    for line in lines(path):
+        scenario = json.loads(line)
+        if scenario.get("order_sensitive", "no") == "no":
+            some.setdefault(scenario["algorithm"], []).append(scenario)
+    for algorithm, scenarios in some.items():
+        partly = algorithm in PARTLY_SETTLED
+        found = [_found(scenario) for scenario in scenarios[: 20 if partly else 1]]
+        assert any(map(any, found)) if partly else all(map(all, found)), f"a change of {algorithm} is not found"
 
 
-@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.gz")), ids=lambda path: path.name)
-def test_one_changed_decision_is_found(path: Path) -> None:
-    """The comparison bites: with the last answer of a scenario altered, the same replay fails."""
-    scenario = json.loads(next(iter(lines(path))))
-    _alter(scenario["expect"])
+def _found(scenario: dict[str, Any]) -> list[bool]:
+    """Of each answer of a scenario whether a change of it is found."""
+    answers = scenario["expect" if "expect" in scenario else "expected"]
+    return [not _with_change(scenario, answers, answer).ok for answer in answers]
 
+
+def _with_change(scenario: dict[str, Any], answers: dict[str, Any], answer: str) -> Report:
+    """The replay of a scenario with this one of its answers altered."""
+    kept = copy.deepcopy(answers[answer])
+    _alter(answers, answer)
     report = replay([json.dumps(scenario)])
+    answers[answer] = kept
+    return report
 
-    assert report.exit_code == 1
-    assert report.tallies[scenario["algorithm"]].matched == 0
 
-
-def _alter(expect: Any) -> None:
-    """Change the last thing that was answered, whatever its shape."""
-    place = len(expect) - 1 if isinstance(expect, list) else list(expect)[-1]
-    match expect[place]:
-        case [_, *_] | {} as inner if inner:
-            _alter(inner)
+def _alter(answers: Any, place: Any) -> None:
+    """Change the last thing that was answered at a place, whatever its shape."""
+    match answers[place]:
+        case [_, *_] as inner:
+            _alter(inner, len(inner) - 1)
         case [] as nothing:
             nothing.append("t/n/0x00000000_0xffffffff")
-        case {} as nothing:
+        case dict(inner) if inner:
+            _alter(inner, list(inner)[-1])
+        case dict(nothing):
             nothing["t/n/0x00000000_0xffffffff"] = "nobody:8080"
         case bool(flag):
-            expect[place] = not flag
+            answers[place] = not flag
         case int(number) | float(number):
-            expect[place] = number + 1
+            answers[place] = number + 1
         case other:
-            expect[place] = f"not {other}"
+            answers[place] = f"not {other}"

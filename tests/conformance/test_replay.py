@@ -13,17 +13,17 @@ MIB = 1048576
 
 
 def shedding(expect: list[str], order_sensitive: str = "no", alternatives: list[list[str]] | None = None) -> str:
-    """A scenario in which broker a, at 100 %, sheds t/n/x and t/n/y, which are equally busy."""
-    broker = {"cpu": [100, 100], "msg_throughput_in": 200.0 * MIB, "bundles": ["t/n/x", "t/n/y", "t/n/z"]}
+    """A scenario in which broker a, at 100 %, sheds t/n/m and t/n/o: equally busy, and Java's map shows them so."""
+    broker = {"cpu": [100, 100], "msg_throughput_in": 200.0 * MIB, "bundles": ["t/n/m", "t/n/o", "t/n/n"]}
     scenario: dict[str, Any] = {
         "id": "drawn",
         "algorithm": "modular.ThresholdShedder",
         "conf": {},
         "brokers": {"a": broker, "b": {"cpu": [0, 100], "bundles": []}},
         "bundles": {
-            "t/n/x": {"msg_throughput_in": 60.0 * MIB},
-            "t/n/y": {"msg_throughput_in": 60.0 * MIB},
-            "t/n/z": {"msg_throughput_in": 1.0},
+            "t/n/m": {"msg_throughput_in": 60.0 * MIB},
+            "t/n/o": {"msg_throughput_in": 60.0 * MIB},
+            "t/n/n": {"msg_throughput_in": 1.0},
         },
         "rounds": [{}],
         "expect": {"rounds": [{"unloads": {"a": expect}, "state": {"ema": {"a": 1.0, "b": 0.0}}}]},
@@ -36,12 +36,12 @@ def shedding(expect: list[str], order_sensitive: str = "no", alternatives: list[
 @pytest.mark.parametrize(
     ("scenario", "matched", "undecided"),
     [
-        pytest.param(shedding(["t/n/x", "t/n/y"]), 1, 0, id="equal"),
-        pytest.param(shedding(["t/n/y", "t/n/x"]), 0, 0, id="order matters where Java's is certain"),
-        pytest.param(shedding(["t/n/y", "t/n/x"], "within"), 1, 0, id="order inside a list is left aside"),
-        pytest.param(shedding(["t/n/z", "t/n/x"], "within"), 0, 0, id="but not what is in it"),
-        pytest.param(shedding(["t/n/z"], "yes", [["t/n/x", "t/n/y"]]), 1, 0, id="one of the alternatives"),
-        pytest.param(shedding(["t/n/z"], "yes", [["t/n/y"]]), 0, 1, id="none of them: undecided"),
+        pytest.param(shedding(["t/n/m", "t/n/o"]), 1, 0, id="equal"),
+        pytest.param(shedding(["t/n/o", "t/n/m"]), 0, 0, id="order matters where Java's is certain"),
+        pytest.param(shedding(["t/n/o", "t/n/m"], "within"), 1, 0, id="order inside a list is left aside"),
+        pytest.param(shedding(["t/n/n", "t/n/m"], "within"), 0, 0, id="but not what is in it"),
+        pytest.param(shedding(["t/n/n"], "yes", [["t/n/m", "t/n/o"]]), 1, 0, id="one of the alternatives"),
+        pytest.param(shedding(["t/n/n"], "yes", [["t/n/o"]]), 0, 1, id="none of them: undecided"),
     ],
 )
 def test_order_counts_as_far_as_java_s_was_certain(scenario: str, matched: int, undecided: int) -> None:
@@ -53,17 +53,17 @@ def test_order_counts_as_far_as_java_s_was_certain(scenario: str, matched: int, 
 
 
 def test_a_mismatch_says_where_and_what() -> None:
-    report = replay([shedding(["t/n/z"])])
+    report = replay([shedding(["t/n/n"])])
 
     assert report.lines() == [
         "modular.ThresholdShedder: matched 0 of 1 (undecided 0)",
-        "drawn at rounds[0].unloads.a: Java ['t/n/z'], here ['t/n/x', 't/n/y']",
+        "drawn at rounds[0].unloads.a: Java ['t/n/n'], here ['t/n/m', 't/n/o']",
     ]
 
 
 def test_averages_are_compared_with_a_tolerance_only() -> None:
     close, far = (
-        shedding(["t/n/x", "t/n/y"]).replace('"ema": {"a": 1.0', f'"ema": {{"a": {value}')
+        shedding(["t/n/m", "t/n/o"]).replace('"ema": {"a": 1.0', f'"ema": {{"a": {value}')
         for value in (1 + 1e-12, 1 + 1e-6)
     )
 
@@ -71,16 +71,16 @@ def test_averages_are_compared_with_a_tolerance_only() -> None:
 
 
 def test_an_algorithm_we_lack_is_a_finding_and_no_match() -> None:
-    hermes = {"algorithm": "hermes.weighted", "scenario": "weighted-0", "input": {}, "expected": {"missing": 0}}
-    pulsar = {"algorithm": "modular.AvgShedder", "expect": {"rounds": []}}
+    hermes = {"algorithm": "hermes.unheard_of", "scenario": "weighted-0", "input": {}, "expected": {"missing": 0}}
+    pulsar = {"algorithm": "modular.DeviationShedder", "expect": {"rounds": []}}
 
-    report = replay([json.dumps(hermes), shedding(["t/n/x", "t/n/y"]), json.dumps(pulsar)])
+    report = replay([json.dumps(hermes), shedding(["t/n/m", "t/n/o"]), json.dumps(pulsar)])
 
     assert report.exit_code == 1
     assert report.lines() == [
-        "hermes.weighted: not implemented (1 scenarios)",
+        "hermes.unheard_of: not implemented (1 scenarios)",
         "modular.ThresholdShedder: matched 1 of 1 (undecided 0)",
-        "modular.AvgShedder: not implemented (1 scenarios)",
+        "modular.DeviationShedder: not implemented (1 scenarios)",
     ]
 
 
@@ -98,7 +98,7 @@ def test_an_empty_recording_proves_nothing() -> None:
         ('{"algorithm": "x"}', "line 1 has neither 'expect' (Pulsar) nor 'input' and 'expected' (Hermes)"),
         ('{"algorithm": "base.resource_usage", "id": "r#1", "conf": {}, "expect": {}}', "r#1 lacks the field 'usage'"),
         ('{"algorithm": "x", "expect": {}, "order_sensitive": "maybe"}', "order_sensitive 'maybe'"),
-        (shedding([]).replace('"bundles": []', '"bundles": ["t/n/x"]'), "bundle 't/n/x' is listed by b"),
+        (shedding([]).replace('"bundles": []', '"bundles": ["t/n/m"]'), "bundle 't/n/m' is listed by b"),
     ],
 )
 def test_a_line_that_is_no_scenario_is_refused(line: str, told: str) -> None:

@@ -6,7 +6,11 @@ import gzip
 from collections.abc import Iterator
 from pathlib import Path
 
-FOLDER = Path(__file__).parents[1] / "conformance" / "pulsar"
+ROOT = Path(__file__).parents[1] / "conformance"
+FOLDER = ROOT / "pulsar"
+
+RECORDINGS = sorted(path for path in ROOT.rglob("*") if path.name.endswith((".jsonl", ".jsonl.gz")))
+"""Every recording there is, Pulsar's and Hermes', recorded and made by hand. A file put there is tested."""
 
 
 def lines(path: Path) -> Iterator[str]:

@@ -61,7 +61,7 @@ def avg_shedder_select_broker(given: Input) -> Answer:
     """``modular.AvgShedder.selectBroker``: planned broker and possible answers, after the rounds, for each case."""
     shedder = avg.AvgShedder(params(avg.AvgShedderParams, given["conf"]))
     placement = avg.AvgShedderPlacement(avg.AvgShedderPlacementParams())
-    cluster, memory = world.cluster({}, {}), dict[str, Any]()
+    cluster, memory = world.cluster(given["brokers"], given["bundles"]), dict[str, Any]()
     for cluster, shedding in _played(given, shedder):  # noqa: B007 - the last one counts
         memory = dict(shedding.memory)
     plan = memory.get("planByStatistics", [])
@@ -76,7 +76,7 @@ def _selected(
 ) -> Answer:
     bundle, allowed = cluster.bundles.index[case["bundle"]], candidates(cluster, case["candidates"])
     if not len(allowed):
-        return {"exception": "IndexOutOfBoundsException"}
+        return {"exception": "ArithmeticException"}
     best = placement.best(cluster, bundle, allowed, memory).brokers
     again = [
         placement.best(cluster, bundle, allowed, placement.chosen(cluster, bundle, pick, memory)).brokers.tolist()
