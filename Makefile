@@ -10,7 +10,7 @@ SEED ?= 1000
 COUNT ?= 100
 
 .DEFAULT_GOAL := help
-.PHONY: help setup kube controllers oracle demo test check fmt crds record lock bench clean
+.PHONY: help setup kube controllers oracle demo test check fmt crds docs record lock bench clean
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,13 +40,14 @@ demo: setup ## watch a cluster of six brokers come level, on real parts, in abou
 test: setup controllers oracle ## all tests (PYTEST="-k word" for some)
 	@$(BIN)/pytest $(PYTEST)
 
-check: $(STAMP) ## linters, types, import contracts, spelling, CRD drift
+check: $(STAMP) ## linters, types, import contracts, spelling, drift of CRDs and reference pages
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/codespell
 	$(BIN)/trimtab crds --check crds
+	$(BIN)/python docs/generate.py --check strategies
 
 fmt: $(STAMP) ## format the code, mend what linters can mend
 	$(BIN)/ruff check --fix-only .
@@ -54,6 +55,9 @@ fmt: $(STAMP) ## format the code, mend what linters can mend
 
 crds: $(STAMP) ## render crds/ from the resource models
 	$(BIN)/trimtab crds --write crds
+
+docs: $(STAMP) ## write the generated pages: docs/strategies.md and docs/comparison.md
+	$(BIN)/python docs/generate.py
 
 bench: $(STAMP) ## the benchmarks, beside their references (see docs/benchmarks.md)
 	$(BIN)/python benchmarks/decision.py

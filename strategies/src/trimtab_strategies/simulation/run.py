@@ -15,6 +15,10 @@ WARM_UP = 10
 """Samples of every bundle before the first picture, as a cluster that has been running for a while has."""
 
 
+UPHILL = 0.01
+"""Ratio by which a destination must be more used than the source for a move to count as wrong."""
+
+
 @dataclass(frozen=True)
 class Record:
     """What happened.
@@ -23,7 +27,7 @@ class Record:
     pressure:  (rounds + 1, n) usage as ratio that serving everything would need, noise left out; NaN where absent.
     moves:     (rounds,) bundles that were asked to move for balance.
     times:     (m,) how often each bundle moved for balance.
-    backward:  how many of the moves went to a broker that was more used than the one they came from.
+    backward:  how many of the moves went to a broker that was more used, by `UPHILL` or more, than the one they left.
     """
 
     imbalance: FloatArray
@@ -94,7 +98,7 @@ class _Loop:
             if source >= 0:
                 moved += 1
                 self.times[bundle] += 1
-                self.backward += int(pressure[broker] > pressure[source])
+                self.backward += int(pressure[broker] - pressure[source] >= UPHILL)
                 self.last_unload[bundle] = START + MINUTE * turn
         return moved
 

@@ -53,6 +53,12 @@ def world(rng: np.random.Generator, usage: Sequence[float], per_broker: int = 60
     )
 
 
+def about(rng: np.random.Generator, usage: float, count: int) -> list[float]:
+    """`count` usages (ratio) within a tenth of `usage`, evenly spread, in random order: no two brokers are equal."""
+    spread: FloatArray = rng.permutation(np.linspace(0.9, 1.1, count))
+    return (usage * spread).tolist()
+
+
 def over_unloading(rng: np.random.Generator) -> World:
     """Two brokers, 90 and 10 %."""
     return world(rng, [0.9, 0.1], 300)
@@ -64,18 +70,18 @@ def over_placement(rng: np.random.Generator) -> World:
 
 
 def slow(rng: np.random.Generator) -> World:
-    """Twenty brokers at 80 % and twenty new ones."""
-    return world(rng, [0.8] * 20 + [0.0] * 20, 30)
+    """Twenty brokers at about 80 % and twenty new ones."""
+    return world(rng, about(rng, 0.8, 20) + [0.0] * 20, 30)
 
 
 def new_broker(rng: np.random.Generator) -> World:
-    """Nine brokers at 60 % and a new one."""
-    return world(rng, [0.6] * 9 + [0.0])
+    """Nine brokers at about 60 % and a new one."""
+    return world(rng, [*about(rng, 0.6, 9), 0.0])
 
 
 def lost_broker(rng: np.random.Generator) -> World:
-    """Ten brokers at 50 %; one is gone from round 5 on and back, without bundles, in round 20."""
-    made = world(rng, [0.5] * 10)
+    """Ten brokers at about 50 %; one is gone from round 5 on and back, without bundles, in round 20."""
+    made = world(rng, about(rng, 0.5, 10))
     present = made.present.copy()
     present[5:20, 3] = False
     return replace(made, present=present)
@@ -90,23 +96,23 @@ def shared_machine(rng: np.random.Generator) -> World:
 
 
 def foreign_load(rng: np.random.Generator) -> World:
-    """Ten brokers at 45 %; from round 5 on something else takes 45 % of one machine."""
-    made = world(rng, [0.45] * 10)
+    """Ten brokers at about 45 %; from round 5 on something else takes 45 % of one machine."""
+    made = world(rng, about(rng, 0.45, 10))
     foreign = made.foreign.copy()
     foreign[5:, 3] = 0.45 * CORES
     return replace(made, foreign=foreign)
 
 
 def mixed_machines(rng: np.random.Generator) -> World:
-    """Four machines of 32 cores and six of 8, all with the same traffic: 20 % and 80 %."""
+    """Four machines of 32 cores and six of 8, all with about the same traffic: some 20 % and some 80 %."""
     cores = np.array([32.0] * 4 + [8.0] * 6)
-    made = world(rng, [0.4] * 10)
+    made = world(rng, about(rng, 0.4, 10))
     return replace(made, cores=cores)
 
 
 def noisy(rng: np.random.Generator) -> World:
-    """Ten brokers at 45 %; traffic jitters, and now and then all of a broker's bundles carry twice as much."""
-    made = world(rng, [0.45] * 10)
+    """Ten brokers at about 45 %; traffic jitters, and now and then all of a broker's bundles carry twice as much."""
+    made = world(rng, about(rng, 0.45, 10))
     home: FloatArray = made.owner.astype(np.float64)
     noise = jitter(rng, ROUNDS, len(made.size), 0.3) * bursts(rng, ROUNDS, home, 0.03, 2.0)
     return replace(made, noise=noise)
@@ -122,17 +128,17 @@ SCENARIOS: tuple[Scenario, ...] = (
     Scenario("Skewed load", "Ten alike brokers stand between 20 and 95 %; traffic jitters by up to 30 %.", skewed),
     Scenario("Two brokers", "One broker is at 90 %, the other at 10 %.", over_unloading),
     Scenario("Two hot ones among six", "Brokers are at 40, 40, 40, 40, 69 and 70 %.", over_placement),
-    Scenario("A new broker", "Nine brokers are at 60 %, a tenth has just joined and has no bundles.", new_broker),
-    Scenario("Twenty new brokers", "Twenty brokers are at 80 %, twenty have just joined.", slow),
+    Scenario("A new broker", "Nine brokers are at about 60 %, a tenth has just joined and has no bundles.", new_broker),
+    Scenario("Twenty new brokers", "Twenty brokers are at about 80 %, twenty have just joined.", slow),
     Scenario(
         "A broker is lost and comes back",
-        "Ten brokers are at 50 %. In round 5 one is gone, in round 20 it is back without bundles.",
+        "Ten brokers are at about 50 %. In round 5 one is gone, in round 20 it is back without bundles.",
         lost_broker,
         event=20,
     ),
     Scenario(
         "Mixed machines",
-        "Four machines have 32 cores and six have 8; all carry the same traffic, so they stand at 20 and 80 %.",
+        "Four machines have 32 cores and six have 8; all carry about the same traffic: some 20 and some 80 %.",
         mixed_machines,
     ),
     Scenario(
@@ -142,14 +148,14 @@ SCENARIOS: tuple[Scenario, ...] = (
     ),
     Scenario(
         "Foreign load arrives",
-        "Ten brokers are at 45 %. In round 5 another program begins to take 45 % of one machine.",
+        "Ten brokers are at about 45 %. In round 5 another program begins to take 45 % of one machine.",
         foreign_load,
         event=5,
     ),
     Scenario(
         "Load jitter",
-        "Ten brokers are level at 45 %. Traffic jitters by up to 30 %, and in 3 of 100 rounds all bundles of a broker"
-        " carry twice as much for a minute. Whatever moves, moves in vain.",
+        "Ten brokers are level at about 45 %. Traffic jitters by up to 30 %, and in 3 of 100 rounds all bundles of a"
+        " broker carry twice as much for a minute. Whatever moves, moves in vain.",
         noisy,
     ),
 )

@@ -24,7 +24,7 @@ class Score:
     quiet:     rounds after the last event until nothing was moved any more; None while it still moved in the last one.
     moves:     bundles that were moved for balance.
     repeated:  how many of them had been moved before in the run.
-    backward:  how many went to a broker that was more used than the one they came from.
+    backward:  how many went to a broker that was more used than the one they left, see `Record`.
     imbalance: percent points at the end.
     overload:  broker-minutes above `OVERLOADED`.
     """

@@ -1,0 +1,172 @@
+"""The reference of every strategy, from its module, its parameters and its row in the registry."""  # noqa: INP001 - a part of a script
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from trimtab_strategies import registry
+from trimtab_strategies.params import StrategyParams
+from trimtab_strategies.registry import Row
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+
+KINDS: Mapping[str, tuple[str, Mapping[str, Row[Any]]]] = {
+    "Shedders": ("say which bundles should leave which brokers.", registry.SHEDDERS),
+    "Placements": ("say which broker a bundle should go to.", registry.PLACEMENTS),
+    "Splitters": ("say which bundles should be divided, and where.", registry.SPLITTERS),
+}
+
+PARTS = re.compile(r"\b(Idea|Formula|When it helps|When it hurts|Source)\. ")
+KEY = re.compile(r"\s*Pulsar: (\S+)\s*$")
+
+BOUNDS = (("minimum", ">="), ("exclusiveMinimum", ">"), ("maximum", "<="), ("exclusiveMaximum", "<"))
+
+INTRODUCTION = """\
+# Strategies
+
+<!-- made by docs/generate.py from the code: edit the module's docstring or its parameters, then `make docs` -->
+
+Every strategy is a module of [strategies/](../strategies/src/trimtab_strategies/) with parameters, a pure function of a
+picture of the cluster and a memory, and a row in [registry.py](../strategies/src/trimtab_strategies/registry.py).
+Defaults are the original's where nothing else is said. In a policy the parameters stand beside the type:
+
+```yaml
+shedder: {type: ThresholdShedder, thresholdShedder: {threshold: 20}}
+```
+
+Where a strategy has the parameter `compatibility`, `java` decides as the original does, with its defects, and
+`corrected` without those listed. How shedders fare on the same load: [comparison.md](comparison.md).
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    parts = [INTRODUCTION, _overview()]
+    described: dict[str, str] = {}
+    for kind, (does, table) in KINDS.items():
+        if table:
+            parts.append(f"## {kind}\n\n{kind} {does}\n")
+            parts += [_strategy(name, row, described) for name, row in table.items()]
+    return "\n".join(parts)
+
+
+def _overview() -> str:
+    lines = ["| strategy | kind | in one sentence |", "|---|---|---|"]
+    for kind, (_, table) in KINDS.items():
+        lines += [
+            f"| [{name}](#{_anchor(kind, name)}) | {kind[:-1].lower()} | {row.summary} |" for name, row in table.items()
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def _heading(kind: str, name: str) -> str:
+    """A strategy that is in two tables has two headings."""
+    twice = sum(name in table for _, table in KINDS.values()) > 1
+    return f"{name} ({kind[:-1].lower()})" if twice else name
+
+
+def _anchor(kind: str, name: str) -> str:
+    return re.sub(r"[^a-z0-9 -]", "", _heading(kind, name).lower()).replace(" ", "-")
+
+
+def _kind_of(row: Row[Any]) -> str:
+    return next(kind for kind, (_, table) in KINDS.items() if any(other is row for other in table.values()))
+
+
+def _strategy(name: str, row: Row[Any], described: dict[str, str]) -> str:
+    """A strategy's section. `described` knows where a module that several strategies share was described."""
+    kind = _kind_of(row)
+    heading, module = _heading(kind, name), row.build.__module__
+    lines = [f"### {heading}\n", f"{row.summary}  \n`{row.original}`\n"]
+    if module in described:
+        lines.append(f"Described under {described[module]}.\n")
+    else:
+        lines.append(_as_written(_teaching(module), module))
+        described[module] = f"[{heading}](#{_anchor(kind, name)})"
+    lines += [_parameters(row.params), _defects(row), _examples(name)]
+    return "\n".join(part for part in lines if part)
+
+
+def _as_written(text: str, module: str) -> str:
+    """The text with the names of the module's parameters as a policy spells them."""
+    rows = [row for _, table in KINDS.values() for row in table.values() if row.build.__module__ == module]
+    fields = {name: info.alias or name for row in rows for name, info in row.params.model_fields.items()}
+    return re.sub(r"`(\w+)`", lambda match: f"`{fields.get(match[1], match[1])}`", text)
+
+
+def _teaching(module: str) -> str:
+    """The module's docstring: its first line, and its parts as paragraphs that begin with their name."""
+    text = importlib.import_module(module).__doc__ or ""
+    paragraphs = [" ".join(paragraph.split()) for paragraph in text.strip().split("\n\n")]
+    body = "\n\n".join(paragraphs[1:])
+    return re.sub(r"\s*\n\n+", "\n\n", PARTS.sub(r"\n\n**\1.** ", body)).strip() + "\n"
+
+
+def _parameters(model: type[StrategyParams]) -> str:
+    if not model.model_fields:
+        return "It has no parameters.\n"
+    schema = model.model_json_schema()
+    lines = ["| parameter | default | bound | what it is | Pulsar's key |", "|---|---|---|---|---|"]
+    for key, field in schema["properties"].items():
+        meaning, pulsar = _meaning(field.get("description", ""))
+        default = _value(field.get("default"))
+        lines.append(f"| `{key}` | {default} | {_bound(field, schema)} | {meaning} | {pulsar} |")
+    return "\n".join(lines) + "\n"
+
+
+def _meaning(description: str) -> tuple[str, str]:
+    """What a field is, and Pulsar's key for it."""
+    key = KEY.search(description)
+    meaning = " ".join(KEY.sub("", description).split()).replace("|", "\\|")
+    return meaning, f"`{key[1]}`" if key else ""
+
+
+def _value(value: Any) -> str:
+    """As it is written in a policy."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list):
+        return "`[]`" if not value else ", ".join(map(str, value))
+    return f"`{value}`" if isinstance(value, str) else "" if value is None else f"{value}"
+
+
+def _bound(field: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
+    """The values that are allowed."""
+    kinds = [_resolved(kind, schema) for kind in field.get("anyOf") or field.get("allOf") or [field]]
+    return " or ".join(filter(None, (_bound_of(kind) for kind in kinds)))
+
+
+def _resolved(field: Mapping[str, Any], schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    reference = field.get("$ref", "").rpartition("/")[2]
+    found: Mapping[str, Any] = schema["$defs"][reference] if reference else field
+    return found
+
+
+def _bound_of(field: Mapping[str, Any]) -> str:
+    if "enum" in field:
+        return ", ".join(f"`{value}`" for value in field["enum"])
+    if field.get("type") == "boolean":
+        return "true, false"
+    return ", ".join(f"{sign} {field[word]}" for word, sign in BOUNDS if word in field)
+
+
+def _defects(row: Row[Any]) -> str:
+    if not row.defects:
+        return ""
+    lines = ["| known defect of the original | with `compatibility: corrected` |", "|---|---|"]
+    lines += [f"| {defect.original} | {defect.corrected} |" for defect in row.defects]
+    return "\n".join(lines) + "\n"
+
+
+def _examples(name: str) -> str:
+    links = [f"[{path.name}](../examples/{path.name})" for path in _using(name)]
+    return f"Example: {', '.join(links)}.\n" if links else ""
+
+
+def _using(name: str) -> Iterator[Path]:
+    asked = re.compile(rf"\btype: {name}\b")
+    return (path for path in sorted(EXAMPLES.glob("*.yaml")) if asked.search(path.read_text()))
