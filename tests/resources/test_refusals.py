@@ -12,6 +12,13 @@ from trimtab_testbed.control_plane import ControlPlane, KubectlError
 
 pytestmark = pytest.mark.apiserver
 
+_ENTRY = {"secret": "prometheus", "key": "token"}
+
+
+def _asking(**auth: Any) -> dict[str, Any]:
+    return {"prometheus": {"url": "http://prometheus:9090", "auth": auth}}
+
+
 REFUSED = {
     "range upside down": (
         bundle(lower="0x40000000", upper="0x20000000"),
@@ -56,6 +63,22 @@ REFUSED = {
     "cap of no moves": (policy(limits={"maxMovesPerCycle": 0}), ["spec.limits.maxMovesPerCycle", "to 1"]),
     "share above 100 percent": (policy(limits={"minTrustedBrokers": 101}), ["spec.limits.minTrustedBrokers", "to 100"]),
     "no URL": (policy(source={"prometheus": {"url": "prometheus:9090"}}), ["spec.source.prometheus.url", "^https?://"]),
+    "password in a URL": (
+        policy(source={"prometheus": {"url": "http://me:secret@prometheus:9090"}}),
+        ["spec.source.prometheus.url", "[^\\s@]"],
+    ),
+    "two ways to prove oneself": (
+        policy(source=_asking(bearerToken=_ENTRY, basic={"username": _ENTRY, "password": _ENTRY})),
+        ["spec.source.prometheus.auth", "bearerToken and basic exclude each other"],
+    ),
+    "certificate without a key": (
+        policy(source=_asking(tls={"certificate": _ENTRY})),
+        ["spec.source.prometheus.auth.tls", "certificate and key belong together"],
+    ),
+    "header without a value": (
+        policy(source=_asking(headers=[{"name": "X-Scope-OrgID"}])),
+        ["spec.source.prometheus.auth.headers[0]", "a header has a value or a secret"],
+    ),
     "broker that nothing stands for": (broker(schedulable=True), ["one of pod or address must be set"]),
     "address without a port": (broker(address="broker-0"), ["spec.address", ":[0-9]+$"]),
     "boundaries that descend": (

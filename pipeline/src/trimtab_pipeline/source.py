@@ -25,6 +25,10 @@ class SourceUnavailableError(RuntimeError):
     """Nothing could be measured: the source did not answer, or answered nothing usable. Says which URL and why."""
 
 
+class SourceMisconfiguredError(SourceUnavailableError):
+    """Nothing can be measured until somebody changes the source's settings. Says which, and what was found."""
+
+
 class CredentialsError(ValueError):
     """Credentials that can't be used. Says which part is wrong and what to do, never what it holds."""
 

@@ -35,6 +35,7 @@ from trimtab_operator.cluster.refs import (
     EVENTS,
     PODS,
     POLICIES,
+    SECRETS,
     TOPIC_NAMESPACES,
     ResourceRef,
 )
@@ -50,6 +51,7 @@ __all__ = [
     "EVENTS",
     "PODS",
     "POLICIES",
+    "SECRETS",
     "TOPIC_NAMESPACES",
     "Api",
     "ApiError",

@@ -12,6 +12,7 @@ from trimtab_operator.control.cycle import Look, Stopwatch, look, plan
 from trimtab_operator.control.memory import MemoryStore
 from trimtab_operator.control.refusal import refused_by_guard, refused_cycle
 from trimtab_operator.control.settings import Settings
+from trimtab_operator.control.sourcing import Sourcing
 from trimtab_operator.control.turn import Turn
 from trimtab_strategies.model import HeldBack, Plan
 
@@ -46,12 +47,12 @@ async def foresee(context: Context, policy: str) -> Foreseen:
         for store in context.stores.all():
             await store.synced.wait()
     remembered = await MemoryStore(context.api, context.namespace, policy, found["metadata"]["uid"]).load()
-    source = context.sources.open(f"{context.namespace}/{policy}", settings.prometheus)
-    turn, watch = Turn(settings, DryRunActuator(), source, remembered), Stopwatch()
+    sourcing, watch = Sourcing(context.api, context.sources, context.namespace, policy), Stopwatch()
     try:
+        turn = Turn(settings, DryRunActuator(), await sourcing.source(settings), remembered)
         seen = await look(context.picture(settings), turn, context.now(), watch)
     finally:
-        source.close()
+        sourcing.close()
     decided = (await plan(seen, turn, watch)).plan
     refusal = refused_cycle(context, settings) or refused_by_guard(decided.held_back, moves=bool(decided.moves))
     return Foreseen(settings, seen, decided, refusal, watch.seconds)

@@ -18,14 +18,15 @@ from trimtab_operator.cluster.api import ApiError, ApiUnavailableError
 from trimtab_operator.control.context import Context
 from trimtab_operator.control.cycle import Look, Stopwatch, carry_out, look, plan
 from trimtab_operator.control.memory import ForeignMemoryError, MemoryStore, Remembered
-from trimtab_operator.control.refusal import refused_by_guard, refused_cycle, refused_turn
+from trimtab_operator.control.refusal import refused_by_guard, refused_cycle, refused_turn, unmeasurable
 from trimtab_operator.control.report import CycleResult
 from trimtab_operator.control.settings import InvalidPolicyError, Settings
+from trimtab_operator.control.sourcing import Sourcing
 from trimtab_operator.control.telling import Teller
 from trimtab_operator.control.tending import Tender
 from trimtab_operator.control.turn import Turn
 from trimtab_operator.resources.policy import Mode
-from trimtab_pipeline.source import LoadSource, PrometheusSettings, SourceUnavailableError
+from trimtab_pipeline.source import SourceUnavailableError
 from trimtab_strategies.model import HeldBack, Reason
 
 log = logging.getLogger(__name__)
@@ -78,8 +79,7 @@ class PolicyLoop:
     _memory: MemoryStore = field(init=False)
     _tender: Tender = field(init=False)
     _teller: Teller = field(init=False)
-    _source: LoadSource | None = None
-    _source_of: PrometheusSettings | None = None
+    _sourcing: Sourcing = field(init=False)
     _due: float = 0.0
     _beat: float = 0.0
     _generation: int = -1
@@ -92,6 +92,7 @@ class PolicyLoop:
         self._memory = MemoryStore(context.api, context.namespace, self.name, self.uid)
         self._tender = Tender(context)
         self._teller = Teller(context, self.name, self.uid)
+        self._sourcing = Sourcing(context.api, context.sources, context.namespace, self.name)
 
     async def run(self, stopped: Stopped) -> None:
         """Turn after turn until `stopped`. Writes that are under way when it is set are finished first."""
@@ -110,8 +111,7 @@ class PolicyLoop:
             del context.wakers[self.name]
             context.policies.pop(self.name, None)
             context.born.pop(self.name, None)
-        if self._source is not None:
-            self._source.close()
+        self._sourcing.close()
 
     async def _rest(self, stopped: Stopped) -> None:
         """Until there is something to do, and then a moment more: a burst of changes is to make one turn."""
@@ -175,9 +175,10 @@ class PolicyLoop:
             return
         remembered = await self._recall()
         actuator = DeclarativeActuator(context.api, context.namespace, self.name, remembered.epoch, context.now)
-        turn = Turn(settings, actuator, self._open_source(settings), remembered)
+        due = self._is_due(settings) and context.engine.is_set()
+        turn = Turn(settings, actuator, await self._sourcing.source(settings, afresh=due), remembered)
         await self._tender.tend(turn, self._teller)
-        if self._is_due(settings) and context.engine.is_set():
+        if due:
             await self._decide(turn)
 
     def _still_discovering(self, settings: Settings, refusal: HeldBack) -> bool:
@@ -238,14 +239,6 @@ class PolicyLoop:
             await self._teller.amnesia(f"memory is not stored and would not survive a restart: {error}")
         return remembered
 
-    def _open_source(self, settings: Settings) -> LoadSource:
-        if self._source is None or self._source_of != settings.prometheus:
-            if self._source is not None:
-                self._source.close()
-            self._source = self.context.sources.open(f"{self.context.namespace}/{self.name}", settings.prometheus)
-            self._source_of = settings.prometheus
-        return self._source
-
     async def _cycle(self, turn: Turn) -> CycleResult | None:
         """None when the policy changed meanwhile, so that what was decided is no longer what it asks for."""
         settings, now, watch = turn.settings, self.context.now(), Stopwatch()
@@ -254,7 +247,7 @@ class PolicyLoop:
         try:
             seen = await self._measured(turn, now, watch)
         except SourceUnavailableError as error:
-            refusal = HeldBack("", Reason.SOURCE_UNAVAILABLE, str(error))
+            refusal = unmeasurable(error)
             return CycleResult(now, watch.seconds, settings.generation, refusal=refusal)
         decision = await plan(seen, turn, watch)
         if not self._still_asks(settings):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from trimtab_operator.control.context import Context
 from trimtab_operator.control.settings import Settings
+from trimtab_pipeline.source import SourceMisconfiguredError, SourceUnavailableError
 from trimtab_strategies.model import HeldBack, Reason
 
 _NAMED = 5
@@ -30,6 +31,12 @@ def refused_cycle(context: Context, settings: Settings) -> HeldBack | None:
         names = ", ".join(missing[:_NAMED]) + (f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else "")
         return HeldBack("", Reason.UNKNOWN_BROKER, f"spec.brokers.names: no Broker object is called {names}")
     return None
+
+
+def unmeasurable(error: SourceUnavailableError) -> HeldBack:
+    """Why nothing was measured: the policy asks for what can't be had, or the source does not answer."""
+    misconfigured = isinstance(error, SourceMisconfiguredError)
+    return HeldBack("", Reason.INVALID_POLICY if misconfigured else Reason.SOURCE_UNAVAILABLE, str(error))
 
 
 _REFUSALS = frozenset(

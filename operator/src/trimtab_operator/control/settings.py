@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from trimtab_operator.resources.common import seconds
 from trimtab_operator.resources.policy import BalancingPolicySpec, Mode
+from trimtab_operator.resources.prometheus import Auth
 from trimtab_pipeline.source import PrometheusSettings
 from trimtab_strategies import registry
 from trimtab_strategies.balancer import Pair
@@ -24,7 +25,10 @@ class InvalidPolicyError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Everything one cycle needs to know of its policy. Durations in seconds, limits as ratios."""
+    """Everything one cycle needs to know of its policy. Durations in seconds, limits as ratios.
+
+    prometheus: without credentials; `auth` says which Secrets hold those.
+    """
 
     generation: int
     mode: Mode
@@ -35,6 +39,7 @@ class Settings:
     pod_labels: Mapping[str, str] | None
     broker_names: tuple[str, ...] | None
     prometheus: PrometheusSettings
+    auth: Auth | None
     pair: Pair
     limits: Limits
 
@@ -56,6 +61,7 @@ class Settings:
             pod_labels=spec.brokers.pod_labels,
             broker_names=tuple(spec.brokers.names) if spec.brokers.names is not None else None,
             prometheus=_prometheus(spec, meta["namespace"]),
+            auth=spec.source.prometheus.auth,
             pair=registry.pair(shedder, shedder_params.model_dump(), placement, placement_params.model_dump()),
             limits=_limits(spec),
         )
@@ -80,6 +86,8 @@ def _prometheus(spec: BalancingPolicySpec, namespace: str) -> PrometheusSettings
         max_age=seconds(source.max_age),
         nic_speed=source.nic_speed,
         container=source.container,
+        method=source.method.value,
+        partial_response=source.partial_response,
     )
 
 

@@ -8,9 +8,8 @@ from typing import Annotated
 from pydantic import Field
 
 from trimtab_operator.resources.common import Conditions, Duration, Name, Resource, Status, Timestamp
+from trimtab_operator.resources.prometheus import PrometheusSpec
 from trimtab_operator.resources.strategies import PlacementSpec, ShedderSpec
-
-Url = Annotated[str, Field(pattern=r"^https?://[^\s]+$", max_length=512)]
 
 
 class Mode(StrEnum):
@@ -18,13 +17,6 @@ class Mode(StrEnum):
 
     DRY_RUN = "DryRun"
     AUTO = "Auto"
-
-
-class ResourcePreset(StrEnum):
-    """Whose metrics say how busy a broker is."""
-
-    KUBERNETES = "Kubernetes"
-    PULSAR = "Pulsar"
 
 
 class ActuatorType(StrEnum):
@@ -40,26 +32,6 @@ class BrokerSelector(Resource):
     """Labels of the pods to discover. A Broker object is kept for each such pod of the policy's namespace."""
     names: Annotated[list[Name], Field(min_length=1, max_length=1000)] | None = None
     """Balance only these Broker objects. While one of them does not exist, nothing moves."""
-
-
-class PrometheusSpec(Resource):
-    """A Prometheus server and how to read it."""
-
-    url: Url
-    """Base URL, e.g. `http://prometheus.monitoring.svc:9090`."""
-    resources: ResourcePreset = ResourcePreset.KUBERNETES
-    """Where broker usage comes from. `Kubernetes`: cAdvisor and kube-state-metrics, usage against the container limit.
-    `Pulsar`: what the brokers say themselves (`pulsar_lb_*`, percent). Bundle traffic is `pulsar_bundle_*` in both."""
-    window: Duration = "60s"
-    """Rates are taken over this time; at least two scrape intervals."""
-    timeout: Duration = "10s"
-    """How long one query may take."""
-    max_age: Duration = "2m"
-    """A broker whose newest sample is older is not trusted: it neither sheds nor receives."""
-    nic_speed: Annotated[float, Field(gt=0)] = 1.25e9
-    """Bytes per second that count as 100 % of network in, and of network out (1.25e9 = 10 Gbit/s)."""
-    container: Annotated[str, Field(max_length=63)] = "broker"
-    """Name of the broker's container in its pod."""
 
 
 class Source(Resource):

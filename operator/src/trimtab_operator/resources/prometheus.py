@@ -1,0 +1,140 @@
+"""`PrometheusSpec`: a Prometheus server, who asks it, and which of its metrics are read."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Self
+
+from pydantic import ConfigDict, Field, model_validator
+
+from trimtab_operator.resources.common import Duration, Name, Resource, cel
+
+Url = Annotated[str, Field(pattern=r"^https?://[^\s@]+$", max_length=512)]
+"""A URL without a user name: credentials have a place of their own, where nobody reads them."""
+SecretEntry = Annotated[str, Field(pattern=r"^[-._a-zA-Z0-9]+$", min_length=1, max_length=253)]
+
+_ONE_WAY = "bearerToken and basic exclude each other: leave one out"
+_PAIR = "certificate and key belong together: give both, or none"
+_ONE_VALUE = "a header has a value or a secret: give one of them"
+
+
+class ResourcePreset(StrEnum):
+    """Whose metrics say how busy a broker is."""
+
+    KUBERNETES = "Kubernetes"
+    PULSAR = "Pulsar"
+
+
+class QueryMethod(StrEnum):
+    """How a query is sent."""
+
+    POST = "POST"
+    GET = "GET"
+
+
+class SecretKey(Resource):
+    """One entry of a Secret of the policy's namespace.
+
+    The Secret must carry the label `trimtab.dev/credentials: "true"`, by which its owner agrees that it is sent to the
+    server a policy names.
+    """
+
+    secret: Name
+    """Name of the Secret."""
+    key: SecretEntry
+    """Key of the entry."""
+
+
+class BasicAuth(Resource):
+    """HTTP Basic."""
+
+    username: SecretKey
+    """Where the user name is."""
+    password: SecretKey
+    """Where the password is."""
+
+
+class Tls(Resource):
+    """What TLS takes besides the usual authorities; all entries are PEM text."""
+
+    model_config = ConfigDict(json_schema_extra=cel(("has(self.certificate) == has(self.key)", _PAIR)))
+
+    ca: SecretKey | None = None
+    """Where the authorities are that alone are believed."""
+    certificate: SecretKey | None = None
+    """Where the client's certificate is."""
+    key: SecretKey | None = None
+    """Where the client's key is."""
+
+    @model_validator(mode="after")
+    def _pair(self) -> Self:
+        if (self.certificate is None) != (self.key is None):
+            raise ValueError(_PAIR)
+        return self
+
+
+class Header(Resource):
+    """A header that is sent with each query."""
+
+    model_config = ConfigDict(json_schema_extra=cel(("has(self.value) != has(self.secret)", _ONE_VALUE)))
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9-]+$", max_length=128)]
+    """Its name, e.g. `X-Scope-OrgID` for a tenant of Mimir."""
+    value: Annotated[str, Field(pattern=r"^[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?$", max_length=1024)] | None = None
+    """Its value, if everybody may know it."""
+    secret: SecretKey | None = None
+    """Where its value is, if not."""
+
+    @model_validator(mode="after")
+    def _one_value(self) -> Self:
+        if (self.value is None) == (self.secret is None):
+            raise ValueError(_ONE_VALUE)
+        return self
+
+
+class Auth(Resource):
+    """Who asks, from Secrets. They are read again for each cycle, so that a new password counts without an edit."""
+
+    model_config = ConfigDict(json_schema_extra=cel(("!has(self.bearerToken) || !has(self.basic)", _ONE_WAY)))
+
+    bearer_token: SecretKey | None = None
+    """Where the bearer token is."""
+    basic: BasicAuth | None = None
+    """User name and password."""
+    tls: Tls | None = None
+    """An authority of one's own, a client certificate."""
+    headers: Annotated[list[Header], Field(max_length=16)] = Field(default_factory=list)
+    """Further headers."""
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Self:
+        if self.bearer_token is not None and self.basic is not None:
+            raise ValueError(_ONE_WAY)
+        return self
+
+
+class PrometheusSpec(Resource):
+    """A Prometheus server, or what speaks its language (Thanos, Mimir), and how to read it."""
+
+    url: Url
+    """Base URL, e.g. `http://prometheus.monitoring.svc:9090`, or `http://mimir.monitoring.svc/prometheus` for Mimir."""
+    auth: Auth | None = None
+    """Who asks; nobody in particular if left out."""
+    method: QueryMethod = QueryMethod.POST
+    """`GET` for a proxy that refuses `POST`; the queries of many brokers may then be too long for a URL."""
+    partial_response: bool | None = None
+    """Whether Thanos may leave out stores that do not answer. If it may, it warns, and nothing moves on partial data;
+    if it may not, the query fails. Its own setting counts if left out."""
+    resources: ResourcePreset = ResourcePreset.KUBERNETES
+    """Where broker usage comes from. `Kubernetes`: cAdvisor and kube-state-metrics, usage against the container limit.
+    `Pulsar`: what the brokers say themselves (`pulsar_lb_*`, percent). Bundle traffic is `pulsar_bundle_*` in both."""
+    window: Duration = "60s"
+    """Rates are taken over this time; at least two scrape intervals."""
+    timeout: Duration = "10s"
+    """How long one query may take."""
+    max_age: Duration = "2m"
+    """A broker whose newest sample is older is not trusted: it neither sheds nor receives."""
+    nic_speed: Annotated[float, Field(gt=0)] = 1.25e9
+    """Bytes per second that count as 100 % of network in, and of network out (1.25e9 = 10 Gbit/s)."""
+    container: Annotated[str, Field(max_length=63)] = "broker"
+    """Name of the broker's container in its pod."""
