@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 from hypothesis import given, strategies as st
 
@@ -9,7 +11,9 @@ from trimtab_strategies.topics import (
     LAST_HASH,
     BundleName,
     InvalidBundleNameError,
+    InvalidRingError,
     bundle_names,
+    check_ring,
     default_boundaries,
     find_bundle,
     is_monitoring,
@@ -30,6 +34,7 @@ def test_topic_hash_is_the_crc_of_the_full_name() -> None:
         (1, [0, 0xFFFFFFFF]),
         (3, [0, 0x55555555, 0xAAAAAAAA, 0xFFFFFFFF]),
         (4, [0, 0x40000000, 0x80000000, 0xC0000000, 0xFFFFFFFF]),
+        (16, [*range(0, 2**32, 2**28), 0xFFFFFFFF]),
         (7, [0, 0x24924924, 0x49249248, 0x6DB6DB6C, 0x92492490, 0xB6DB6DB4, 0xDB6DB6D8, 0xFFFFFFFF]),
     ],
 )
@@ -97,6 +102,51 @@ def test_boundaries_that_make_no_ring_are_refused(boundaries: list[int]) -> None
 def test_a_namespace_has_at_least_one_bundle() -> None:
     with pytest.raises(InvalidBundleNameError, match="can't have 0 bundles"):
         default_boundaries(0)
+
+
+@given(count=st.integers(1, 60), random=st.randoms(use_true_random=False))
+def test_bundles_of_a_ring_give_its_boundaries_in_any_order(count: int, random: Random) -> None:
+    boundaries = default_boundaries(count)
+    names = list(bundle_names("t/n", boundaries))
+    random.shuffle(names)
+
+    assert check_ring(names).tolist() == boundaries.tolist()
+
+
+@pytest.mark.parametrize(
+    ("ranges", "told"),
+    [
+        ([], "a namespace has no bundle: give it one, 0x00000000_0xffffffff, or more"),
+        (["0x00000000_0x80000000"], "is the last bundle of its namespace: no bundle covers 0x80000000_0xffffffff"),
+        (["0x80000000_0xffffffff"], "is the first bundle of its namespace: no bundle covers 0x00000000_0x80000000"),
+        (
+            ["0x00000000_0x40000000", "0x80000000_0xffffffff"],
+            "no bundle covers 0x40000000_0x80000000, between t/n/0x00000000_0x40000000 and t/n/0x80000000_0xffffffff",
+        ),
+        (
+            ["0x00000000_0x80000000", "0x00000000_0x80000000", "0x80000000_0xffffffff"],
+            "t/n/0x00000000_0x80000000 is there twice: remove one",
+        ),
+        (
+            ["0x00000000_0x80000000", "0x40000000_0xffffffff"],
+            "t/n/0x00000000_0x80000000 and t/n/0x40000000_0xffffffff overlap in 0x40000000_0x80000000",
+        ),
+        (
+            ["0x00000000_0xffffffff", "0x40000000_0x80000000"],
+            "overlap in 0x40000000_0x80000000",
+        ),
+    ],
+)
+def test_bundles_that_make_no_ring_are_refused(ranges: list[str], told: str) -> None:
+    with pytest.raises(InvalidRingError) as error:
+        check_ring(f"t/n/{part}" for part in ranges)
+
+    assert told in str(error.value)
+
+
+def test_bundles_of_two_namespaces_are_no_ring() -> None:
+    with pytest.raises(InvalidRingError, match="t/o/0x80000000_0xffffffff is not of namespace t/n"):
+        check_ring(["t/n/0x00000000_0x80000000", "t/o/0x80000000_0xffffffff"])
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import zlib
+from collections.abc import Iterable
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -27,6 +28,10 @@ _MONITORING = re.compile(r"(pulsar|sla-monitor)(/[^/]+)?/[^/:]+:\d+")  # with a 
 
 class InvalidBundleNameError(ValueError):
     """A text that is no bundle name, or boundaries that make no ring."""
+
+
+class InvalidRingError(InvalidBundleNameError):
+    """Bundles that do not make up their namespace's ring; the text names the bundle, what is wrong and what to do."""
 
 
 class BundleName(NamedTuple):
@@ -74,6 +79,44 @@ def parse_bundle(name: str) -> BundleName:
     if lower >= upper:
         raise InvalidBundleNameError(f"bundle {name!r} has range {text}: the lower bound must be below the upper")
     return BundleName(namespace, lower, upper)
+
+
+def check_ring(names: Iterable[str]) -> IntArray:
+    """The boundaries (bundles + 1,) of a namespace, of its bundles' full names in any order.
+
+    Raises `InvalidRingError` when they are of several namespaces, one is there twice, two overlap, hashes are left out,
+    or there are none; `InvalidBundleNameError` for what is no bundle name.
+    """
+    bundles = sorted(map(parse_bundle, names), key=lambda bundle: (bundle.lower, bundle.upper))
+    if not bundles:
+        raise InvalidRingError("a namespace has no bundle: give it one, 0x00000000_0xffffffff, or more")
+    for bundle in bundles:
+        if bundle.namespace != bundles[0].namespace:
+            raise InvalidRingError(
+                f"{bundle} is not of namespace {bundles[0].namespace}: check one namespace at a time"
+            )
+    _check_end(bundles[0], bundles[0].lower, 0, "first")
+    for before, after in pairwise(bundles):
+        _check_joint(before, after)
+    _check_end(bundles[-1], bundles[-1].upper, LAST_HASH, "last")
+    return np.array([*(bundle.lower for bundle in bundles), LAST_HASH], dtype=np.int64)
+
+
+def _check_end(bundle: BundleName, end: int, wanted: int, which: str) -> None:
+    if end != wanted:
+        gap = range_text(*sorted((end, wanted)))
+        raise InvalidRingError(f"{bundle} is the {which} bundle of its namespace: no bundle covers {gap}, add it")
+
+
+def _check_joint(before: BundleName, after: BundleName) -> None:
+    if before == after:
+        raise InvalidRingError(f"{after} is there twice: remove one")
+    if before.upper > after.lower:
+        shared = range_text(after.lower, min(before.upper, after.upper))
+        raise InvalidRingError(f"{before} and {after} overlap in {shared}: remove one, or let the first end earlier")
+    if before.upper < after.lower:
+        gap = range_text(before.upper, after.lower)
+        raise InvalidRingError(f"no bundle covers {gap}, between {before} and {after}: add it")
 
 
 def find_bundle(

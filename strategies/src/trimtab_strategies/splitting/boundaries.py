@@ -59,8 +59,8 @@ def children(lower: int, upper: int, boundaries: Sequence[int] = (), count: int 
     whole = range_text(lower, upper)
     if not can_split(lower, upper):
         raise InvalidBoundaryError(f"range {whole} can't be divided: it must be wider than 1")
-    if count < 1:
-        raise InvalidBoundaryError(f"range {whole} can't be divided into {count}: use 2 or more")
+    if not boundaries and not 1 <= count <= upper - lower:
+        raise InvalidBoundaryError(f"range {whole} can't be divided into {count}: use 2 to {upper - lower}")
     inner = sorted(boundaries) or [lower + k * ((upper - lower) // count) for k in range(1, count)]
     if inner and not lower < inner[0] <= inner[-1] < upper:
         outside = inner[0] if inner[0] <= lower else inner[-1]
