@@ -79,7 +79,7 @@ def test_every_parameter_has_a_bound_a_default_and_pulsar_s_key(name: str) -> No
     assert set(pulsar_keys(model).values()) == set(model.model_fields) - {"compatibility"}
     for field, described in tunable.items():
         assert "default" in described, field
-        assert described["type"] == "boolean" or {"minimum", "exclusiveMinimum"} & described.keys(), field
+        assert described["type"] == "boolean" or {"minimum", "exclusiveMinimum", "maxItems"} & described.keys(), field
     assert schema["additionalProperties"] is False
 
 

@@ -12,7 +12,7 @@ from trimtab_strategies.conformance.report import Mismatch
 TOLERANCE = 1e-9
 """Relative tolerance of averages: the order in which Java sums them is that of its hash maps."""
 
-AVERAGES = frozenset({"ema", "state"})
+AVERAGES = frozenset({"ema", "load_avg", "load_std", "state", "std_after"})
 """Fields of an answer that hold such averages; everything else must be equal to the last bit."""
 
 

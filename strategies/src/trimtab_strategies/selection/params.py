@@ -37,9 +37,9 @@ class SelectionParams(WeightedParams):
     failure_domains: bool = False
     """Keep the namespaces of an anti-affinity group apart by failure domain first, then by broker.
     Pulsar: failureDomainsEnabled"""
-    load_manager: str = ""
+    load_manager: Annotated[str, Field(max_length=300)] = ""
     """Class name that a broker's load manager must have; empty: not compared.
     Pulsar: loadManagerClassName"""
-    excluded_namespaces: tuple[str, ...] = ()
+    excluded_namespaces: Annotated[tuple[str, ...], Field(max_length=1000)] = ()
     """Namespaces whose bundles are placed in turn rather than by load; modular only.
     Pulsar: loadBalancerSheddingExcludedNamespaces"""

@@ -1,0 +1,143 @@
+"""What TransferShedder is told of bundles: the few heaviest of each broker, lightest first, and which of them may move.
+
+Pulsar's brokers report only their heaviest bundles. `Reports` is what a shedder asks; `PictureReports` answers from a
+picture of the cluster in which all bundles are known.
+"""
+
+from __future__ import annotations
+
+from heapq import nlargest
+from typing import Protocol
+
+import numpy as np
+
+from trimtab_strategies.averages import reported_steps
+from trimtab_strategies.model import NO_POLICY, THROUGHPUT_IN, THROUGHPUT_OUT, ClusterLoad
+from trimtab_strategies.model.load import BoolArray, FloatArray, IntArray
+from trimtab_strategies.selection import SYSTEM_NAMESPACE, Selecting
+from trimtab_strategies.topics import is_monitoring
+
+
+class Reports(Protocol):
+    """The brokers' reports of their heaviest bundles. Brokers and bundles are rows."""
+
+    def of(self, broker: int) -> IntArray | None:
+        """A broker's heaviest bundles, lightest first; None if it reported none."""
+
+    def throughput(self, bundle: int) -> float:
+        """In plus out, bytes/s."""
+
+    def may_leave(self, bundle: int) -> bool:
+        """Whether a reported bundle may be given away."""
+
+    def may_return(self, bundle: int) -> bool:
+        """Whether a reported bundle may be given in exchange for another."""
+
+    def transferable(self, bundle: int, destination: int) -> bool:
+        """Whether policies let a bundle go to a broker."""
+
+
+def heaviest(cluster: ClusterLoad, bundles: IntArray, count: int, weight: IntArray | FloatArray) -> IntArray:
+    """Of `bundles` (rows, k) the `count` heaviest, lightest first; equal ones by name, the later being the heavier.
+
+    weight: (k, c) compared column by column, the first column first.
+    """
+    order = np.lexsort(weight.T[::-1])
+    if count < len(bundles):
+        edge = (weight[order] == weight[order[-count]]).all(axis=1)
+        tied, above = order[edge], order[np.flatnonzero(edge)[-1] + 1 :]
+        chosen = nlargest(count - len(above), tied.tolist(), key=lambda k: cluster.bundles.names[bundles[k]])
+        order = np.concatenate([np.array(chosen, dtype=np.int64), above])
+    columns = weight[order].tolist()
+    named = sorted(zip(columns, (cluster.bundles.names[row] for row in bundles[order]), bundles[order], strict=True))
+    return np.array([row for _, _, row in named], dtype=np.int64)
+
+
+class PictureReports:
+    """Reports made from a picture of the cluster.
+
+    Left out are bundles without throughput, of Pulsar's own namespaces, of the `excluded` ones, and, unless
+    `with_policies`, of namespaces with an isolation or anti-affinity policy.
+    """
+
+    def __init__(
+        self,
+        cluster: ClusterLoad,
+        sheddable: BoolArray,
+        selecting: Selecting,
+        *,
+        count: int,
+        excluded: tuple[str, ...] = (),
+        with_policies: bool = False,
+        in_steps: bool = True,
+    ) -> None:
+        """Report the `count` heaviest, by Pulsar's order if `in_steps`, else by throughput.
+
+        sheddable: (m,) which bundles may move. selecting: who may get them, by the extensible manager's pipeline.
+        """
+        self._cluster, self._sheddable, self._selecting = cluster, sheddable, selecting
+        self._count, self._excluded, self._with_policies, self._in_steps = count, excluded, with_policies, in_steps
+        self._receivers = np.flatnonzero(cluster.brokers.ready & cluster.brokers.schedulable)
+        self._reported: dict[int, IntArray] = {}
+        self._open: dict[int, bool] = {}
+        self._candidates: dict[int, BoolArray] = {}
+
+    def of(self, broker: int) -> IntArray | None:
+        """See `Reports`."""
+        if broker not in self._reported:
+            self._reported[broker] = self._report(self._cluster.bundles.owned_by(broker))
+        return self._reported[broker]
+
+    def throughput(self, bundle: int) -> float:
+        """See `Reports`."""
+        short = self._cluster.bundles.short[bundle]
+        return float(short[THROUGHPUT_IN] + short[THROUGHPUT_OUT])
+
+    def may_leave(self, bundle: int) -> bool:
+        """See `Reports`."""
+        return bool(self._sheddable[bundle])
+
+    def may_return(self, bundle: int) -> bool:
+        """See `Reports`."""
+        return bool(self._sheddable[bundle])
+
+    def transferable(self, bundle: int, destination: int) -> bool:
+        """See `Reports`. The candidates are those of the extensible manager's pipeline."""
+        return bool(self._candidates_of(bundle)[destination])
+
+    def _report(self, owned: IntArray) -> IntArray:
+        short = self._cluster.bundles.short[owned]
+        throughput = short[:, THROUGHPUT_IN] + short[:, THROUGHPUT_OUT]
+        busy = np.isfinite(throughput) & (throughput > 0) & self._open_to_reports(owned)
+        return heaviest(self._cluster, owned[busy], self._count, self._weight(owned[busy], throughput[busy]))
+
+    def _weight(self, bundles: IntArray, throughput: FloatArray) -> IntArray | FloatArray:
+        if not self._in_steps:
+            return throughput[:, np.newaxis]
+        known = self._cluster.bundles
+        sessions = np.nan_to_num(known.topics[bundles]) + np.nan_to_num(known.sessions[bundles])
+        return reported_steps(np.nan_to_num(known.short[bundles]), sessions, np.zeros(len(bundles)))
+
+    def _open_to_reports(self, bundles: IntArray) -> BoolArray:
+        namespaces, place = np.unique(self._cluster.bundles.namespace[bundles], return_inverse=True)
+        return np.array([self._is_open(space) for space in namespaces.tolist()], dtype=bool)[place]
+
+    def _is_open(self, namespace: int) -> bool:
+        """Whether the bundles of a namespace (row) are reported at all."""
+        if namespace not in self._open:
+            name = self._cluster.namespaces[namespace]
+            policy = self._cluster.policies.get(name, NO_POLICY)
+            bound = policy.isolation is not None or bool(policy.anti_affinity_group)
+            own = name == SYSTEM_NAMESPACE or is_monitoring(name)
+            self._open[namespace] = not (own or name in self._excluded or (bound and not self._with_policies))
+        return self._open[namespace]
+
+    def _candidates_of(self, bundle: int) -> BoolArray:
+        """Which brokers (mask, n) may have the bundle: the same for all bundles of a namespace that are reported."""
+        namespace = int(self._cluster.bundles.namespace[bundle])
+        if namespace not in self._candidates:
+            among = np.zeros(len(self._cluster.brokers), dtype=bool)
+            verdict = self._selecting.candidates(bundle, self._receivers)
+            among[self._receivers[verdict.allowed]] = True
+            self._candidates[namespace] = among
+        return self._candidates[namespace]

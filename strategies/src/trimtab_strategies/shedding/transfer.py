@@ -1,0 +1,324 @@
+"""TransferShedder: the most used broker gives bundles to the least used one, and may take smaller ones in exchange.
+
+Idea. When the brokers' usage spreads too far for some cycles, stand them in a row. The top one hands some of its
+reported (heaviest) bundles straight to the lowest, the lighter ones first, so much that the two would meet in the
+middle. When the next bundle is too much, it goes all the same if the other end has enough to give back: a swap. Then
+the next two brokers, until the spread, computed forward, is small enough.
+
+Formula. u = weighted maximum of the resources' percent, heap included; L = history * L + (1 - history) * u, once per
+picture; a, s = mean and standard deviation of L. There is cause to act when s > target, or the lowest has L < a * m or
+a smoothed throughput below m times that of the top (m = half the target, at most 0.5), or the top has L above the
+overload threshold and above a + target. Acts when that was so more than `hit_threshold` times in a row. Top gives
+T * (L_top - L_low) / 2 / L_top of its throughput T. A swap must leave both ends below T, the low one not above the top
+one, and the top one below 3/4 of T.
+
+When it helps. Large bundles: direct destinations and swaps do what one-way shedding can't. Few moves a cycle, each
+with a known end. When it hurts. It sees the few reported bundles only; one broker that gave bundles away a moment ago
+holds back the whole cluster; the deviation of a large cluster hides a single hot broker.
+
+Compatibility. `java` decides as Pulsar does, with the side effect of its debug mode (`debug_mode`) and all that stands
+in `DEFECTS`; `corrected` mends these. Two rules differ from Pulsar in both: a bundle that may not move now is not given
+back in a swap either, and a broker that takes no bundles is passed over at the low end. Equal brokers are told apart by
+name. Cool-down counts from the decision, as a plan does not see moves land.
+
+Source. Pulsar 4.2.4 `org.apache.pulsar.broker.loadbalance.extensions.scheduler.TransferShedder`, with equal decisions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import Field
+
+from trimtab_strategies.model import RESOURCES, THROUGHPUT_IN, THROUGHPUT_OUT, ClusterLoad, HeldBack, Reason, counted
+from trimtab_strategies.model.load import BoolArray, FloatArray, IntArray
+from trimtab_strategies.params import Compatibility, Defect, WeightedParams
+from trimtab_strategies.protocols import Shedding, Unload, recall, remember
+from trimtab_strategies.selection import Manager, Selection
+from trimtab_strategies.shedding.top_bundles import PictureReports, Reports
+from trimtab_strategies.shedding.transferring import Cycle, Loads, Settings, Spread
+from trimtab_strategies.usage import Weight, Weights, broker_usage, smooth
+
+DEFECTS = (
+    Defect(
+        "What a swap gives back only counts while the debug mode is on, so later bundles and the deviation are judged"
+        " by a load that is not there.",
+        "It always counts.",
+    ),
+    Defect(
+        "Each swap looks for bundles from where the last one stopped, so what that left aside is never offered again.",
+        "Each swap looks at all of the low broker's reported bundles that are still there.",
+    ),
+    Defect(
+        "Brokers with outdated data, or no longer registered, count neither in the mean nor in the deviation, but still"
+        " give and take.",
+        "They take no part.",
+    ),
+    Defect("One registered broker without data stops every cycle.", "It takes no part."),
+    Defect(
+        "With a smoothed usage of 0 on top, the wanted amount is 0 / 0: no bundle exceeds it, and all but one leave.",
+        "A broker without usage gives nothing.",
+    ),
+    Defect("A tiny negative variance makes the deviation NaN, which is never too large.", "It counts as 0."),
+    Defect(
+        "One broker that gave bundles away during the delay stops the whole cycle, and who took them never rests.",
+        "Only the brokers that gave or took rest.",
+    ),
+    Defect("A threshold of 3 hits acts at the 4th.", "It acts at the 3rd."),
+    Defect(
+        "Reported bundles are ordered by steps of inbound bytes, then outbound ones: the heaviest may not be reported.",
+        "They are ordered by their throughput.",
+    ),
+    Defect("A balanced cluster is reported as HitCount.", "It is reported as Balanced."),
+)
+"""What `Compatibility.CORRECTED` mends."""
+
+
+class TransferShedderParams(WeightedParams):
+    """What can be tuned on TransferShedder."""
+
+    memory_weight: Weight = 0
+    """Factor on heap memory percent.
+    Pulsar: loadBalancerMemoryResourceWeight"""
+    target_deviation: Annotated[float, Field(ge=0, le=10)] = 0.25
+    """Standard deviation of the brokers' smoothed usage (ratio) above which bundles move.
+    Pulsar: loadBalancerBrokerLoadTargetStd"""
+    overload_threshold: Annotated[float, Field(gt=0, le=100)] = 85
+    """Percent of smoothed usage above which a broker that is well above the average is overloaded.
+    Pulsar: loadBalancerBrokerOverloadedThresholdPercentage"""
+    history: Annotated[float, Field(ge=0, le=1)] = 0.9
+    """Ratio of the smoothed usage that comes from earlier pictures; 0 looks at this picture alone.
+    Pulsar: loadBalancerHistoryResourcePercentage"""
+    hit_threshold: Annotated[int, Field(ge=0)] = 3
+    """Cycles in a row that must give cause before one acts; Pulsar acts after one more.
+    Pulsar: loadBalancerSheddingConditionHitCountThreshold"""
+    max_brokers: Annotated[int, Field(ge=1)] = 3
+    """Brokers that give bundles away in one cycle.
+    Pulsar: loadBalancerMaxNumberOfBrokerSheddingPerCycle"""
+    transfer: bool = True
+    """Name the destination, and swap. Without, the placement chooses, and nothing is swapped.
+    Pulsar: loadBalancerTransferEnabled"""
+    delay: Annotated[float, Field(ge=0)] = 180
+    """Seconds for which a broker rests after giving bundles away.
+    Pulsar: loadBalanceSheddingDelayInSeconds"""
+    data_ttl: Annotated[float, Field(gt=0)] = 1800
+    """Seconds after which a broker's data is outdated.
+    Pulsar: loadBalancerBrokerLoadDataTTLInSeconds"""
+    top_bundles: Annotated[int, Field(ge=1)] = 10
+    """Bundles of each broker, the heaviest, that are looked at.
+    Pulsar: loadBalancerMaxNumberOfBundlesInBundleLoadReport"""
+    policy_bundles: bool = False
+    """Also move bundles of namespaces with an isolation or anti-affinity policy.
+    Pulsar: loadBalancerSheddingBundlesWithPoliciesEnabled"""
+    excluded_namespaces: Annotated[tuple[str, ...], Field(max_length=1000)] = ()
+    """Namespaces whose bundles stay where they are.
+    Pulsar: loadBalancerSheddingExcludedNamespaces"""
+    debug_mode: bool = False
+    """Count what swaps give back, as Pulsar does while this switch of its log is on; always counted if corrected.
+    Pulsar: loadBalancerDebugModeEnabled"""
+    compatibility: Compatibility = Compatibility.JAVA
+    """Whether to keep Pulsar's known defects."""
+
+    @property
+    def weights(self) -> Weights:
+        """The weights of all resources."""
+        return super().weights._replace(memory=self.memory_weight)
+
+    @property
+    def corrected(self) -> bool:
+        """Whether the known defects are mended."""
+        return self.compatibility is Compatibility.CORRECTED
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one cycle decided, and how it came to that.
+
+    rested:        brokers (rows) that may act again, as their delay is over.
+    before, after: the spread of the brokers' usage; None if they were not compared.
+    """
+
+    shedding: Shedding
+    rested: IntArray
+    before: Spread | None = None
+    after: Spread | None = None
+
+
+def reports_of_picture(cluster: ClusterLoad, sheddable: BoolArray, params: TransferShedderParams) -> Reports:
+    """What brokers would report of this picture."""
+    return PictureReports(
+        cluster,
+        sheddable,
+        Selection(Manager.EXTENSIBLE).on(cluster),
+        count=params.top_bundles,
+        excluded=params.excluded_namespaces,
+        with_policies=params.policy_bundles,
+        in_steps=not params.corrected,
+    )
+
+
+@dataclass(frozen=True)
+class TransferShedder:
+    """See the module.
+
+    Memory: ``hits``, cycles in a row that gave cause; ``now`` of the picture last averaged in; and by broker ``ema``
+    (smoothed usage, ratio), ``throughput`` (smoothed, bytes/s) and ``unloaded`` (epoch seconds of the last decision).
+    reports: who says what the brokers report.
+    """
+
+    params: TransferShedderParams
+    reports: Callable[[ClusterLoad, BoolArray, TransferShedderParams], Reports] = field(default=reports_of_picture)
+
+    def shed(self, cluster: ClusterLoad, sheddable: BoolArray, memory: Mapping[str, Any]) -> Shedding:
+        """Bundles and swaps that bring the brokers together, one `Unload` each, in the order of decision."""
+        return self.outcome(cluster, sheddable, memory).shedding
+
+    def outcome(self, cluster: ClusterLoad, sheddable: BoolArray, memory: Mapping[str, Any]) -> Outcome:
+        """What `shed` answers, and how far the brokers were and will be apart."""
+        survey = _Survey(cluster, self.averaged(cluster, memory), self.params)
+        memory = survey.memory
+        if survey.skip is not None:
+            return Outcome(Shedding(held_back=(survey.skip,), memory=memory), survey.rested)
+        before, reports = replace(survey.spread), self.reports(cluster, sheddable, self.params)
+        cycle = Cycle(survey.loads, survey.order, survey.spread, self._settings(), reports)
+        hits = int(memory.get("hits", 0)) + 1 if cycle.cause() is not None else 0
+        memory = {**memory, "hits": hits}
+        unloads = tuple(cycle.unloads()) if self._acts(hits) else ()
+        if unloads:
+            shedding = Shedding(unloads, memory={**survey.after(unloads), "hits": 0})
+        else:
+            why = self._nothing(cycle) if self._acts(hits) else self._waiting(cycle, hits)
+            shedding = Shedding(held_back=(why,), memory=memory)
+        return Outcome(shedding, survey.rested, before, cycle.spread)
+
+    def averaged(self, cluster: ClusterLoad, memory: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The memory with this picture in the averages; the same picture does not count twice."""
+        if memory.get("now") == cluster.now:
+            return memory
+        names, every = cluster.brokers.names, range(len(RESOURCES))
+        usage = broker_usage(cluster, self.params.weights, every)
+        for what, value in (("ema", usage), ("throughput", current_throughput(cluster))):
+            known = np.where(np.isfinite(value), value, np.nan)
+            memory = remember(memory, what, names, smooth(recall(memory, what, names), known, self.params.history))
+        return {**memory, "now": cluster.now}
+
+    def _settings(self) -> Settings:
+        p = self.params
+        return Settings(
+            target=p.target_deviation,
+            overload=p.overload_threshold / 100,
+            max_brokers=p.max_brokers,
+            transfer=p.transfer,
+            counts_returned=p.debug_mode or p.corrected,
+            rewinds=p.corrected,
+            sheds_at_zero=not p.corrected,
+        )
+
+    def _acts(self, hits: int) -> bool:
+        if self.params.corrected:
+            return hits >= max(1, self.params.hit_threshold)
+        return hits > self.params.hit_threshold
+
+    def _waiting(self, cycle: Cycle, hits: int) -> HeldBack:
+        reason = Reason.BALANCED if self.params.corrected and not hits else Reason.HIT_COUNT
+        needed = max(1, self.params.hit_threshold) if self.params.corrected else self.params.hit_threshold + 1
+        state = f"cause to act in {counted(hits, 'cycle')} in a row, {needed} are needed" if hits else "close enough"
+        return HeldBack("", reason, f"{state}: {self._spread(cycle)}")
+
+    def _nothing(self, cycle: Cycle) -> HeldBack:
+        if cycle.unreported:
+            text = f"{counted(cycle.unreported, 'broker')} that should give bundles away reported none"
+            return HeldBack("", Reason.NO_LOAD_DATA, text)
+        if cycle.too_few:
+            text = f"{counted(cycle.too_few, 'broker')} that should give bundles away had none that fit"
+            return HeldBack("", Reason.NO_BUNDLES, text)
+        return HeldBack("", Reason.HIT_COUNT, f"no broker to give and none to take: {self._spread(cycle)}")
+
+    def _spread(self, cycle: Cycle) -> str:
+        spread = cycle.spread
+        return (
+            f"usage {spread.mean * 100:.1f} % on average, deviation {spread.deviation * 100:.1f} points,"
+            f" target {self.params.target_deviation * 100:g}"
+        )
+
+
+def current_throughput(cluster: ClusterLoad) -> FloatArray:
+    """What brokers carry now, in plus out, bytes/s (n,); where a broker did not say, the sum over its bundles."""
+    traffic = cluster.brokers.traffic
+    total: FloatArray = traffic[:, THROUGHPUT_IN] + traffic[:, THROUGHPUT_OUT]
+    if np.isfinite(total).all():
+        return total
+    short = cluster.bundles.short
+    carried = np.nan_to_num(short[:, THROUGHPUT_IN] + short[:, THROUGHPUT_OUT], posinf=0.0, neginf=0.0)
+    summed = np.bincount(cluster.bundles.owner + 1, weights=carried, minlength=len(total) + 1)[1:]
+    return np.where(np.isfinite(total), total, summed)
+
+
+class _Survey:
+    """Who takes part in a cycle, in which order, and how far they are apart."""
+
+    def __init__(self, cluster: ClusterLoad, memory: Mapping[str, Any], params: TransferShedderParams) -> None:
+        self.cluster, self.memory, self.params = cluster, memory, params
+        names = cluster.brokers.names
+        usage, smoothed = recall(memory, "ema", names), recall(memory, "throughput", names)
+        self.loads = Loads(usage, smoothed, current_throughput(cluster), cluster.brokers.schedulable)
+        by_name = np.array(sorted(range(len(names)), key=names.__getitem__), dtype=np.int64)
+        takes_part = np.isfinite(usage) & (cluster.brokers.ready if params.corrected else True)
+        self._present = by_name[takes_part[by_name]]
+        self._fresh = self._present[~self._after(cluster.brokers.age[self._present], params.data_ttl)]
+        self._resting = self._find_resting()
+        self.skip = self._find_skip()
+        self.order, self.spread = self._ordered() if self.skip is None else (by_name[:0], Spread(0, 0, 0, 0))
+
+    def after(self, unloads: tuple[Unload, ...]) -> dict[str, Any]:
+        """The memory once these were decided: who gave rests, and who took as well if corrected."""
+        unloaded = recall(self.memory, "unloaded", self.cluster.brokers.names)
+        for unload in unloads:
+            unloaded[unload.broker] = self.cluster.now
+            if self.params.corrected and unload.destination >= 0:
+                unloaded[unload.destination] = self.cluster.now
+        return remember(self.memory, "unloaded", self.cluster.brokers.names, unloaded)
+
+    def _after(self, seconds: FloatArray, bound: float) -> BoolArray:
+        """Whether more than `bound` seconds passed, in whole milliseconds as Pulsar counts."""
+        passed: BoolArray = np.round(seconds * 1000) > np.round(bound * 1000)
+        return passed
+
+    def _find_resting(self) -> IntArray:
+        """Fresh brokers within the delay; those past it are forgotten, up to the one that stops the cycle."""
+        names, rows = self.cluster.brokers.names, self._fresh
+        unloaded = recall(self.memory, "unloaded", names)
+        elapsed = self.cluster.now - self.cluster.brokers.age[rows] - unloaded[rows]
+        resting = np.round(elapsed * 1000) < np.round(self.params.delay * 1000)
+        seen = len(rows) if self.params.corrected or not resting.any() else int(np.argmax(resting))
+        self.rested: IntArray = rows[:seen][~resting[:seen] & np.isfinite(elapsed[:seen])]
+        if len(self.rested):
+            unloaded[self.rested] = np.nan
+            self.memory = remember(self.memory, "unloaded", names, unloaded)
+        found: IntArray = rows[resting]
+        return found
+
+    def _find_skip(self) -> HeldBack | None:
+        """Why the whole cycle is left out, None if it is not."""
+        names, java = self.cluster.brokers.names, not self.params.corrected
+        if len(self._resting) and (java or len(self._resting) == len(self._fresh)):
+            who = names[self._resting[0]]
+            text = f"{who} gave or took bundles less than {self.params.delay:g} s before its newest data"
+            return HeldBack("", Reason.COOL_DOWN, text)
+        if not len(self._fresh):
+            if not len(self._present):
+                return HeldBack("", Reason.NO_BROKERS, "no broker has load data")
+            return HeldBack("", Reason.OUT_DATED_DATA, f"every broker's data is older than {self.params.data_ttl:g} s")
+        missing = self.cluster.brokers.ready & ~np.isfinite(self.loads.usage)
+        if java and missing.any():
+            return HeldBack("", Reason.NO_LOAD_DATA, f"{names[int(np.argmax(missing))]} has no load data")
+        return None
+
+    def _ordered(self) -> tuple[IntArray, Spread]:
+        """Brokers from the least to the most used, equal ones by name; and the spread over those with fresh data."""
+        taking_part = self._fresh[~np.isin(self._fresh, self._resting)] if self.params.corrected else self._present
+        order = taking_part[np.argsort(self.loads.usage[taking_part], kind="stable")]
+        return order, Spread.of(self.loads.usage[self._fresh], exact=not self.params.corrected)
