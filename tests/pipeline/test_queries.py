@@ -34,7 +34,8 @@ def test_every_query_fills_a_column(preset: str) -> None:
 
 def test_rates_use_the_window_and_the_container_is_named() -> None:
     cpu = render(brokers("kubernetes"), SETTINGS, ["a"])["cpu"]
-    assert cpu.endswith('{namespace="pulsar",pod=~"a",container="broker"}[45s]))')
+    assert cpu.startswith('max by (pod) (rate(container_cpu_usage_seconds_total{namespace="pulsar",pod=~"a",container=')
+    assert '"broker"}[45s]) and ' in cpu
 
 
 def test_a_window_below_a_second_is_told_in_milliseconds() -> None:

@@ -24,7 +24,8 @@ from trimtab_strategies.model.load import CPU, MEMORY, BoolArray, FloatArray, In
 
 USAGE = ("cpu", "memory", "direct_memory", "network_in", "network_out")
 """Measured usage columns, in the order of `trimtab_strategies.model.RESOURCES`."""
-_LIMIT = ("cpu_limit", "memory_limit", "", "", "")
+_LIMIT = ("cpu_limit", "memory_limit", "", "network_limit", "network_limit")
+_SHOWN = ("throttled",)
 _PERCENT = 100.0
 _ABOVE, _ABSURD = 1.0, 10.0  # ratios of the limit: worth counting, not to be believed
 
@@ -79,6 +80,12 @@ def align(measured: Measured, topology: Topology, settings: PrometheusSettings, 
     bundles, missing_bundles = _bundles(measured.bundles, topology, at, dropped)
     quality = DataQuality(dict(dropped), missing_brokers, missing_bundles, measured.failed, measured.warnings)
     return ClusterLoad(brokers, bundles, topology.namespaces, at, quality)
+
+
+def shown(measured: Measured, topology: Topology) -> dict[str, FloatArray]:
+    """Signals of the brokers that are no part of the picture: see `Observation.shown`."""
+    row = _rows(pa.array(topology.pods, pa.string()), measured.brokers["pod"])
+    return {name: _values(measured.brokers, (name,), row)[:, 0] for name in _SHOWN}
 
 
 def one_row_each(measured: Measured, topology: Topology) -> Measured:
@@ -188,7 +195,7 @@ def _limits(table: pa.Table, row: IntArray, topology: Topology, settings: Promet
     if settings.resources == "pulsar":
         return np.full((len(row), len(USAGE)), _PERCENT)
     reported = _values(table, _LIMIT, row)
-    reported[:, 3:] = settings.nic_speed
+    reported[:, 3:] = np.where(np.isnan(reported[:, 3:]), settings.nic_speed, reported[:, 3:])
     return np.where(np.isnan(topology.declared_limit), reported, topology.declared_limit)
 
 

@@ -2,10 +2,13 @@
 
 Every query aggregates with ``max by``: the label set is then fixed, which the fast parser needs, and rows that describe
 the same thing twice (a pod scraped by two jobs, a restarted container's old series, a kubelet's pod-level row) do not
-add up. Queries are `string.Template` texts with these selectors:
+add up. Of a restarted pod's old and new container only the one with the newest sample counts: cAdvisor gives its
+samples times of its own, so Prometheus does not notice that a series ended, and shows its last sample for five minutes.
+Queries are `string.Template` texts with these selectors:
 
     $container  cAdvisor and kube-state-metrics rows of the broker's container
     $network    cAdvisor rows of the pod's interfaces, which carry no container name worth filtering by
+    $pod        kube-state-metrics rows of the pod
     $broker     what the brokers themselves expose
 """
 
@@ -21,8 +24,12 @@ from trimtab_pipeline.source import PrometheusSettings
 
 TRAFFIC = ("rate_in", "rate_out", "throughput_in", "throughput_out")
 """Traffic columns of both tables, in the order of `trimtab_strategies.model.TRAFFIC`."""
-RESOURCES = ("cpu", "cpu_limit", "memory", "memory_limit", "direct_memory", "network_in", "network_out")
-"""Usage and limits of a broker; a preset need not ask for all of them."""
+RESOURCES = (
+    *("cpu", "cpu_limit", "memory", "memory_limit", "direct_memory"),
+    *("network_in", "network_out", "network_limit", "throttled"),
+)
+"""Usage and limits of a broker; a preset need not ask for all of them. ``throttled`` is the ratio 0-1 of periods in
+which it was kept from using more CPU: shown, as a limit that bites explains much, and not balanced by."""
 TIMES = ("resource_time", "traffic_time")
 """Epoch seconds of a broker's newest samples: of its usage, and of its own traffic metrics."""
 
@@ -44,14 +51,46 @@ class Table:
     queries: Mapping[str, str]
 
 
+def _newest(series: str, value: str) -> str:
+    """The highest `value` per pod among the `series` whose newest sample is the pod's newest."""
+    latest = f"timestamp({series}) == on (pod) group_left () max by (pod) (timestamp({series}))"
+    return f"max by (pod) ({value} and ({latest}))"
+
+
+def _rate(counter: str) -> str:
+    return _newest(counter, f"rate({counter}[$window])")
+
+
+def _limit(resource: str) -> str:
+    """What counts as 100 %: the container's limit, else its request, else what its node has for pods."""
+    container = f'{{$container,resource="{resource}"}}'
+    node = f'max by (node) (kube_node_status_allocatable{{resource="{resource}"}})'
+    choices = (
+        f"max by (pod) (kube_pod_container_resource_limits{container} > 0)",
+        f"max by (pod) (kube_pod_container_resource_requests{container} > 0)",
+        f"max by (pod) ({_ON_NODE} {node})",
+    )
+    return f"max by (pod) ({' or '.join(choices)})"
+
+
+_ON_NODE = 'kube_pod_info{$pod,node!=""} * on (node) group_left ()'
+_VIRTUAL = "lo|veth.*|docker.*|cni.*|cali.*|cilium.*|lxc.*|flannel.*|vxlan.*|tunl.*|br-.*|virbr.*|kube-.*|dummy.*"
+_SPEED = f'node_network_speed_bytes{{device!~"{_VIRTUAL}",node'
+_BY_INSTANCE = f'label_replace({_SPEED}=""}} > 0, "node", "$$1", "instance", "([^:]+).*")'  # no label of its own
+_NIC = f'max by (node) ({_SPEED}!=""}} > 0 or {_BY_INSTANCE})'
+_CPU, _MEMORY = "container_cpu_usage_seconds_total{$container}", "container_memory_working_set_bytes{$container}"
+_PERIODS, _THROTTLED = (f"container_cpu_cfs_{name}periods_total{{$container}}" for name in ("", "throttled_"))
+
 _KUBERNETES = {
-    "cpu": "max by (pod) (rate(container_cpu_usage_seconds_total{$container}[$window]))",
-    "cpu_limit": 'max by (pod) (kube_pod_container_resource_limits{$container,resource="cpu"})',
-    "memory": "max by (pod) (container_memory_working_set_bytes{$container})",
-    "memory_limit": 'max by (pod) (kube_pod_container_resource_limits{$container,resource="memory"})',
-    "network_in": "max by (pod) (rate(container_network_receive_bytes_total{$network}[$window]))",
-    "network_out": "max by (pod) (rate(container_network_transmit_bytes_total{$network}[$window]))",
-    "resource_time": "max by (pod) (timestamp(container_cpu_usage_seconds_total{$container}))",
+    "cpu": _rate(_CPU),
+    "cpu_limit": _limit("cpu"),
+    "memory": _newest(_MEMORY, _MEMORY),
+    "memory_limit": _limit("memory"),
+    "network_in": _rate("container_network_receive_bytes_total{$network}"),
+    "network_out": _rate("container_network_transmit_bytes_total{$network}"),
+    "network_limit": f"max by (pod) ({_ON_NODE} {_NIC})",
+    "throttled": _newest(_THROTTLED, f"rate({_THROTTLED}[$window]) / (rate({_PERIODS}[$window]) > 0)"),
+    "resource_time": f"max by (pod) (timestamp({_CPU}))",
 }
 _PULSAR = {
     "cpu": "max by (pod) (pulsar_lb_cpu_usage{$broker})",
@@ -109,6 +148,7 @@ def render(table: Table, settings: PrometheusSettings, pods: Sequence[str]) -> d
     words = {
         "container": f"{kubelet},container={_quote(settings.container)}",
         "network": f'{kubelet},interface!="lo"',
+        "pod": kubelet,
         "broker": f"{settings.namespace_label}={namespace},{pod}",
         "window": _duration(settings.window),
     }

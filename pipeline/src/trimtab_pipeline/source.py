@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Protocol, Self
 
@@ -181,10 +181,13 @@ class Observation:
 
     load:    the picture, rows as in the topology; `load.now` is the evaluation time.
     seconds: time spent by phase (``prometheus``, ``spark``, ``write``, ...), for `trimtab_cycle_seconds`.
+    shown:   (n,) further signals of the brokers, by name, that are shown and not balanced by; NaN unknown.
+             ``throttled``: ratio 0-1 of periods in which its CPU limit held a broker up.
     """
 
     load: ClusterLoad
     seconds: Mapping[str, float]
+    shown: Mapping[str, FloatArray] = field(default_factory=dict)
 
 
 class LoadSource(Protocol):
@@ -227,7 +230,8 @@ class PrometheusSettings:
     window:     seconds over which rates are taken; at least two scrape intervals.
     timeout:    seconds for one query.
     max_age:    seconds after which the newest sample of a broker counts as stale.
-    nic_speed:  bytes/s that count as 100 % of network in, and of network out (preset ``kubernetes``).
+    nic_speed:  bytes/s that count as 100 % of network in, and of network out, where node exporter does not say it
+                (preset ``kubernetes``).
     container:  container name of the broker in its pod.
     namespace_label: label that holds the Kubernetes namespace on what brokers expose themselves. A scrape configuration
                 that keeps it elsewhere (as Pulsar's own label is called ``namespace`` too) names it here.

@@ -20,7 +20,7 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from trimtab_pipeline.align import Measured, align, one_row_each, with_last_times
+from trimtab_pipeline.align import Measured, align, one_row_each, shown, with_last_times
 from trimtab_pipeline.cycle import BROKER_STATE, BUNDLE_STATE, bundle_sql, horizon
 from trimtab_pipeline.datasource import DRY_URL, ReadRequest, ShardRequest, read_options
 from trimtab_pipeline.keeping import Background, Keeping
@@ -169,4 +169,4 @@ class SparkLoadSource:
         in_tasks = max(report["seconds"] for report in measured.reports)
         spark_seconds, aligning, write = (after - before for before, after in itertools.pairwise(clock))
         seconds = {"prometheus": in_tasks, "spark": spark_seconds - in_tasks, "write": write, "align": aligning}
-        return Observation(load, seconds)
+        return Observation(load, seconds, shown(measured, topology))

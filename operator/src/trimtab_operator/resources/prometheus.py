@@ -126,8 +126,9 @@ class PrometheusSpec(Resource):
     """Whether Thanos may leave out stores that do not answer. If it may, it warns, and nothing moves on partial data;
     if it may not, the query fails. Its own setting counts if left out."""
     resources: ResourcePreset = ResourcePreset.KUBERNETES
-    """Where broker usage comes from. `Kubernetes`: cAdvisor and kube-state-metrics, usage against the container limit.
-    `Pulsar`: what the brokers say themselves (`pulsar_lb_*`, percent). Bundle traffic is `pulsar_bundle_*` in both."""
+    """Where broker usage comes from. `Kubernetes`: cAdvisor and kube-state-metrics, usage against the container's limit,
+    else its request, else what its node has for pods; network against the node's fastest NIC, where node exporter tells
+    it. `Pulsar`: what the brokers say themselves (`pulsar_lb_*`, percent)."""
     window: Duration = "60s"
     """Rates are taken over this time; at least two scrape intervals."""
     timeout: Duration = "10s"
@@ -135,6 +136,7 @@ class PrometheusSpec(Resource):
     max_age: Duration = "2m"
     """A broker whose newest sample is older is not trusted: it neither sheds nor receives."""
     nic_speed: Annotated[float, Field(gt=0)] = 1.25e9
-    """Bytes per second that count as 100 % of network in, and of network out (1.25e9 = 10 Gbit/s)."""
+    """Bytes per second that count as 100 % of network in, and of network out, where node exporter does not tell
+    (1.25e9 = 10 Gbit/s)."""
     container: Annotated[str, Field(max_length=63)] = "broker"
     """Name of the broker's container in its pod."""
