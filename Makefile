@@ -59,8 +59,8 @@ crds: $(STAMP) ## render crds/ from the resource models
 docs: $(STAMP) ## write the generated pages: docs/strategies.md and docs/comparison.md
 	$(BIN)/python docs/generate.py
 
-bench: $(STAMP) ## the benchmarks, beside their references (see docs/benchmarks.md)
-	$(BIN)/python benchmarks/decision.py
+bench: $(STAMP) oracle ## the benchmarks, beside their references (see docs/benchmarks.md)
+	$(BIN)/python benchmarks/decide.py
 	$(BIN)/python benchmarks/pipeline_cycle.py
 
 record: $(STAMP) oracle ## record afresh what Pulsar's own classes decide on random scenarios (SEED=1000 COUNT=100)

@@ -1,6 +1,8 @@
 package oracle;
 
 import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.IntNode;
+import java.lang.reflect.Proxy;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.HashSet;
@@ -46,23 +48,37 @@ final class ExtensibleSplitting {
     private final Map<String, ServiceUnitStateData> states = new LinkedHashMap<>();
     private final Set<String> notOwned = new HashSet<>();
     private final ServiceConfiguration conf;
-    private JsonNode boundariesReturned;
+    private final PulsarService pulsar;
+    private final LoadManagerContext context;
+    private JsonNode boundariesReturned = IntNode.valueOf(1);
 
     ExtensibleSplitting(JsonNode in) throws Exception {
-        conf = Settings.of(in.get("conf"));
-        Reflect.set(strategy, "decisionCache", new LinkedHashSet<SplitDecision>());
+        this(Settings.of(in.get("conf")), Map.of(), Map.of());
         Json.fields(in.get("bundles")).forEach((bundle, values) -> stats.put(bundle, ModularWorld.stats(values)));
     }
 
-    Map<String, Object> split(JsonNode in) throws Exception {
-        PulsarService pulsar = pulsar();
-        LoadManagerContext context = Fakes.context(conf, null, null, Fakes.registry(Map.of(), "self"));
+    /** One broker with its bundles and with what it knows of the number of bundles of namespaces. */
+    ExtensibleSplitting(ServiceConfiguration conf, Map<String, NamespaceBundleStats> bundles,
+                        Map<String, Integer> namespaceBundles) throws Exception {
+        this.conf = conf;
+        this.stats.putAll(bundles);
+        this.namespaceBundles.putAll(namespaceBundles);
+        Reflect.set(strategy, "decisionCache", new LinkedHashSet<SplitDecision>());
+        this.pulsar = pulsar();
+        this.context = Fakes.context(conf, null, null, Fakes.registry(Map.of(), "self"));
+    }
+
+    Set<SplitDecision> decide() {
+        return strategy.findBundlesToSplit(context, pulsar);
+    }
+
+    Map<String, Object> split(JsonNode in) {
         List<Object> rounds = new ArrayList<>();
         for (JsonNode r : in.get("rounds")) {
             change(in, r);
             Map<String, Long> before = counts();
             Map<String, Object> o = new LinkedHashMap<>();
-            o.put("splits", splits(strategy.findBundlesToSplit(context, pulsar)));
+            o.put("splits", splits(decide()));
             o.put("counted", added(before));
             o.put("hit_counts", new TreeMap<>(Reflect.<Map<String, Integer>>get(strategy, "splitConditionHitCounts")));
             rounds.add(o);
@@ -115,11 +131,14 @@ final class ExtensibleSplitting {
         return pulsar;
     }
 
+    /** Not a mock, as it is asked about every bundle, and a mock's time would be what is measured. */
     private ServiceUnitStateChannel channel() {
-        ServiceUnitStateChannel channel = mock(ServiceUnitStateChannel.class);
-        Mockito.doAnswer(i -> !notOwned.contains(i.<String>getArgument(0))).when(channel).isOwner(Mockito.anyString());
-        Mockito.doReturn(states.entrySet()).when(channel).getOwnershipEntrySet();
-        return channel;
+        return (ServiceUnitStateChannel) Proxy.newProxyInstance(ServiceUnitStateChannel.class.getClassLoader(),
+                new Class<?>[] {ServiceUnitStateChannel.class}, (p, m, a) -> switch (m.getName()) {
+                    case "isOwner" -> !notOwned.contains((String) a[0]);
+                    case "getOwnershipEntrySet" -> states.entrySet();
+                    default -> throw new UnsupportedOperationException("channel." + m.getName());
+                });
     }
 
     private NamespaceService namespaces() throws Exception {
