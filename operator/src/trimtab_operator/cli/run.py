@@ -5,13 +5,15 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
+import re
 from pathlib import Path
 
 from trimtab_operator.app import Where, run_operator
 from trimtab_operator.cli.failure import FINE, CommandError
 from trimtab_operator.cluster.api import Api
+from trimtab_operator.resources.common import seconds
 from trimtab_operator.telemetry.metrics import Metrics
-from trimtab_pipeline.source import LoadSources, SourceUnavailableError, spark_sources
+from trimtab_pipeline.source import KEEP_A_DAY, LoadSources, Retention, SourceUnavailableError, spark_sources
 
 _HISTORY = Path("trimtab-history")
 
@@ -41,6 +43,15 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument(
         "--http-port", type=int, default=8080, help="port of the same; 0 takes any free one (%(default)s)"
     )
+    parser.add_argument(
+        "--keep", default="24h", metavar="TIME", help="how long load history is kept, e.g. 36h (%(default)s)"
+    )
+    parser.add_argument(
+        "--keep-size",
+        default="8Gi",
+        metavar="SIZE",
+        help="how much of it is kept for each policy, e.g. 500Mi; the oldest goes first (%(default)s)",
+    )
     parser.add_argument("--verbose", action="store_true", help="log what Kopf and the API client do, too")
     parser.set_defaults(run=run)
 
@@ -62,27 +73,42 @@ def add_cluster_options(parser: argparse.ArgumentParser, *, history: Path | None
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Carry out the verb; returns the exit code."""
+    """Carry out the verb; returns the exit code. Raises `CommandError`."""
     _log_to_stderr(verbose=arguments.verbose)
-    asyncio.run(_run(arguments))
+    asyncio.run(_run(arguments, _retention(arguments)))
     return FINE
 
 
-async def _run(arguments: argparse.Namespace) -> None:
+def _retention(arguments: argparse.Namespace) -> Retention:
+    """How much history is kept. Raises `CommandError`."""
+    try:
+        return Retention(seconds=seconds(arguments.keep), bytes=_bytes(arguments.keep_size))
+    except ValueError as error:
+        raise CommandError(str(error)) from error
+
+
+def _bytes(text: str) -> int:
+    found = re.fullmatch(r"([0-9]+)([KMGT]i)", text)
+    if found is None:
+        raise ValueError(f"size {text!r} must look like 500Mi or 8Gi")
+    return int(found[1]) * 1024 ** (1 + "KMGT".index(found[2][0]))
+
+
+async def _run(arguments: argparse.Namespace, retention: Retention) -> None:
     where = Where(arguments.namespace, arguments.http_host, arguments.http_port)
     metrics = Metrics()
     async with Api.connect(arguments.kubeconfig, arguments.context, observe=metrics.observe_request) as api:
-        sources = start_spark(arguments.history, arguments.spark)
+        sources = start_spark(arguments.history, arguments.spark, retention)
         try:
             await run_operator(api, where, sources, metrics)
         finally:
             await asyncio.to_thread(sources.close)
 
 
-def start_spark(history: Path, master: str) -> LoadSources:
+def start_spark(history: Path, master: str, retention: Retention = KEEP_A_DAY) -> LoadSources:
     """Sources of load with their history below `history`. Raises `CommandError` when there is no Java to start."""
     try:
-        return spark_sources(history, master=master)
+        return spark_sources(history, master=master, retention=retention)
     except SourceUnavailableError as error:
         raise CommandError(str(error)) from error
 

@@ -1,0 +1,236 @@
+"""`trimtab history`: what the history holds, and windows of it out of and into a folder."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from trimtab_operator.cli.failure import FINDING, FINE, CommandError
+from trimtab_operator.cli.moments import HELP, iso, length, moment, size, written
+from trimtab_pipeline.exchange import ExchangeError, Window, export, import_window
+from trimtab_pipeline.past import DamagedError, NoHistoryError, Past, Summary, policies
+from trimtab_pipeline.renaming import Renaming, kept_key
+
+_KEY = "names.key"
+_SHOWN = 10
+
+_USAGE = """\
+trimtab history --dir DIR [POLICY] [-o table|json] [--check]
+       trimtab history export --dir DIR [--from TIME] [--to TIME] [--hash-names] FILE [POLICY]
+       trimtab history import --dir DIR FILE.tar"""
+
+_DESCRIPTION = """\
+Show what the history of load holds: its span, its size on disk and by day, and its gaps, which are pauses of more than
+twice the usual interval. It is read as it is and not changed; the operator may be running.
+
+The files can be read without Trimtab, too: pandas.read_parquet("DIR/NAMESPACE/POLICY/bundles").
+"""
+
+_EPILOG = """\
+exit codes: 0 fine; 1 with --check, if there are gaps or damaged files; 2 wrong usage or input
+
+examples:
+  trimtab history --dir trimtab-history
+  trimtab history --dir trimtab-history messaging/cluster-a --check
+  trimtab history export --dir trimtab-history --from 2h --hash-names report.tar
+  trimtab history import --dir somewhere-else report.tar
+"""
+
+_EXPORT = """\
+Write a window of the history to one file: FILE.tar holds all of it and can be imported; FILE.parquet holds the bundles
+of one policy, for a notebook.
+
+With --hash-names every name of a broker, tenant, namespace, topic and policy is replaced by a hash, and texts of errors
+are left out, so that the file can go into a bug report. Equal names stay equal, from one export to the next, by the key
+in DIR/names.key (made once; keep it to yourself). Ranges of bundles stay.
+"""
+
+_IMPORT = """\
+Unpack what `trimtab history export` wrote below DIR, where `trimtab observe --history DIR` shows it. A policy that has
+a history there already is refused.
+"""
+
+
+class _Parser(argparse.ArgumentParser):
+    """Shows, unless the first word says that a window is to be exported or imported."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As argparse's, by the parser of the word."""
+        words = list(args or ())
+        if words[:1] and words[0] in _WINDOWS:
+            return _WINDOWS[words[0]]().parse_known_args(words[1:], namespace)
+        return super().parse_known_args(words, namespace)
+
+
+def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the verb."""
+    parser = _Parser(
+        "trimtab history",
+        usage=_USAGE,
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    _add_folder(parser)
+    parser.add_argument("policy", nargs="?", metavar="POLICY", help="namespace/name, or just the name (default: all)")
+    parser.add_argument("-o", "--output", choices=("table", "json"), default="table", help="(%(default)s)")
+    parser.add_argument("--check", action="store_true", help="exit with 1 if there are gaps or damaged files")
+    parser.set_defaults(run=run, carry_out=_show)
+    subparsers.choices["history"] = parser  # add_parser() makes parsers of its own class only
+
+
+def _add_folder(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--dir", type=Path, required=True, help="folder that `trimtab run --history` writes to")
+
+
+def _exporting() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        "trimtab history export", description=_EXPORT, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    _add_folder(parser)
+    parser.add_argument("--from", dest="begin", type=moment, metavar="TIME", help=HELP)
+    parser.add_argument("--to", dest="end", type=moment, metavar="TIME", help="the same; the window holds both ends")
+    parser.add_argument("--hash-names", action="store_true", help="replace names by hashes, leave out texts")
+    parser.add_argument("--key", type=Path, metavar="KEYFILE", help="holds the key of the hashes (DIR/names.key)")
+    parser.add_argument("file", type=Path, metavar="FILE", help="what to write: .tar or .parquet")
+    parser.add_argument("policy", nargs="?", metavar="POLICY", help="namespace/name, or just the name (default: all)")
+    parser.set_defaults(run=run, carry_out=_export)
+    return parser
+
+
+def _importing() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        "trimtab history import", description=_IMPORT, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    _add_folder(parser)
+    parser.add_argument("file", type=Path, metavar="FILE.tar", help="what an export wrote")
+    parser.set_defaults(run=run, carry_out=_import)
+    return parser
+
+
+_WINDOWS = {"export": _exporting, "import": _importing}
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Carry out the verb; returns the exit code. Raises `CommandError`."""
+    try:
+        return int(arguments.carry_out(arguments))
+    except (DamagedError, ExchangeError, NoHistoryError) as error:
+        raise CommandError(str(error)) from error
+    except OSError as error:
+        raise CommandError(f"{error.filename or arguments.dir}: {error.strerror or error}") from error
+
+
+def _chosen(arguments: argparse.Namespace) -> list[Past]:
+    names = [arguments.policy] if arguments.policy else policies(arguments.dir)
+    return [Past(arguments.dir, name) for name in names]
+
+
+def _show(arguments: argparse.Namespace) -> int:
+    summaries = [past.summary() for past in _chosen(arguments)]
+    now = time.time()
+    if arguments.output == "json":
+        print(json.dumps([as_data(summary, now) for summary in summaries], indent=2))
+    else:
+        print_summaries(Console(highlight=False), summaries, now)
+    found = any(summary.gaps or summary.damaged for summary in summaries)
+    return FINDING if arguments.check and found else FINE
+
+
+def as_data(summary: Summary, now: float) -> dict[str, Any]:
+    """Plain data: times in ISO 8601, lengths in seconds, sizes in bytes; null unknown."""
+    return {
+        "policy": summary.policy,
+        "from": iso(summary.begin),
+        "to": iso(summary.end),
+        "age": round(now - summary.end, 3),
+        "cycles": summary.cycles,
+        "interval": _known(summary.interval),
+        "files": summary.files,
+        "bytes": summary.bytes,
+        "bytesPerDay": _known(summary.bytes_per_day),
+        "gaps": [{"from": iso(gap.begin), "to": iso(gap.end), "seconds": gap.end - gap.begin} for gap in summary.gaps],
+        "damaged": [{"file": file, "why": why} for file, why in summary.damaged],
+    }
+
+
+def _known(value: float) -> float | None:
+    return round(value, 3) if math.isfinite(value) else None
+
+
+def print_summaries(console: Console, summaries: Sequence[Summary], now: float) -> None:
+    """A row per policy, then gaps and damaged files, the newest first."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in ("Policy", "From (UTC)", "To", "Age", "Cycles", "Every", "Size", "A day", "Gaps"):
+        table.add_column(
+            name, justify="right" if name in {"Age", "Cycles", "Every", "Size", "A day", "Gaps"} else "left"
+        )
+    for summary in summaries:
+        table.add_row(
+            Text(summary.policy),
+            written(summary.begin)[:-3],
+            written(summary.end)[:-3],
+            length(now - summary.end),
+            f"{summary.cycles:,}",
+            length(summary.interval),
+            size(summary.bytes),
+            size(summary.bytes_per_day),
+            str(len(summary.gaps)),
+        )
+    console.print(table)
+    for summary in summaries:
+        _print_findings(console, summary)
+
+
+def _print_findings(console: Console, summary: Summary) -> None:
+    for gap in reversed(summary.gaps[-_SHOWN:]):
+        span = f"{written(gap.begin)} to {written(gap.end)}"
+        console.print(Text(f"{summary.policy}: gap of {length(gap.end - gap.begin)}, {span}", style="yellow"))
+    if len(summary.gaps) > _SHOWN:
+        console.print(f"{summary.policy}: and {len(summary.gaps) - _SHOWN} older gaps; -o json shows them all")
+    for file, why in summary.damaged:
+        console.print(Text(f"{summary.policy}: {file}: {why}", style="red"), soft_wrap=True)
+
+
+def _export(arguments: argparse.Namespace) -> int:
+    pasts = _chosen(arguments)
+    newest = max(past.summary().end for past in pasts)
+    begin = arguments.begin(newest) if arguments.begin else -math.inf
+    end = arguments.end(newest) if arguments.end else math.inf
+    if begin > end:
+        raise CommandError(f"--from {iso(begin)} is later than --to {iso(end)}")
+    window = export(pasts, begin, end, arguments.file, _renaming(arguments))
+    _print_window(f"wrote {arguments.file}", window)
+    return FINE
+
+
+def _renaming(arguments: argparse.Namespace) -> Renaming | None:
+    if not arguments.hash_names:
+        if arguments.key:
+            raise CommandError("--key goes with --hash-names")
+        return None
+    try:
+        return Renaming(kept_key(arguments.key or arguments.dir / _KEY))
+    except ValueError as error:
+        raise CommandError(str(error)) from error
+
+
+def _import(arguments: argparse.Namespace) -> int:
+    _print_window(f"imported into {arguments.dir}", import_window(arguments.file, arguments.dir))
+    return FINE
+
+
+def _print_window(what: str, window: Window) -> None:
+    print(f"{what}: {written(window.begin)} to {written(window.end)} UTC")
+    for policy, cycles in window.cycles.items():
+        print(f"  {policy}: {cycles:,} cycle{'' if cycles == 1 else 's'}")

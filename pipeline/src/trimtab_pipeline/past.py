@@ -1,0 +1,146 @@
+"""The door to what was measured before: a policy's history, read without Spark and without changing anything.
+
+It may be read while an operator writes it. A file that can't be read is passed over and told of; only the operator sets
+files aside.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+
+import pyarrow as pa
+
+from trimtab_pipeline.history_files import ForeignFileError, HistoryFile, cycle_times, listed, pinned, read_cycle
+from trimtab_pipeline.keeping import TABLES
+from trimtab_pipeline.picture import load_of
+from trimtab_strategies.model import ClusterLoad
+
+SCHEMAS = {name: pinned(*table) for name, table in TABLES.items()}
+"""Schema of each table's files."""
+DamagedError = ForeignFileError
+"""A file of the history that can't be read; says why."""
+DAY = 86_400.0
+_USUAL = 2.0  # times the usual interval: longer is a gap
+
+
+class NoHistoryError(ValueError):
+    """There is no such folder, policy or cycle. Says what there is instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Two cycles (epoch s) that follow each other after more than twice the usual interval."""
+
+    begin: float
+    end: float
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What a history holds.
+
+    begin, end: epoch s of the oldest and the newest cycle. interval: seconds usual between two; NaN of a single one.
+    bytes:      of all tables, in `files` files. damaged: (file, why) of what can't be read, or was set aside.
+    """
+
+    policy: str
+    begin: float
+    end: float
+    cycles: int
+    interval: float
+    gaps: tuple[Gap, ...]
+    bytes: int
+    files: int
+    damaged: tuple[tuple[str, str], ...]
+
+    @property
+    def bytes_per_day(self) -> float:
+        """What a day of cycles at the usual interval takes; NaN as long as there is a single one."""
+        return self.bytes / self.cycles * DAY / self.interval
+
+
+def policies(root: Path) -> tuple[str, ...]:
+    """Names (``namespace/name``) of the policies with a history below `root`. Raises `NoHistoryError` without any."""
+    if not root.is_dir():
+        raise NoHistoryError(f"{root} is no folder; give the one that `trimtab run --history` writes to")
+    found = sorted(str(path.parent.relative_to(root)) for path in root.glob("[!.]*/[!.]*/bundles") if path.is_dir())
+    if not found:
+        raise NoHistoryError(f"no history below {root}; give the folder that `trimtab run --history` writes to")
+    return tuple(found)
+
+
+class Past:
+    """The history of one policy. Raises `NoHistoryError` when there is none."""
+
+    def __init__(self, root: Path, policy: str) -> None:
+        known = policies(root)
+        named = [name for name in known if policy in (name, name.partition("/")[2])]
+        if len(named) != 1:
+            problem = "is in several namespaces" if named else "has no history"
+            raise NoHistoryError(f"policy {policy!r} {problem} below {root}; there are: {', '.join(named or known)}")
+        self.policy = named[0]
+        self.folder = root / self.policy
+
+    @cached_property
+    def _found(self) -> tuple[dict[float, HistoryFile], list[tuple[str, str]]]:
+        """The file that holds the bundles of each cycle, oldest first; and what can't be read."""
+        held: dict[float, HistoryFile] = {}
+        damaged = [(str(path), "it was set aside") for path in sorted(self.folder.glob("*/*.bad"))]
+        for file in sorted(listed(self.folder / "bundles"), key=lambda file: not file.merged):  # a cycle's own is newer
+            try:
+                held |= dict.fromkeys(cycle_times(file, SCHEMAS["bundles"]), file)
+            except ForeignFileError as error:
+                damaged.append((str(file.path), str(error)))
+            except FileNotFoundError:  # merged meanwhile
+                continue
+        return dict(sorted(held.items())), damaged
+
+    def times(self, begin: float = float("-inf"), end: float = float("inf")) -> list[float]:
+        """Evaluation times (epoch s) of the cycles from `begin` to `end`, oldest first."""
+        return [time for time in self._found[0] if begin <= time <= end]
+
+    def summary(self) -> Summary:
+        """Span, size and gaps. Raises `NoHistoryError` when not one cycle can be read."""
+        times = self.times()
+        if not times:
+            raise NoHistoryError(f"policy {self.policy} has no cycle that can be read below {self.folder}")
+        steps = [after - before for before, after in pairwise(times)]
+        usual = statistics.median(steps) if steps else float("nan")
+        gaps = tuple(Gap(a, b) for a, b in pairwise(times) if b - a > _USUAL * usual)
+        files = [path for path in self.folder.glob("*/*.parquet") if path.is_file()]
+        size = sum(path.stat().st_size for path in files)
+        return Summary(
+            self.policy, times[0], times[-1], len(times), usual, gaps, size, len(files), tuple(self._found[1])
+        )
+
+    def cycle(self, table: str, at: float) -> pa.Table:
+        """Rows of `table` (one of `TABLES`) in the cycle at `at`; none where that table has no such cycle.
+
+        Raises `ForeignFileError` when they can't be read.
+        """
+        schema, folder = SCHEMAS[table], self.folder / table
+        for file in reversed([file for file in listed(folder) if file.begin <= at <= file.end]):
+            if at in cycle_times(file, schema):
+                return read_cycle(file, at, schema)
+        return schema.empty_table()
+
+    def cycles(self, table: str, begin: float, end: float) -> Iterator[tuple[float, pa.Table]]:
+        """(evaluation time, rows) of each cycle from `begin` to `end` (epoch s), one in memory at a time."""
+        for time in self.times(begin, end):
+            yield time, self.cycle(table, time)
+
+    def load(self, at: float = float("inf")) -> ClusterLoad:
+        """The picture of the newest cycle not after `at`. Raises `NoHistoryError` if there is none."""
+        times = self.times(end=at)
+        if not times:
+            first = [datetime.fromtimestamp(time, UTC).isoformat() for time in self.times()[:1]]
+            there = f"the oldest is of {first[0]}" if first else "there is none at all"
+            raise NoHistoryError(f"policy {self.policy} has no cycle up to then: {there}")
+        tables = (self.cycle(name, times[-1]) for name in ("bundles", "picture", "quality"))
+        return load_of(times[-1], *tables)

@@ -1,0 +1,98 @@
+"""Names replaced by keyed hashes, so that a history can be shown to strangers.
+
+Equal names stay equal, within an export and between exports with the same key; who has not got the key can't try names
+out. Ranges of bundles stay as they are: they say how load is spread, not whose it is. Columns that nobody thought of
+here are emptied rather than shown.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+_DIGITS = 12
+_RANGE = re.compile(r"0x[0-9a-f]{8}_0x[0-9a-f]{8}")
+_TOPIC = re.compile(r"(?:(?P<domain>[a-z-]+)://)?(?P<home>.*/)?(?P<name>[^/]*?)(?P<partition>-partition-\d+)?")
+_FREE_TEXT = "text left out"
+
+
+class Renaming:
+    """Hashes by `key`; any bytes, the longer the better."""
+
+    def __init__(self, key: bytes) -> None:
+        self._key = key
+        self._columns: dict[str, Callable[[str], str]] = {
+            "broker": self.broker,
+            "pod": self.broker,
+            "bundle": self.bundle,
+            "topic": self.topic,
+            "kind": str,
+        }
+
+    def broker(self, name: str) -> str:
+        """A broker, or the pod it runs in: often the same name, which then stays the same. Nobody stays nobody."""
+        return self._hash("broker", name) if name else name
+
+    def policy(self, name: str) -> str:
+        """``namespace/name`` of a policy."""
+        namespace, _, policy = name.rpartition("/")
+        return f"{self._hash('cluster', namespace)}/{self._hash('policy', policy)}"
+
+    def bundle(self, name: str) -> str:
+        """``tenant/namespace/range``."""
+        home, _, extent = name.rpartition("/")
+        return f"{self._home(home)}/{extent}" if _RANGE.fullmatch(extent) else self._hash("bundle", name)
+
+    def topic(self, name: str) -> str:
+        """``domain://tenant/namespace/topic``, with the number of its partition."""
+        parts = _TOPIC.fullmatch(name)
+        if not parts or not parts["home"]:
+            return self._hash("topic", name)
+        domain = f"{parts['domain']}://" if parts["domain"] else ""
+        topic = self._hash("topic", parts["home"] + parts["name"])
+        return f"{domain}{self._home(parts['home'].rstrip('/'))}/{topic}{parts['partition'] or ''}"
+
+    def table(self, rows: pa.Table) -> pa.Table:
+        """`rows` with every name hashed, and free text (error messages name hosts) left out."""
+        for position, field in enumerate(rows.schema):
+            if field.type == pa.string():
+                rows = rows.set_column(position, field, self._column(rows, field.name))
+        return rows
+
+    def _home(self, namespace: str) -> str:
+        return f"{self._hash('tenant', namespace.partition('/')[0])}/{self._hash('namespace', namespace)}"
+
+    def _hash(self, kind: str, name: str) -> str:
+        digest = hmac.new(self._key, f"{kind}\0{name}".encode(), hashlib.sha256).hexdigest()
+        return f"{kind}-{digest[:_DIGITS]}"
+
+    def _column(self, rows: pa.Table, name: str) -> pa.Array | pa.ChunkedArray:
+        if name == "what":
+            return pc.if_else(pc.is_in(rows["kind"], pa.array(["failed", "warning"])), _FREE_TEXT, rows["what"])
+        rename = self._columns.get(name)
+        if rename is None:
+            return pa.nulls(len(rows), pa.string())
+        found = rows[name].combine_chunks().dictionary_encode()
+        known = pa.array([rename(text) for text in found.dictionary.to_pylist()], pa.string())
+        return known.take(found.indices)
+
+
+def kept_key(path: Path) -> bytes:
+    """The key in the file `path`; made, readable by its owner only, when there is none. Raises `OSError`."""
+    try:
+        path.touch(mode=0o600, exist_ok=False)
+    except FileExistsError:
+        pass
+    else:
+        path.write_text(secrets.token_hex(32))
+    key = path.read_bytes().strip()
+    if not key:
+        raise ValueError(f"{path} is empty: it must hold the key of the hashes; remove it to have one made")
+    return key
