@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 from hypothesis import strategies as st
 
-from trimtab_strategies.model import ClusterLoad, Topics
+from trimtab_strategies.model import ClusterLoad, Isolation, NamespacePolicy, Topics
 from trimtab_strategies.model.load import FloatArray
 from trimtab_strategies.testing import NOW, cluster, with_bundles
 from trimtab_strategies.topics import parse_bundle
@@ -43,7 +43,22 @@ def clusters(draw: st.DrawFn) -> ClusterLoad:
         topics=dict.fromkeys(draw(rows), draw(st.sampled_from([0, 1, 2, 1001, 5000]))),
         sessions=dict.fromkeys(draw(rows), draw(st.sampled_from([0, 1001, 1e6]))),
     )
-    return _with_topics(draw, draw(st.sampled_from([drawn, _unknown_broker(drawn)])))
+    drawn = _with_topics(draw, draw(st.sampled_from([drawn, _unknown_broker(drawn)])))
+    return replace(drawn, policies=draw(policies(names)))
+
+
+def policies(names: str) -> st.SearchStrategy[dict[str, NamespacePolicy]]:
+    """What is asked for the namespaces of the first two brokers' bundles; often nothing."""
+    if not names:
+        return st.just({})
+    hosts = st.lists(st.sampled_from(names), min_size=1, max_size=3, unique=True).map(tuple)
+    asked = st.one_of(
+        st.just(NamespacePolicy(unload=False)),
+        st.just(NamespacePolicy(anti_affinity_group="apart")),
+        hosts.map(lambda primary: NamespacePolicy(Isolation(primary))),
+    )
+    spaces = [f"public/{name}" for name in names[:2]]
+    return st.one_of(st.just({}), st.dictionaries(st.sampled_from(spaces), asked, max_size=2))
 
 
 def _unknown_broker(drawn: ClusterLoad) -> ClusterLoad:

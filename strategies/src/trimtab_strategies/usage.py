@@ -101,7 +101,9 @@ def mean(values: FloatArray) -> float:
 def bundle_throughput(cluster: ClusterLoad, bundles: IntArray) -> FloatArray:
     """Short-term throughput in plus out of the bundles (rows), bytes/s; NaN where never measured."""
     short = cluster.bundles.short[bundles]
-    return short[:, THROUGHPUT_IN] + short[:, THROUGHPUT_OUT]
+    with np.errstate(invalid="ignore"):
+        throughput: FloatArray = short[:, THROUGHPUT_IN] + short[:, THROUGHPUT_OUT]
+    return throughput
 
 
 def drivers(cluster: ClusterLoad) -> FloatArray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import inf
 
 import numpy as np
 
@@ -21,8 +22,9 @@ TWO_TIME_BASES = Defect(
 
 
 def both_directions(traffic: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Rate (msg/s) and throughput (bytes/s), in plus out, of rows with the columns `TRAFFIC`."""
-    return traffic[:, RATE_IN] + traffic[:, RATE_OUT], traffic[:, THROUGHPUT_IN] + traffic[:, THROUGHPUT_OUT]
+    """Rate (msg/s) and throughput (bytes/s), in plus out, of rows with the columns `TRAFFIC`; NaN for inf minus inf."""
+    with np.errstate(invalid="ignore"):
+        return traffic[:, RATE_IN] + traffic[:, RATE_OUT], traffic[:, THROUGHPUT_IN] + traffic[:, THROUGHPUT_OUT]
 
 
 def reported(cluster: ClusterLoad) -> tuple[FloatArray, FloatArray]:
@@ -61,7 +63,7 @@ def that_fit(values: FloatArray, room: float, *, whole: bool = False) -> IntArra
     order = np.argsort(-values, kind="stable")
     taken = []
     for position, value in zip(order.tolist(), values[order].tolist(), strict=True):
-        if value <= room:
+        if -inf < value <= room:
             taken.append(position)
             room -= int(value) if whole else value
     return np.array(taken, dtype=np.int64)

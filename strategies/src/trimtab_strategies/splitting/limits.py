@@ -94,8 +94,9 @@ class PulsarSplitParams(SplitLimits):
 
 def carried(cluster: ClusterLoad, traffic: FloatArray) -> FloatArray:
     """What each bundle has, (m, 4) in columns `REASONS`, with rates and throughputs of `traffic` (m, 4)."""
-    rate = traffic[:, RATE_IN] + traffic[:, RATE_OUT]
-    throughput = traffic[:, THROUGHPUT_IN] + traffic[:, THROUGHPUT_OUT]
+    with np.errstate(invalid="ignore"):
+        rate = traffic[:, RATE_IN] + traffic[:, RATE_OUT]
+        throughput = traffic[:, THROUGHPUT_IN] + traffic[:, THROUGHPUT_OUT]
     return np.stack([cluster.bundles.topics, cluster.bundles.sessions, rate, throughput], axis=1)
 
 

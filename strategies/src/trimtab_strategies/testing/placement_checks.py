@@ -8,7 +8,7 @@ import numpy as np
 
 from trimtab_strategies.model import ClusterLoad
 from trimtab_strategies.model.load import IntArray
-from trimtab_strategies.protocols import Placement
+from trimtab_strategies.protocols import Placement, RemembersChoices
 from trimtab_strategies.testing.comparing import Unchanged, reordered, restored, upside_down
 
 
@@ -38,6 +38,19 @@ def placement_memory_survives_a_restart(placement: Placement, cluster: ClusterLo
         ours, again = (placement.best(cluster, 0, candidates, kept) for kept in (memory, restored(memory)))
         assert ours.brokers.tolist() == again.brokers.tolist()
         assert restored(ours.memory) == restored(again.memory)
+
+
+def remembering_a_choice_leaves_its_input_alone(placement: Placement, cluster: ClusterLoad) -> None:
+    """A placement that is told which broker was taken changes nothing in place, and remembers plain JSON."""
+    if not isinstance(placement, RemembersChoices):
+        return
+    for candidates in _candidate_sets(cluster):
+        choice = placement.best(cluster, 0, candidates, {})
+        memory = restored(choice.memory)
+        with Unchanged(cluster, memory):
+            after = placement.chosen(cluster, 0, int(choice.brokers[0]), memory)
+        again = placement.best(cluster, 0, candidates, restored(after))
+        assert set(again.brokers.tolist()) <= set(candidates.tolist())
 
 
 def broker_order_does_not_matter_to_placing(placement: Placement, cluster: ClusterLoad) -> None:
@@ -73,6 +86,7 @@ PLACEMENT_CHECKS: tuple[Callable[[Placement, ClusterLoad], None], ...] = (
     chooses_among_the_candidates,
     placing_leaves_its_input_alone,
     placement_memory_survives_a_restart,
+    remembering_a_choice_leaves_its_input_alone,
     broker_order_does_not_matter_to_placing,
     bundle_order_does_not_matter_to_placing,
 )
