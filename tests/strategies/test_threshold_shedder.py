@@ -119,3 +119,24 @@ def test_weights_choose_the_resource_that_counts() -> None:
 
     assert unloads(drawn, cpu_weight=0) == {}
     assert unloads(drawn, cpu_weight=0, network_out_weight=6) != {}
+
+
+def test_lower_boundary_advances_the_average_once_when_corrected() -> None:
+    calm, jump = cluster(a=0.5, b=0.5, c=0.5), cluster(a=0.6, b=0.5, c=0.5)
+    memory = dict(shed(calm, history=0.9).memory)
+
+    smoothed = {
+        word: shed(jump, memory, history=0.9, lower_boundary=True, compatibility=word).memory["brokers"]["ema"]["a"]
+        for word in ("java", "corrected")
+    }
+
+    assert smoothed == pytest.approx({"java": 0.519, "corrected": 0.51})
+
+
+def test_corrected_takes_the_share_of_what_bundles_carry() -> None:
+    # wanted is 0.25 of a's throughput; the broker reports a tenth of what its bundles carried on average
+    drawn = cluster(a=0.8, b=0.2, bundles={"a": [1] * 10, "b": [1]})
+    calmed = replace(drawn, brokers=replace(drawn.brokers, traffic=drawn.brokers.traffic / 10))
+
+    assert unloads(calmed) == {"a": [0]}
+    assert unloads(calmed, compatibility="corrected") == {"a": [0, 1, 2]}

@@ -89,7 +89,7 @@ class LeastLongTermMessageRate:
 def _carried(long: FloatArray, owner: IntArray, brokers: int) -> FloatArray:
     """Messages/s of each broker (n,). Summed in ascending order, so that the order of the bundles does not matter."""
     rate = _both_ways(long)
-    order = np.argsort(rate, kind="stable")
+    order = np.argsort(rate)
     return np.minimum(np.bincount(owner[order] + 1, weights=rate[order], minlength=brokers + 1)[1:], LARGEST_RATE)
 
 

@@ -102,7 +102,8 @@ class AvgShedder:
     """See the module.
 
     Memory: ``brokers.hitHigh`` and ``brokers.hitLow``, cycles in a row that each broker was far apart, or apart, from
-    its partner; and the destinations: ``planByStatistics`` or ``plan``, see `planned`.
+    its partner; and the destinations, see `planned`: ``planByStatistics``, or ``plan`` and the ``now`` it was made at.
+    A placement that is handed this memory sends the bundles where they were meant to go.
     """
 
     params: AvgShedderParams
@@ -170,11 +171,9 @@ class AvgShedder:
         """The memory with the destinations of `unloads`."""
         goes = [(row, cluster.brokers.names[u.destination]) for u in unloads for row in u.bundles.tolist()]
         if not self.java:
-            return {**memory, "plan": {cluster.bundles.names[row]: name for row, name in goes}}
+            return {**memory, "now": cluster.now, "plan": {cluster.bundles.names[row]: name for row, name in goes}}
         plan = planned.followed(memory.get("planByStatistics", ()), cluster)
-        for row, name in goes:
-            plan = planned.put(plan, cluster, row, name)
-        return {**memory, "planByStatistics": plan}
+        return {**memory, "planByStatistics": planned.extended(plan, cluster, goes)}
 
 
 @dataclass(frozen=True)
@@ -261,14 +260,14 @@ class AvgShedderPlacement:
 
     def chosen(self, cluster: ClusterLoad, bundle: int, broker: int, memory: Mapping[str, Any]) -> Mapping[str, Any]:
         """The memory once `bundle` went to `broker` (rows): that is its plan from now on."""
+        name = cluster.brokers.names[broker]
+        if self.params.compatibility is Compatibility.CORRECTED:
+            newest = list(_plan_of(cluster, memory).items())[1 - planned.MOST :]
+            return {**memory, "now": cluster.now, "plan": {**dict(newest), cluster.bundles.names[bundle]: name}}
         if np.isnan(cluster.bundles.short[bundle]).any():
             return memory  # fresh bundles are all alike: by statistics the first one's plan would be everybody's
-        name = cluster.brokers.names[broker]
-        if self.params.compatibility is Compatibility.JAVA:
-            plan = memory.get("planByStatistics", ())
-            return {**memory, "planByStatistics": planned.put(plan, cluster, bundle, name)}
-        plan = {**_plan_of(cluster, memory), cluster.bundles.names[bundle]: name}
-        return {**memory, "now": cluster.now, "plan": plan}
+        plan = planned.put(memory.get("planByStatistics", ()), cluster, bundle, name)
+        return {**memory, "planByStatistics": plan}
 
 
 def _plan_of(cluster: ClusterLoad, memory: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -141,7 +141,7 @@ class UniformLoadShedder:
         """Positions of the bundles' `values` that leave."""
         some = np.arange(len(values)) if self.java else np.flatnonzero(values > 0)
         taken = some[that_fit(values[some], wanted, whole=self.java)]
-        return taken if self.params.max_bundles < 0 else taken[: self.params.max_bundles]
+        return taken if self.params.max_bundles == -1 else taken[: max(0, self.params.max_bundles)]
 
 
 @dataclass(frozen=True)
