@@ -10,8 +10,10 @@ import numpy as np
 from trimtab_strategies.averages import averaged_steps, compared, reported_steps, with_sample
 from trimtab_strategies.conformance import world
 from trimtab_strategies.conformance.shared import Algorithm, Answer, Input, params
+from trimtab_strategies.java import hash_map_order
 from trimtab_strategies.model.load import IntArray
 from trimtab_strategies.shedding.threshold import ThresholdShedderParams
+from trimtab_strategies.shedding.transferring import Spread
 from trimtab_strategies.usage import MODULAR_COLUMNS, Weights, percent, unweighted_maximum, weighted_maximum
 
 
@@ -58,9 +60,17 @@ def _reported(entry: Mapping[str, Any]) -> IntArray:
     return reported_steps(world.traffic([entry]), np.array([float(sessions)]), np.array([entry.get("cache_size", 0.0)]))
 
 
+def float_sum_order(given: Input) -> Answer:
+    """``base.float_sum_order``: a hash map's order of brokers, and mean and deviation of their usage, added up so."""
+    names = hash_map_order(given["loads_percent"])
+    spread = Spread.of(np.array([given["loads_percent"][name] / 100 for name in names]), exact=True)
+    return {"order": names, "avg": spread.mean, "std": spread.deviation}
+
+
 ALGORITHMS: Mapping[str, Algorithm] = {
     "base.NamespaceBundleStats_compare": reported_order,
     "base.TimeAverageMessageData_compare": averaged_order,
+    "base.float_sum_order": float_sum_order,
     "base.resource_usage": resource_usage,
     "base.time_average": time_average,
 }
