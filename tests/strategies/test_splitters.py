@@ -253,3 +253,10 @@ def test_bundles_of_nobody_are_not_divided(name: str) -> None:
     drawn = replace(drawn, bundles=replace(drawn.bundles, topics=topics, owner=np.full(len(topics), -1)))
 
     assert _reasons(_split(name, drawn)) == [Reason.BALANCED]
+
+
+def test_a_limit_that_overflows_to_zero_is_told_of_without_a_warning() -> None:
+    drawn = large({})
+    nothing = replace(drawn, bundles=replace(drawn.bundles, long=np.zeros((8, 4))))
+
+    assert _reasons(_split(MODULAR, nothing, maxBandwidth=4096)) == [Reason.BALANCED]

@@ -131,14 +131,16 @@ def held_back(cluster: ClusterLoad, rows: Sequence[int] | IntArray, reason: Reas
 
 def nobody_above(cluster: ClusterLoad, load: FloatArray, ceilings: FloatArray, among: BoolArray) -> HeldBack:
     """That no bundle is too large, and which of those marked in `among` (m) comes closest."""
-    with np.errstate(all="ignore"):
-        fill = np.where(among[:, np.newaxis], np.nan_to_num(load / ceilings, nan=0.0, posinf=0.0, neginf=0.0), 0.0)
-    if not fill.any():
+    known = np.isfinite(load) & among[:, np.newaxis]
+    highest = np.max(load, axis=0, where=known, initial=0.0)
+    with np.errstate(divide="ignore", invalid="ignore"):  # an overflown ceiling can be 0
+        fill = np.nan_to_num(highest / ceilings, posinf=0.0, neginf=0.0)
+    column = int(np.argmax(fill))
+    if not fill[column] > 0:
         return HeldBack("", Reason.BALANCED, "no bundle that may be split has any load")
-    highest = fill.max(axis=1)
-    top = min(np.flatnonzero(highest == highest.max()).tolist(), key=cluster.bundles.names.__getitem__)
-    column = int(np.argmax(fill[top]))
-    closest = f"closest is {cluster.bundles.names[top]} at {fill[top, column]:.0%} of {REASONS[column]}"
+    tops = np.flatnonzero(among & (load[:, column] == highest[column]))
+    which = cluster.bundles.names[tops[0]] if len(tops) == 1 else counted(len(tops), "bundle")
+    closest = f"closest {'is' if len(tops) == 1 else 'are'} {which} at {fill[column]:.0%} of {REASONS[column]}"
     return HeldBack("", Reason.BALANCED, f"no bundle exceeds its limits; {closest}")
 
 

@@ -86,18 +86,17 @@ class WeightedSplitter:
 
     def split(self, cluster: ClusterLoad, splittable: BoolArray, memory: Mapping[str, Any]) -> Splitting:
         """Divide splittable bundles that have been too large for long enough, the fullest first."""
-        load = carried(cluster, cluster.bundles.short)
-        fill = np.nan_to_num(load / self.params.ceilings, nan=0.0, posinf=0.0, neginf=0.0)
+        load, ceilings = carried(cluster, cluster.bundles.short), self.params.ceilings
         mine = splittable & (cluster.bundles.owner >= 0)
-        hot = np.flatnonzero(mine & (fill > 1).any(axis=1))
+        hot = np.flatnonzero(mine & ((load > ceilings) & (load < np.inf)).any(axis=1))
+        fill = dict(zip(hot.tolist(), np.nan_to_num(load[hot] / ceilings, nan=0.0, posinf=0.0), strict=True))
         names = cluster.bundles.names
-        order = sorted(hot.tolist(), key=lambda row: (-fill[row].max(), names[row]))
-        cycle = _Cycle(
-            cluster, self.params, load, fill, self.hits(cluster, mine, order, memory), self.spent(cluster, memory)
-        )
+        order = sorted(fill, key=lambda row: (-fill[row].max(), names[row]))
+        hits, spent = self.hits(cluster, mine, order, memory), self.spent(cluster, memory)
+        cycle = _Cycle(cluster, self.params, load, fill, hits, spent)
         for row in order:
             cycle.visit(row)
-        quiet = () if order else (nobody_above(cluster, load, self.params.ceilings, mine),)
+        quiet = () if order else (nobody_above(cluster, load, ceilings, mine),)
         after = {"hits": cycle.hits, "splits": cycle.spent}
         return Splitting(tuple(cycle.wishes), (*quiet, *cycle.held_back()), after)
 
@@ -125,7 +124,7 @@ class _Cycle:
     cluster: ClusterLoad
     params: WeightedSplitterParams
     load: FloatArray
-    fill: FloatArray
+    fill: Mapping[int, FloatArray]
     hits: dict[str, int]
     spent: dict[str, list[float]]
     wishes: list[SplitWish] = field(default_factory=list)
