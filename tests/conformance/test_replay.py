@@ -52,6 +52,26 @@ def test_order_counts_as_far_as_java_s_was_certain(scenario: str, matched: int, 
     assert report.ok == (matched + undecided == 1)
 
 
+@pytest.mark.parametrize(("other", "matched", "undecided"), [("t/n/0x00000000_0x80000000", 1, 0), ("t/n/else", 0, 1)])
+def test_an_answer_without_rounds_may_be_an_alternative_too(other: str, matched: int, undecided: int) -> None:
+    stats = {"t/n/0x00000000_0x80000000": {"topics": 5000}}
+    scenario = {
+        "id": "drawn",
+        "algorithm": "modular.BundleSplitterTask",
+        "conf": {},
+        "brokers": {"a": {"stats": stats}},
+        "bundles": {},
+        "namespace_bundle_count": {"t/n": 2},
+        "expect": {"splits": {"t/n/0x80000000_0xffffffff": "a"}},
+        "order_sensitive": "yes",
+        "alternatives": [[{"splits": {other: "a"}}]],
+    }
+
+    (tally,) = replay([json.dumps(scenario)]).tallies.values()
+
+    assert (tally.matched, tally.undecided) == (matched, undecided)
+
+
 def test_a_mismatch_says_where_and_what() -> None:
     report = replay([shedding(["t/n/n"])])
 

@@ -9,10 +9,20 @@ import pytest
 
 from trimtab_strategies.params import Compatibility, StrategyParams, pulsar_keys
 from trimtab_strategies.placement.least_resource_usage import LeastResourceUsageWithWeightParams
-from trimtab_strategies.registry import PLACEMENTS, SHEDDERS, InvalidParamsError, Row, UnknownStrategyError, pair
+from trimtab_strategies.registry import (
+    PLACEMENTS,
+    SHEDDERS,
+    SPLITTERS,
+    InvalidParamsError,
+    Row,
+    UnknownStrategyError,
+    pair,
+)
 from trimtab_strategies.shedding.threshold import ThresholdShedderParams
 
-TABLES = {"shedder": SHEDDERS, "placement": PLACEMENTS}
+TABLES = {"shedder": SHEDDERS, "placement": PLACEMENTS, "splitter": SPLITTERS}
+PULSAR, HERMES = "org.apache.pulsar.broker.loadbalance.", "pl.allegro.tech.hermes."
+BOUNDS = {"minimum", "exclusiveMinimum", "maxItems", "$ref"}
 ROWS: dict[str, Row[Any]] = {f"{kind} {name}": row for kind, table in TABLES.items() for name, row in table.items()}
 
 
@@ -21,6 +31,7 @@ def test_names_are_those_users_know() -> None:
     assert pulsar <= set(SHEDDERS)
     placing = {"LeastLongTermMessageRate", "LeastResourceUsageWithWeight", "RoundRobin", "AvgShedder"}
     assert {*placing, "ExtensibleLeastResourceUsageWithWeight"} <= set(PLACEMENTS)
+    assert {"BundleSplitterTask", "DefaultNamespaceBundleSplitStrategy", "WeightedSplitter"} <= set(SPLITTERS)
 
 
 def test_pair_is_built_from_camel_case_parameters() -> None:
@@ -76,10 +87,11 @@ def test_every_parameter_has_a_bound_a_default_and_pulsar_s_key(name: str) -> No
     schema = model.model_json_schema()
     tunable = {field: text for field, text in schema["properties"].items() if field != "compatibility"}
 
-    assert set(pulsar_keys(model).values()) == set(model.model_fields) - {"compatibility"}
+    if ROWS[name].original.startswith(PULSAR):
+        assert set(pulsar_keys(model).values()) == set(model.model_fields) - {"compatibility"}
     for field, described in tunable.items():
         assert "default" in described, field
-        assert described["type"] == "boolean" or {"minimum", "exclusiveMinimum", "maxItems"} & described.keys(), field
+        assert described.get("type") == "boolean" or BOUNDS & described.keys(), field
     assert schema["additionalProperties"] is False
 
 
@@ -102,6 +114,8 @@ def test_defects_are_listed_where_they_can_be_switched(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ROWS)
-def test_every_row_says_what_it_is_in_pulsar(name: str) -> None:
-    assert ROWS[name].original.startswith("org.apache.pulsar.broker.loadbalance.")
+def test_every_row_says_what_it_is_and_of_what_it_is_a_copy(name: str) -> None:
+    own = {"splitter WeightedSplitter"}
+    assert (name in own) == (not ROWS[name].original)
+    assert not ROWS[name].original or ROWS[name].original.startswith((PULSAR, HERMES))
     assert ROWS[name].summary.endswith(".")

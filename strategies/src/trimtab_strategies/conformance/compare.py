@@ -27,7 +27,8 @@ def first_difference(scenario: Scenario, answer: Mapping[str, Any]) -> Mismatch 
 def is_alternative(scenario: Scenario, answer: Mapping[str, Any]) -> bool:
     """Whether `answer`, averages left aside, is one of the other decisions that Java gave under another map order."""
     (decisions,) = answer.values()
-    plain = [_without_averages(decision) for decision in decisions]
+    rounds = decisions if isinstance(decisions, list) else [answer]  # an answer without rounds is one decision
+    plain = [_without_averages(decision) for decision in rounds]
     return any(
         not any(_differences(alternative, plain, "", unordered=False, exact=True))
         for alternative in scenario.alternatives
