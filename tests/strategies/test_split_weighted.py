@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, strategies as st
+from hypothesis import assume, given, settings, strategies as st
 
 from splitting_worlds import large, with_topics
 from trimtab_strategies.constraints import Limits
@@ -263,3 +263,32 @@ def test_boundaries_of_a_whole_ring_can_be_cut_at_its_last_hash() -> None:
 
     assert distinct.tolist() == [0xFFFFFFFE]
     assert bundle_names("t/n", default_boundaries(1)) == ("t/n/0x00000000_0xffffffff",)
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    inside=st.lists(
+        st.tuples(st.floats(-0.5, 1.5), st.one_of(st.floats(0, 200), st.sampled_from([np.nan, np.inf, -5.0]))),
+        max_size=30,
+    ),
+    fill=st.floats(0.5, 50),
+)
+def test_odd_topics_never_break_it_and_what_it_divides_it_divides_well(
+    inside: list[tuple[float, float]], fill: float
+) -> None:
+    """Topics outside their bundle, and loads that can't be: refused with a reason, or divided into better ones."""
+    drawn = _hot([(place, 1.0) for place, _ in inside] or [(0.5, 1.0)])
+    lower, upper = parse_bundle(drawn.bundles.names[0])[1:]
+    short, traffic = drawn.bundles.short.copy(), drawn.topics.traffic.copy()
+    short[0, 2:] = fill * 50 * 1048576
+    for k, (_, load) in enumerate(inside):
+        traffic[k] = load * 1048576
+    drawn = replace(drawn, bundles=replace(drawn.bundles, short=short), topics=replace(drawn.topics, traffic=traffic))
+
+    splitting = _split(drawn, known_load=0)
+
+    assert splitting.wishes or splitting.held_back
+    for wish in splitting.wishes:
+        assert ((wish.boundaries > lower) & (wish.boundaries < upper)).all()
+        assert wish.shares.sum() == pytest.approx(1)
+        assert len(wish.shares) == len(wish.boundaries) + 1 <= 8
