@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import tracemalloc
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,11 +18,15 @@ from cluster_strategies import clusters, large, odd_clusters
 from trimtab_strategies import registry
 from trimtab_strategies.balancer import assign, decide
 from trimtab_strategies.constraints import Limits
-from trimtab_strategies.model import ClusterLoad, Memory, Reason
+from trimtab_strategies.model import ClusterLoad, Memory, Reason, Topics
 from trimtab_strategies.model.load import IntArray
 from trimtab_strategies.params import StrategyParams
+from trimtab_strategies.protocols import Shedder, Splitter
 from trimtab_strategies.registry import InvalidParamsError, Row
 from trimtab_strategies.testing import EXCEPTIONS, cluster, pair_checks, strategy_checks, variants
+from trimtab_strategies.testing.comparing import movable, sheddings
+from trimtab_strategies.testing.splitter_checks import splittings
+from trimtab_strategies.topics import parse_bundle
 
 KINDS = {"shedder": registry.SHEDDERS, "placement": registry.PLACEMENTS, "splitter": registry.SPLITTERS}
 TABLES: dict[str, Row[Any]] = {f"{kind} {name}": row for kind, table in KINDS.items() for name, row in table.items()}
@@ -160,6 +165,27 @@ def refusal(model: type[StrategyParams], name: str, given: dict[str, Any]) -> st
     return str(error.value)
 
 
+HOT = cluster(
+    bundles={"a": [9, 5, 3, 2, 1, 1], "b": [4, 3, 2, 1], "c": [1, 1], "d": [2, 1]}, a=0.99, b=0.9, c=0.05, d=0.1
+)
+
+
+@pytest.mark.parametrize(("name", "shedder"), [(label, made) for label, _, made in variants(registry.SHEDDERS)])
+def test_a_hot_broker_is_shed_from_within_the_rounds_that_are_checked(name: str, shedder: Shedder) -> None:
+    """Else the rules above would be tried on nothing."""
+    sources = {u.broker for _, shedding in sheddings(shedder, HOT, movable(HOT)) for u in shedding.unloads}
+
+    assert HOT.brokers.index["a"] in sources, name
+
+
+@pytest.mark.parametrize(("name", "splitter"), [(label, made) for label, _, made in variants(registry.SPLITTERS)])
+def test_a_large_bundle_is_split_within_the_rounds_that_are_checked(name: str, splitter: Splitter) -> None:
+    load = with_topics(HOT)
+    answers = splittings(splitter, load, np.ones(len(load.bundles), dtype=bool))
+
+    assert any(wish.bundle == 0 for _, splitting in answers for wish in splitting.wishes), name
+
+
 @pytest.fixture(scope="module")
 def huge() -> ClusterLoad:
     """300 brokers with 180,000 bundles."""
@@ -178,3 +204,28 @@ def test_three_hundred_brokers_fit_in_memory(shedder: str, huge: ClusterLoad) ->
     tracemalloc.stop()
 
     assert peak < 200 * 2**20, f"{peak / 2**20:.0f} MiB"
+
+
+@pytest.mark.parametrize("splitter", registry.SPLITTERS)
+def test_splitting_three_hundred_brokers_fits_in_memory(splitter: str, huge: ClusterLoad) -> None:
+    pair = replace(registry.pair("ThresholdShedder", {}, CALM, {}), splitter=registry.splitter(splitter, {}))
+    load = with_topics(huge)
+    tracemalloc.start()
+    decide(load, pair, Limits(), Memory(), np.random.default_rng(0))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert peak < 200 * 2**20, f"{peak / 2**20:.0f} MiB"
+
+
+def with_topics(load: ClusterLoad) -> ClusterLoad:
+    """The cluster with 2000 topics in every hundredth bundle; ten of those in the first are known."""
+    first = parse_bundle(load.bundles.names[0])
+    many = np.where(np.arange(len(load.bundles)) % 100 == 0, 2000.0, 1.0)
+    known = Topics(
+        names=tuple(f"persistent://{first.namespace}/topic-{k}" for k in range(10)),
+        bundle=np.zeros(10, dtype=np.int64),
+        place=np.linspace(first.lower, first.upper - 1, 10).astype(np.int64),
+        traffic=np.tile(load.bundles.short[0] / 10, (10, 1)),
+    )
+    return replace(load, bundles=replace(load.bundles, topics=many), topics=known)

@@ -19,13 +19,13 @@ from trimtab_strategies.topics import parse_bundle
 def splits_only_what_may_be_split(splitter: Splitter, cluster: ClusterLoad) -> None:
     """Each bundle is split at most once, only if it is splittable, at boundaries strictly inside its range."""
     splittable = np.arange(len(cluster.bundles)) % 3 != 0
-    for shown, splitting in _splittings(splitter, cluster, splittable):
+    for shown, splitting in splittings(splitter, cluster, splittable):
         rows = [wish.bundle for wish in splitting.wishes]
         assert splittable[rows].all(), "a bundle that may not be split is split"
         assert len(rows) == len(set(rows)), "a bundle is split twice"
         for wish in splitting.wishes:
             _check_wish(shown, wish)
-    for _, splitting in _splittings(splitter, cluster, np.zeros(len(cluster.bundles), dtype=bool)):
+    for _, splitting in splittings(splitter, cluster, np.zeros(len(cluster.bundles), dtype=bool)):
         assert not splitting.wishes, "no bundle may be split, yet some are"
 
 
@@ -42,13 +42,13 @@ def _check_wish(cluster: ClusterLoad, wish: SplitWish) -> None:
 
 def says_why_nothing_is_split(splitter: Splitter, cluster: ClusterLoad) -> None:
     """An answer without a wish gives a reason, and no answer gives one per bundle of a large cluster."""
-    for _, splitting in _splittings(splitter, cluster, _whole(cluster)):
+    for _, splitting in splittings(splitter, cluster, _whole(cluster)):
         assert splitting.wishes or splitting.held_back, "nothing is split, and no reason is given"
 
 
 def splitting_leaves_its_input_alone(splitter: Splitter, cluster: ClusterLoad) -> None:
     """Neither the cluster nor the memory is changed by a call, and equal input gives equal answers."""
-    for shown, splitting in _splittings(splitter, cluster, _whole(cluster)):
+    for shown, splitting in splittings(splitter, cluster, _whole(cluster)):
         memory = restored(splitting.memory)
         with Unchanged(shown, memory):
             first, second = (splitter.split(shown, _whole(cluster), memory) for _ in range(2))
@@ -63,7 +63,7 @@ def broker_order_does_not_matter_to_splitting(splitter: Splitter, cluster: Clust
 
 def splitter_memory_survives_a_restart(splitter: Splitter, cluster: ClusterLoad) -> None:
     """The memory is plain JSON, and a splitter that reads it back goes on as if nothing had happened."""
-    for shown, splitting in _splittings(splitter, cluster, _whole(cluster)):
+    for shown, splitting in splittings(splitter, cluster, _whole(cluster)):
         memory = restored(splitting.memory)
         assert memory == splitting.memory
         ours, again = (splitter.split(shown, _whole(cluster), kept) for kept in (splitting.memory, memory))
@@ -79,9 +79,10 @@ def _whole(cluster: ClusterLoad) -> BoolArray:
     return np.ones(len(cluster.bundles), dtype=bool)
 
 
-def _splittings(
+def splittings(
     splitter: Splitter, cluster: ClusterLoad, splittable: BoolArray
 ) -> Iterator[tuple[ClusterLoad, Splitting]]:
+    """`ROUNDS` answers in a row, a minute apart on the same load, each with the cluster as it was shown."""
     memory: Mapping[str, Any] = {}
     for turn in range(ROUNDS):
         shown = replace(cluster, now=cluster.now + MINUTE * turn)
@@ -97,7 +98,7 @@ def _in_words(cluster: ClusterLoad, splitting: Splitting) -> list[tuple[str, lis
 
 
 def _all_in_words(splitter: Splitter, cluster: ClusterLoad) -> list[list[tuple[str, list[int], str]]]:
-    return [_in_words(shown, splitting) for shown, splitting in _splittings(splitter, cluster, _whole(cluster))]
+    return [_in_words(shown, splitting) for shown, splitting in splittings(splitter, cluster, _whole(cluster))]
 
 
 SPLITTER_CHECKS: tuple[Callable[[Splitter, ClusterLoad], None], ...] = (
