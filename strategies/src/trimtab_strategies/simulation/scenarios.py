@@ -56,7 +56,8 @@ def world(rng: np.random.Generator, usage: Sequence[float], per_broker: int = 60
 def about(rng: np.random.Generator, usage: float, count: int) -> list[float]:
     """`count` usages (ratio) within a tenth of `usage`, evenly spread, in random order: no two brokers are equal."""
     spread: FloatArray = rng.permutation(np.linspace(0.9, 1.1, count))
-    return (usage * spread).tolist()
+    usages: list[float] = (usage * spread).tolist()
+    return usages
 
 
 def over_unloading(rng: np.random.Generator) -> World:
