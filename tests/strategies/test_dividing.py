@@ -164,6 +164,17 @@ def test_boundaries_that_do_not_divide_the_bundle_are_refused() -> None:
         _divide(cluster(a=0.8, b=0.1), Outside((1,)))
 
 
+def test_a_splitter_that_does_not_keep_to_what_it_may_divide_is_not_followed() -> None:
+    @dataclass(frozen=True)
+    class Wilful(Quarters):
+        def split(self, cluster: ClusterLoad, splittable: BoolArray, memory: Mapping[str, Any]) -> Splitting:
+            return super().split(cluster, np.ones_like(splittable), memory)
+
+    drawn = with_bundles(cluster(a=0.8, b=0.1), pinned={1: True})
+
+    assert _divide(drawn, Wilful((2, 1, 0, 2))).rows.tolist() == [2, 0]
+
+
 def test_bundles_that_are_pinned_moving_or_of_nobody_are_not_divided() -> None:
     drawn = with_bundles(cluster(a=0.8, b=0.1, lost=["b"], unowned=1), pinned={0: True}, in_flight={1: True})
 

@@ -8,7 +8,7 @@ hot as it was. A child leaves only if its new owner, with it, stays below what t
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -115,13 +115,22 @@ def _within(
     splittable = splittable_bundles(cluster)
     cut = 0
     for _ in range(MAX_ROUNDS):
-        splitting = splitter.split(cluster, splittable, memory)
+        splitting = _allowed(splitter.split(cluster, splittable, memory), splittable)
         beyond = [wish.bundle for wish in splitting.wishes[max_splits:]]
         if not beyond:
             break
         splittable[beyond] = False
         cut += len(beyond)
     return Splitting(splitting.wishes[:max_splits], splitting.held_back, splitting.memory), cut
+
+
+def _allowed(splitting: Splitting, splittable: BoolArray) -> Splitting:
+    """The answer with one wish for each bundle, and only for those that may be divided, whatever the splitter says."""
+    wishes: dict[int, SplitWish] = {}
+    for wish in splitting.wishes:
+        if splittable[wish.bundle]:
+            wishes.setdefault(wish.bundle, wish)
+    return replace(splitting, wishes=tuple(wishes.values()))
 
 
 @dataclass
