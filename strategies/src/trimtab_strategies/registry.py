@@ -19,7 +19,7 @@ from trimtab_strategies.placement.least_resource_usage import (
 )
 from trimtab_strategies.placement.round_robin import RoundRobin, RoundRobinParams
 from trimtab_strategies.protocols import Placement, Shedder, Splitter
-from trimtab_strategies.shedding import avg, overload, threshold, uniform
+from trimtab_strategies.shedding import avg, overload, threshold, transfer, uniform, weighted as weighted_balancer
 from trimtab_strategies.splitting import extensible, modular, weighted
 from trimtab_strategies.usage import DEFAULT_WEIGHTS
 
@@ -78,6 +78,20 @@ SHEDDERS: Mapping[str, Row[Shedder]] = {
         summary="The busiest broker gives to the idlest, the next to the next, once they were apart for some cycles.",
         original=f"{_PULSAR}.impl.AvgShedder",
         defects=avg.DEFECTS,
+    ),
+    "WeightedBalancer": Row(
+        params=weighted_balancer.WeightedBalancerParams,
+        build=weighted_balancer.WeightedBalancer,
+        summary="Each broker has a target weight, learnt from its usage; those above give to those below, or swap with them.",
+        original="pl.allegro.tech.hermes.consumers.supervisor.workload.weighted.WeightedWorkBalancer",
+        defects=weighted_balancer.DEFECTS,
+    ),
+    "TransferShedder": Row(
+        params=transfer.TransferShedderParams,
+        build=transfer.TransferShedder,
+        summary="The most used broker hands bundles straight to the least used one, and may take smaller ones back.",
+        original=f"{_PULSAR}.extensions.scheduler.TransferShedder",
+        defects=transfer.DEFECTS,
     ),
 }
 

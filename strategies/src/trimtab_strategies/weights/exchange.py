@@ -45,6 +45,11 @@ class Sides(NamedTuple):
         """By how much d is below its target, ops/s."""
         return self.other_target - self.other_book
 
+    @property
+    def wished(self) -> float:
+        """The change that brings one of them to its target and the other nearer, ops/s."""
+        return min(self.room, self.excess)
+
 
 def hopeless(sides: Sides, heavy: FloatArray, light: FloatArray) -> bool:
     """Whether it is certain without a closer look that no pair is acceptable (weights descending)."""
@@ -102,22 +107,19 @@ def _first_light_enough(sides: Sides, heavy: FloatArray, light: FloatArray) -> I
 
 
 def best_exchange(sides: Sides, heavy: FloatArray, light: FloatArray) -> tuple[int, int] | None:
-    """The pair that takes most from the squared distances of both to their targets, or None (weights descending).
+    """The pair whose change takes most from the squared distances to both targets, and fits the wished one; or None.
 
-    An exchange that moves a change c lowers them by 2c (excess + room - c), so the best c is half of their sum, and no
-    more than the room. For each heavy task only the light ones on either side of that are worth a look.
+    Weights are descending. For each heavy task only the heaviest light one matters that keeps the change within what is
+    wished, and the next heavier, which exceeds it by little but may still fit below the other's target.
     """
     if not len(heavy) or not len(light):
         return None
-    wished = min(sides.room, (sides.excess + sides.room) / 2)
     ascending = light[::-1]
-    above = np.searchsorted(ascending, heavy - wished, side="left")
+    above = np.searchsorted(ascending, heavy - sides.wished, side="left")
     places = np.stack([above, above - 1], axis=1)
     there = (places >= 0) & (places < len(light))
     change = heavy[:, np.newaxis] - ascending[np.where(there, places, 0)]
-    gain = change * (sides.excess + sides.room - change)
-    fits = there & (change > 0) & (change >= sides.least) & (change <= sides.room) & (gain > 0)
-    gain = np.where(fits, gain, 0.0)
+    gain = np.where(there & (change > 0) & (change <= sides.room), _gain(sides, change), 0.0)
     best = int(np.argmax(gain))
     if not gain.flat[best] > 0:
         return None
@@ -125,11 +127,16 @@ def best_exchange(sides: Sides, heavy: FloatArray, light: FloatArray) -> tuple[i
     return row, len(light) - 1 - int(places[row, side])
 
 
+def _gain(sides: Sides, change: FloatArray) -> FloatArray:
+    """Half of what the squared distances of both to their targets lose when this much weight (ops/s) is shifted."""
+    return change * (sides.excess + sides.room - change)
+
+
 def best_move(sides: Sides, weights: FloatArray) -> int | None:
     """Of tasks of o (weights descending) the one that is best moved to d without return; None when none is.
 
     A task without weight is never worth a move.
     """
-    gain = np.where(weights <= sides.room, weights * (sides.excess + sides.room - weights), 0.0)
+    gain = np.where(weights <= sides.room, _gain(sides, weights), 0.0)
     best = int(np.argmax(gain)) if len(gain) else -1
     return best if best >= 0 and gain[best] > 0 else None

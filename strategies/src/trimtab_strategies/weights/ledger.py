@@ -45,10 +45,13 @@ class Ledger:
     def __init__(self, consumers: int, weight: FloatArray, stable: BoolArray, order: Order) -> None:
         self.weight, self.stable = weight, stable.copy()
         self.book = [0.0] * consumers
-        self.held: list[dict[int, None]] = [{} for _ in range(consumers)]
+        self._opened: dict[int, IntArray] = {}
+        self._held: list[dict[int, None]] = [{} for _ in range(consumers)]
         self.transfers: list[Transfer] = []
         self.shared = False
         """Whether a subscription may be on several consumers."""
+        self.movable: BoolArray | None = None
+        """Which tasks (m,) may change hands at all; None every one."""
         self._order = order
         self._single = weight.tolist()
         self._most = [0] * consumers
@@ -60,11 +63,25 @@ class Ledger:
 
     def count(self, consumer: int) -> int:
         """How many tasks a consumer has."""
-        return len(self.held[consumer])
+        opened = self._opened.get(consumer)
+        return len(self._held[consumer] if opened is None else opened)
+
+    def held(self, consumer: int) -> dict[int, None]:
+        """A consumer's tasks as they arrived."""
+        opened = self._opened.pop(consumer, None)
+        if opened is not None:  # most consumers of a large cluster are never touched
+            self._held[consumer] = dict.fromkeys(opened.tolist())
+        return self._held[consumer]
+
+    def open(self, consumer: int, tasks: IntArray, book: float) -> None:
+        """What a consumer has at the start, all at once, and the sum of its weights."""
+        self._opened[consumer] = tasks
+        self.book[consumer] = book
+        self._most[consumer] = len(tasks)
 
     def take(self, consumer: int, task: int) -> None:
         """Give a task to a consumer. The book grows even if it had it already."""
-        held = self.held[consumer]
+        held = self.held(consumer)
         held.setdefault(task)
         self._most[consumer] = max(self._most[consumer], len(held))
         self.book[consumer] += self._single[task]
@@ -72,7 +89,7 @@ class Ledger:
 
     def give(self, consumer: int, task: int) -> None:
         """Take a task from a consumer. The book shrinks (to 0 at least) even if it did not have it."""
-        self.held[consumer].pop(task, None)
+        self.held(consumer).pop(task, None)
         self.book[consumer] = max(self.book[consumer] - self._single[task], 0.0)
         self._forget(consumer)
 
@@ -88,7 +105,7 @@ class Ledger:
 
     def swap(self, task: int, source: int, returned: int, destination: int) -> None:
         """Two tasks change hands, in the original's order of additions."""
-        phantom = task not in self.held[source]
+        phantom = task not in self.held(source)
         self.give(source, task)
         self.take(source, returned)
         self.give(destination, returned)
@@ -98,12 +115,21 @@ class Ledger:
     def tasks(self, consumer: int) -> IntArray:
         """A consumer's tasks in iteration order."""
         if consumer not in self._tasks:
-            self._tasks[consumer] = self._order.tasks(self.held[consumer], self._most[consumer])
+            self._tasks[consumer] = self._order.tasks(self._arrived(consumer), self._most[consumer])
         return self._tasks[consumer]
 
+    def _arrived(self, consumer: int) -> IntArray:
+        if consumer in self._opened:
+            return self._opened[consumer]
+        held = self._held[consumer]
+        return np.fromiter(held, dtype=np.int64, count=len(held))
+
     def leavable(self, source: int, destination: int) -> IntArray:
-        """Tasks of `source` that `destination` does not have, in iteration order."""
-        return self._without(self.tasks(source), destination)
+        """Tasks of `source` that `destination` does not have and that may move, in iteration order."""
+        tasks = self.tasks(source)
+        if self.movable is not None:
+            tasks = tasks[self.movable[tasks]]
+        return self._without(tasks, destination)
 
     def ranked(self, consumer: int) -> Ranked:
         """A consumer's stable tasks, heaviest first; of equals the first in iteration order."""
@@ -116,7 +142,10 @@ class Ledger:
 
     def swappable(self, source: int, destination: int) -> Ranked:
         """Stable tasks of `source` that `destination` does not have, heaviest first."""
-        ranked = self.ranked(source)
+        return self.lacking(self.ranked(source), destination)
+
+    def lacking(self, ranked: Ranked, destination: int) -> Ranked:
+        """Those that `destination` does not have."""
         if not self.shared:
             return ranked
         tasks = self._without(ranked.tasks, destination)
@@ -125,5 +154,5 @@ class Ledger:
     def _without(self, tasks: IntArray, destination: int) -> IntArray:
         if not self.shared:
             return tasks
-        held = self.held[destination]
+        held = self.held(destination)
         return np.array([task for task in tasks.tolist() if task not in held], dtype=np.int64)

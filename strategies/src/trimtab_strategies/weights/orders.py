@@ -36,8 +36,8 @@ class Order(Protocol):
     def holders(self, subscription: str, consumers: Sequence[str]) -> list[str]:
         """The consumers that have a subscription, the first to keep it first."""
 
-    def tasks(self, held: Mapping[int, None], most: int) -> IntArray:
-        """The tasks (numbers of subscriptions) of a consumer that once held `most`, in the order of their arrival."""
+    def tasks(self, arrived: IntArray, most: int) -> IntArray:
+        """The tasks (numbers, as they arrived) of a consumer that once held `most`, as they are gone through."""
 
     def queue(self, weights: FloatArray) -> IntArray:
         """Positions of unassigned tasks of these weights, the first to be placed first."""
@@ -61,9 +61,9 @@ class SortedOrder:
         """Ascending."""
         return sorted(set(consumers))
 
-    def tasks(self, held: Mapping[int, None], most: int) -> IntArray:  # noqa: ARG002 - history does not matter
+    def tasks(self, arrived: IntArray, most: int) -> IntArray:  # noqa: ARG002 - history does not matter
         """Ascending, as subscriptions are numbered so."""
-        return np.sort(np.fromiter(held, dtype=np.int64, count=len(held)))
+        return np.sort(arrived)
 
     def queue(self, weights: FloatArray) -> IntArray:
         """Heaviest first, then by name."""
@@ -97,11 +97,10 @@ class JavaOrder:
         first = java.hash_order(pairs, java.copied_set_table(len(distinct)))
         return java.hash_map_order([distinct[k] for k in first])
 
-    def tasks(self, held: Mapping[int, None], most: int) -> IntArray:
+    def tasks(self, arrived: IntArray, most: int) -> IntArray:
         """As a set of tasks."""
-        rows = np.fromiter(held, dtype=np.int64, count=len(held))
-        slots = self._spread[rows] & np.uint32(java.grown_table(most) - 1)
-        order: IntArray = rows[np.argsort(slots, kind="stable")]
+        slots = self._spread[arrived] & np.uint32(java.grown_table(most) - 1)
+        order: IntArray = arrived[np.argsort(slots, kind="stable")]
         return order
 
     def queue(self, weights: FloatArray) -> IntArray:

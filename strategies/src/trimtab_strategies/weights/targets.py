@@ -90,10 +90,13 @@ def update(
     memory: Mapping[str, Score],
     now: float,
     rule: TargetRule,
+    *,
+    reported: Mapping[str, float] | None = None,
 ) -> Targets:
     """The targets at `now` (ms) of the consumers in `books` (weight carried, ops/s; in the order of summation).
 
-    loads: their reports; memory: what the last update returned, or nothing.
+    loads: their reports. memory: what the last update returned, or nothing. reported: operations/s of each report, for
+    whoever has only these sums.
     """
     free = {name: book for name, book in books.items() if name not in rule.fixed}
     given = {name: rule.fixed[name] for name in books if name in rule.fixed}
@@ -102,7 +105,7 @@ def update(
         total = max(total - weight, 0.0)
     if rule.law is Law.AVERAGE:
         return Targets({**dict.fromkeys(free, _mean(total, len(free))), **given})
-    found = _controlled(free, loads, memory, now, rule)
+    found = _controlled(free, loads, memory, now, rule, reported=reported)
     weights = {**_shared_out(total, free, found.scores, order_of(rule.iteration)), **given}
     return Targets({name: weights[name] for name in books}, found.scores, found.shares, found.errors, found.memory)
 
@@ -117,6 +120,8 @@ def _controlled(
     memory: Mapping[str, Score],
     now: float,
     rule: TargetRule,
+    *,
+    reported: Mapping[str, float] | None,
 ) -> Targets:
     """Scores, shares and errors of the consumers with known load, and what to remember of all that are still there."""
     order = order_of(rule.iteration)
@@ -130,7 +135,8 @@ def _controlled(
         shares = _carried_shares(books, known)
         raw = {name: _relative(shares[name], errors[name], target, rule.gain) for name in known}
     else:
-        shares = _reported_shares({name: loads[name] for name in known}, order)
+        ops = reported or {name: compensated_sum(order.reported(loads[name].ops)) for name in known}
+        shares = _reported_shares({name: ops[name] for name in known})
         raw = {name: shares[name] + rule.gain * errors[name] for name in known}
     start = shares if corrected else raw
     kept = {name: memory[name] for name in books if name in memory}
@@ -156,9 +162,8 @@ def _relative(share: float, error: float, target: float, gain: float) -> float:
     return share * max(0.0, 1 + gain * error / target) if target > 0 else share
 
 
-def _reported_shares(loads: Mapping[str, NodeLoad], order: Order) -> dict[str, float]:
+def _reported_shares(ops: Mapping[str, float]) -> dict[str, float]:
     """Share of the operations that each reports."""
-    ops = {name: compensated_sum(order.reported(load.ops)) for name, load in loads.items()}
     total = compensated_sum(ops.values())
     return {name: own / total if total > 0 else 0.0 for name, own in ops.items()}
 

@@ -21,47 +21,63 @@ from itertools import repeat
 import numpy as np
 
 from trimtab_strategies.params import Compatibility, Defect
-from trimtab_strategies.weights import passes, targets
+from trimtab_strategies.weights import targets
+from trimtab_strategies.weights.aim import Aim
 from trimtab_strategies.weights.ledger import Ledger, Transfer
 from trimtab_strategies.weights.orders import Iteration, Order, order_of
+from trimtab_strategies.weights.original import original_pass
+from trimtab_strategies.weights.relief import corrected_pass
 from trimtab_strategies.weights.targets import Score, TargetRule, Targets
 from trimtab_strategies.weights.work import InvalidWorkError, Work
 
 DEFECTS = (
     Defect(
-        "after a swap it goes on offering the task that has left, so weights are counted that never moved",
-        "after a swap the next best pair is looked for",
+        "After a swap the task that has left is offered on, so weights are counted that never moved (phantom swaps).",
+        "What has changed hands stays where it is.",
     ),
     Defect(
-        "a consumer with exactly the allowed number of tasks gives some away, in hash order, however lately they moved",
-        "only one with more than that does: the task that fits best, unless it was moved lately",
+        "A consumer with exactly the allowed number of tasks gives some away, in hash order, even ones just moved.",
+        "Only one with more than that does: the task that fits best, unless it was moved lately.",
     ),
     Defect(
-        "any other consumer may be the partner of a swap, and the first acceptable pair is taken",
-        "partners come by room, and the pair that brings both nearest to their targets is taken",
-    ),
-    Defect("the limit of tasks per consumer is ignored for what is already placed", "it holds everywhere"),
-    Defect(
-        "tasks nobody has reported yet weigh nothing, so all of them go to one consumer",
-        "they weigh as much as the average one",
-    ),
-    Defect("new tasks go to the lightest consumer, be it also the weakest", "they go where most room is"),
-    Defect(
-        "the controller adds a cpu error to a share of 1/n, so its loop gain grows with the number of consumers",
-        "the error is relative, and the loop gain is the same for any number",
+        "Each single swap must change the weight by some percent: with hundreds of small tasks none ever does.",
+        "What counts is how far a consumer is above its target; small exchanges add up.",
     ),
     Defect(
-        "no score falls below 0.01, which flattens the targets of a hundred consumers", "the floor is relative to 1/n"
+        "Any other consumer may be the partner of a swap, and the first acceptable pair is taken.",
+        "Partners come by room, the heaviest goes for the lightest, and neither end gets beyond its target.",
     ),
-    Defect("after a change of leader the first correction is not smoothed", "averages start at the share"),
+    Defect("The limit of tasks per consumer is ignored for what is already placed.", "It holds everywhere."),
+    Defect(
+        "Tasks that nobody has reported yet weigh nothing, so all of them go to one consumer.",
+        "They weigh as much as the average one.",
+    ),
+    Defect(
+        "New tasks go to the lightest consumer, be it also the weakest.",
+        "They go where the most room is below the target.",
+    ),
+    Defect(
+        "The controller adds a cpu error to a share of about 1/n: its loop gain grows with the number of consumers.",
+        "The error is relative to the mean, and the loop gain is the same for any number.",
+    ),
+    Defect(
+        "No score falls below 0.01, which flattens the targets of a hundred consumers.",
+        "The floor is a fraction of 1/n.",
+    ),
+    Defect(
+        "The first correction after a change of leader is not smoothed.",
+        "Averages start at the share that is carried.",
+    ),
 )
 """Of the original, each mended by `Compatibility.CORRECTED`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """How to balance. stabilization: ms in which a moved task is not swapped. min_change: percent of an overloaded
-    consumer's weight that a swap must take off it. targets: how target weights are found.
+    """How to balance.
+
+    stabilization: ms in which a moved task is not moved again. min_change: percent of an overloaded consumer's weight
+    that a single swap must take off it; corrected: that it must be above its target. targets: how these are found.
     """
 
     stabilization: float = 1_800_000
@@ -141,10 +157,13 @@ class _Balancing:
         placed = sum(map(ledger.count, range(len(ledger))))
         limit = -(-placed // len(ledger)) if len(ledger) else 0
         found = targets.update(before, work.loads, scores, work.now, self.rules.targets)
-        aim = passes.Aim(
-            [found.weights[name] for name in self.consumers], limit, self.rules.min_change, work.constraints.most
+        aim = Aim(
+            targets=[found.weights[name] for name in self.consumers],
+            limit=limit,
+            min_change=self.rules.min_change,
+            most=work.constraints.most,
         )
-        (passes.corrected_pass if self.corrected else passes.original_pass)(ledger, aim)
+        (corrected_pass if self.corrected else original_pass)(ledger, aim)
         return Balance(
             assignments=self.assignments(),
             missing=missing,
@@ -192,7 +211,7 @@ class _Balancing:
         for place in self.order.queue(ledger.weight[waiting]).tolist():
             task = waiting[place]
             passed = []
-            while lightest and task in ledger.held[lightest[0][1]]:
+            while lightest and task in ledger.held(lightest[0][1]):
                 passed.append(heapq.heappop(lightest))
             if lightest:
                 consumer = heapq.heappop(lightest)[1]
@@ -209,6 +228,6 @@ class _Balancing:
         """By subscription its consumers, from the tasks and not from the book."""
         found: dict[str, list[str]] = {}
         for consumer in sorted(range(len(self.consumers)), key=self.consumers.__getitem__):
-            for task in self.ledger.held[consumer]:
+            for task in self.ledger.held(consumer):
                 found.setdefault(self.subscriptions[task], []).append(self.consumers[consumer])
         return {name: tuple(held) for name, held in found.items()}

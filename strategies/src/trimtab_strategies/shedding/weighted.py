@@ -1,0 +1,243 @@
+"""WeightedBalancer: every broker carries its target weight, learnt from how used it is.
+
+Idea. Hermes' balancer, for bundles: each has one owner. A controller turns "this broker is more used than the others"
+into a smaller target weight, so that brokers of different strength end equally used. Who is above its target moves
+bundles out where it has too many, and swaps heavy bundles for light ones of brokers that are below theirs. What was
+moved lately stays, and a swap must change a broker's weight noticeably.
+
+Formula. weight of a bundle = its throughput (or message rate); T = mean usage, e = T - usage, share = own weight / all;
+score = average of share * (1 + gain * e / T), at least `floor` / n; target = all * score / sum of scores. Overloaded:
+weight > target, or more than N = ceil(bundles / brokers) bundles. With the law `average` every target is all / n.
+
+When it helps. Brokers of different strength, bundles of very different weight, and few moves: one swap brings two
+brokers to their targets at once. When it hurts. A single bundle heavier than a target (split it); where bundles should
+be few on weak brokers, as their numbers are kept even; when quickness counts, as the controller takes some cycles.
+
+Java's form (`compatibility: java`) is exact, and not advisable: its controller is stable only while gain * usage * n is
+at most 2, which five brokers at 40 % reach. Nobody moves a bundle cluster over from Hermes, so `corrected` and
+`sorted` are the defaults here.
+
+Weights are the picture's own averages, and the time of a bundle's last move is the picture's too, so nothing is
+remembered per bundle. A weight that a person fixed for a broker is its target, in the unit of the weights.
+
+Source. Hermes 2.21.0, `pl.allegro.tech.hermes.consumers.supervisor.workload.weighted.WeightedWorkBalancer`; the rules
+themselves are in `trimtab_strategies.weights`, for work that wants several consumers, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import fsum, isfinite, isnan
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import Field
+
+from trimtab_strategies.model import ClusterLoad, HeldBack, Reason
+from trimtab_strategies.model.load import BoolArray, FloatArray
+from trimtab_strategies.params import Compatibility, WeightedParams
+from trimtab_strategies.protocols import Shedding, Unload, recall, remember
+from trimtab_strategies.shedding.weighing import (
+    JavaBundles,
+    Measure,
+    SortedBundles,
+    Weighing,
+    bundle_weights,
+    cooled,
+    fixed_weights,
+    unloads_of,
+)
+from trimtab_strategies.usage import broker_usage
+from trimtab_strategies.weights import Iteration, Law, NodeLoad, Score, TargetRule, Targets, targets
+from trimtab_strategies.weights.aim import Aim
+from trimtab_strategies.weights.ledger import Ledger
+from trimtab_strategies.weights.orders import Order
+from trimtab_strategies.weights.original import original_pass
+from trimtab_strategies.weights.relief import corrected_pass
+from trimtab_strategies.weights.weighted import DEFECTS
+from trimtab_strategies.weights.work import UNDEFINED
+
+__all__ = ["DEFECTS", "WeightedBalancer", "WeightedBalancerParams"]
+
+
+class WeightedBalancerParams(WeightedParams):
+    """What can be tuned on WeightedBalancer. The weights of the resources make up the usage that it evens out."""
+
+    target_weights: Law = Law.SCORING
+    """`scoring` learns from usage what each broker can carry, `average` gives all the same.
+    Hermes: consumer.workload.weightedWorkBalancing.targetWeightCalculationStrategy"""
+    measure: Measure = Measure.THROUGHPUT
+    """What a bundle's weight is: `throughput` (bytes/s) or `messageRate` (msg/s), in and out together. The effect of a
+    move is foretold by throughput."""
+    weighing: Weighing = Weighing.SHORT
+    """Which of a bundle's averages is its weight: the `short`-term or the `long`-term one."""
+    gain: Annotated[float, Field(gt=0, le=10)] = 1.0
+    """How strongly a difference in usage changes a target. In the corrected form 1 aims at closing it within the
+    window, and 2 is the limit of stability for any number of brokers.
+    Hermes: consumer.workload.weightedWorkBalancing.scoringGain"""
+    window: Annotated[float, Field(ge=1, le=86400)] = 900
+    """Seconds over which scores are averaged.
+    Hermes: consumer.workload.weightedWorkBalancing.weightWindowSize"""
+    stabilization: Annotated[float, Field(ge=0, le=86400)] = 1800
+    """Seconds after a move in which a bundle is not moved again.
+    Hermes: consumer.workload.weightedWorkBalancing.stabilizationWindowSize"""
+    min_change: Annotated[float, Field(ge=0, le=100)] = 5
+    """Percent by which a broker must be above its target weight to be relieved, until it is within half of that.
+    With `compatibility: java`: percent that each single swap must take off it.
+    Hermes: consumer.workload.weightedWorkBalancing.minSignificantChangePercent"""
+    spread: Annotated[float, Field(ge=0, le=10)] = 0.5
+    """Ratio by which a broker may have more bundles than the average one, to take weight off another. 0 keeps the
+    numbers even, so that weight is shifted by swaps, which are two moves each. Corrected form only."""
+    dead_band: Annotated[float, Field(ge=0, le=100)] = 2
+    """Percent points: while every broker's usage is this close to the mean, nothing moves. Corrected form only."""
+    floor: Annotated[float, Field(gt=0, le=1)] = 0.1
+    """Ratio of the fair share 1/n below which no score falls. Corrected form only; the original has a flat 0.01."""
+    compatibility: Compatibility = Compatibility.CORRECTED
+    """`java` decides as Hermes does, `corrected` without its known defects."""
+    iteration: Iteration = Iteration.SORTED
+    """`sorted` breaks ties by name, `java` as the original's hash maps do."""
+
+    def rule(self, fixed: Mapping[str, float]) -> TargetRule:
+        """How targets are found; `fixed`: weights of brokers that a person fixed."""
+        return TargetRule(
+            law=self.target_weights,
+            gain=self.gain,
+            window=self.window * 1000,
+            compatibility=self.compatibility,
+            iteration=self.iteration,
+            floor=self.floor,
+            fixed=fixed,
+        )
+
+
+@dataclass(frozen=True)
+class WeightedBalancer:
+    """See the module. Memory: of each broker ``score``, the average of its raw scores, and ``scored``, when (ms)."""
+
+    params: WeightedBalancerParams
+
+    def shed(self, cluster: ClusterLoad, sheddable: BoolArray, memory: Mapping[str, Any]) -> Shedding:
+        """Bundles that brokers above their target weight should give to brokers below theirs."""
+        view = _View(cluster, sheddable, self.params)
+        if len(view.names) <= 1:
+            alone = HeldBack("", Reason.NO_BROKERS, "fewer than two brokers whose usage is known")
+            return Shedding(held_back=(alone,), memory=memory)
+        found = view.aimed(_recalled(memory, view.names))
+        unloads, held_back = ((), view.calm()) if view.at_rest(found) else view.relieved(found)
+        return Shedding(unloads, held_back, _remembered(memory, found.memory), dict(found.weights))
+
+
+def _recalled(memory: Mapping[str, Any], names: list[str]) -> dict[str, Score]:
+    """The scores that are remembered of these brokers."""
+    averages, times = (recall(memory, what, names).tolist() for what in ("score", "scored"))
+    scores = {name: Score(average, at) for name, average, at in zip(names, averages, times, strict=True)}
+    return {name: score for name, score in scores.items() if not isnan(score.average + score.at)}
+
+
+def _remembered(memory: Mapping[str, Any], scores: Mapping[str, Score]) -> Mapping[str, Any]:
+    """The memory with these scores."""
+    names = list(scores)
+    averages = np.array([scores[name].average for name in names], dtype=np.float64)
+    times = np.array([scores[name].at for name in names], dtype=np.float64)
+    return remember(remember(memory, "score", names, averages), "scored", names, times)
+
+
+class _View:
+    """The cluster as the balancer sees it: the brokers that take part, in iteration order, and their weights."""
+
+    def __init__(self, cluster: ClusterLoad, sheddable: BoolArray, params: WeightedBalancerParams) -> None:
+        self.cluster, self.params = cluster, params
+        self.corrected = params.compatibility is Compatibility.CORRECTED
+        weight = bundle_weights(cluster, params.measure, params.weighing)
+        known = np.isfinite(weight)
+        self.weight = np.where(known, weight, self.unknown(weight[known]))
+        self.may_move = sheddable & known
+        self.usage = dict(zip(cluster.brokers.names, broker_usage(cluster, params.weights).tolist(), strict=True))
+        self.order = self.ordered()
+        self.names = self.order.consumers(sorted(name for name in cluster.brokers.names if self.takes_part(name)))
+        self.rows = np.array([cluster.brokers.index[name] for name in self.names], dtype=np.int64)
+        self.owned = [cluster.bundles.owned_by(row) for row in self.rows.tolist()]
+        self.books = [fsum(self.weight[owned].tolist()) for owned in self.owned]  # exact in any order of the rows
+
+    def unknown(self, known: FloatArray) -> float:
+        """The weight of a bundle that was never measured: that of an average one, in the original nothing."""
+        return fsum(known.tolist()) / len(known) if self.corrected and len(known) else 0.0
+
+    def ordered(self) -> Order:
+        """In which order brokers and bundles are gone through."""
+        names = self.cluster.bundles.names
+        if self.params.iteration is Iteration.JAVA:
+            return JavaBundles(names)
+        return SortedBundles(names, self.weight, ties_only=self.corrected)
+
+    def takes_part(self, name: str) -> bool:
+        """A broker whose usage is unknown takes no part; in the original it gets the plain average as target."""
+        return isfinite(self.usage[name]) or not self.corrected or self.params.target_weights is Law.AVERAGE
+
+    def aimed(self, scores: Mapping[str, Score]) -> Targets:
+        """The target weights."""
+        books = dict(zip(self.names, self.books, strict=True))
+        loads = {name: NodeLoad(self.usage[name] if isfinite(self.usage[name]) else UNDEFINED) for name in self.names}
+        rule = self.params.rule(fixed_weights(self.cluster.traits))
+        return targets.update(books, loads, scores, round(self.cluster.now * 1000), rule, reported=books)
+
+    def at_rest(self, found: Targets) -> bool:
+        """Whether all brokers are used so alike that a difference is but noise."""
+        if not self.corrected or not found.errors:
+            return False
+        return max(map(abs, found.errors.values())) * 100 <= self.params.dead_band
+
+    def calm(self) -> tuple[HeldBack, ...]:
+        """Why nothing moves at rest."""
+        detail = f"all brokers are within {self.params.dead_band:g} points of the mean usage"
+        return (HeldBack("", Reason.BALANCED, detail),)
+
+    def relieved(self, found: Targets) -> tuple[tuple[Unload, ...], tuple[HeldBack, ...]]:
+        """What moves, and which brokers above their targets nothing could be done for."""
+        weights = [found.weights[name] for name in self.names]
+        above = [c for c, book in enumerate(self.books) if self.is_above(book, weights[c])]
+        unloads = self.unloads(weights) if above or not self.corrected else ()
+        relieved = {unload.broker for unload in unloads}
+        left = tuple(self.left(c, weights[c]) for c in above if int(self.rows[c]) not in relieved)
+        if not left and not unloads:
+            detail = f"no broker is {self.params.min_change:g} % above its target weight"
+            left = (HeldBack("", Reason.BALANCED, detail),)
+        return unloads, left
+
+    def is_above(self, book: float, target: float) -> bool:
+        """Whether a broker is so far above its target that something should be done."""
+        return book > target and (book - target) * 100 >= self.params.min_change * target
+
+    def unloads(self, weights: list[float]) -> tuple[Unload, ...]:
+        """What brings the brokers towards these target weights."""
+        cluster, brokers = self.cluster, self.cluster.brokers
+        stable = self.may_move & cooled(cluster, self.params.stabilization)
+        ledger = Ledger(len(self.names), self.weight, stable, self.order)
+        ledger.movable = self.may_move
+        for consumer, owned in enumerate(self.owned):
+            ledger.open(consumer, owned, self.books[consumer])
+        aim = Aim(
+            targets=weights,
+            limit=-(-sum(map(len, self.owned)) // len(self.owned)),
+            min_change=self.params.min_change,
+            spread=self.params.spread,
+            receives=(brokers.ready & brokers.schedulable)[self.rows].tolist(),
+        )
+        (corrected_pass if self.corrected else original_pass)(ledger, aim)
+        return unloads_of(ledger.transfers, self.rows)
+
+    def left(self, consumer: int, target: float) -> HeldBack:
+        """Why nothing leaves a broker above its target weight."""
+        owned = self.owned[consumer]
+        reason, why = Reason.BELOW_MINIMUM, "no bundle or swap of bundles is of use to both ends"
+        if not self.may_move[owned].any():
+            reason, why = Reason.NO_BUNDLES, "none of its bundles may leave"
+        elif not (self.may_move & cooled(self.cluster, self.params.stabilization))[owned].any():
+            reason, why = Reason.COOL_DOWN, "all of its bundles were moved lately"
+        elif len(owned) == 1:
+            reason, why = Reason.SOLE_BUNDLE, "it has a single bundle: split it"
+        share = (
+            f"{(self.books[consumer] / target - 1) * 100:.0f} % above its target weight" if target else "to be empty"
+        )
+        return HeldBack(self.names[consumer], reason, f"{share}: {why}")

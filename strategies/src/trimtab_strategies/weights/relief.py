@@ -1,0 +1,133 @@
+"""The pass without the original's defects: every step takes something from the squared distances to the targets.
+
+A consumer is relieved when it is at least the significant change above its target, until it is within half of that: so
+noise moves nothing, and many small exchanges can add up to what a single one could not do. Destinations come by room,
+the largest first. Tasks move without return where the numbers allow it; then heavy ones are swapped for light ones,
+the heaviest for the lightest, so that few are enough. Neither end gets beyond its target. What has changed hands stays
+where it is, and so does what was moved lately.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from trimtab_strategies.model.load import FloatArray
+from trimtab_strategies.weights.aim import Aim
+from trimtab_strategies.weights.exchange import Sides, best_exchange, best_move
+from trimtab_strategies.weights.ledger import Ledger, Ranked
+
+
+def corrected_pass(ledger: Ledger, aim: Aim) -> None:
+    """Relieve every overloaded consumer once; see the module."""
+    relief = _Relief(ledger, aim)
+    for source in aim.overloaded(ledger):
+        if relief.is_above(source, aim.min_change):
+            relief.relieve(source)
+        if not aim.spread:
+            relief.even(source)
+
+
+class _Relief:
+    """One pass under way."""
+
+    def __init__(self, ledger: Ledger, aim: Aim) -> None:
+        self.ledger, self.aim = ledger, aim
+        self._ranked: dict[int, Ranked] = {}
+
+    def relieve(self, source: int) -> None:
+        """Move, then swap, with one destination after the other until the source is near enough to its target."""
+        for destination in self.by_room(source):
+            if self.needs_more(source):
+                self.move(source, destination)
+        for destination in self.by_room(source) if self.aim.open_to(source) else ():
+            if self.needs_more(source):
+                self.swap(source, destination)
+
+    def is_above(self, consumer: int, percent: float) -> bool:
+        """Whether a consumer is this percentage of its target above it."""
+        target = self.aim.targets[consumer]
+        excess = self.ledger.book[consumer] - target
+        return excess > 0 and excess * 100 >= percent * target
+
+    def needs_more(self, consumer: int) -> bool:
+        """Whether a consumer under relief needs more of it."""
+        return self.is_above(consumer, self.aim.min_change / 2)
+
+    def by_room(self, source: int) -> Iterator[int]:
+        """Other consumers below their target that may receive, the one with the most room first."""
+        room = np.array(self.aim.targets) - self.ledger.book
+        open_to = [c for c in np.flatnonzero(room > 0).tolist() if c != source and self.aim.open_to(c)]
+        yield from sorted(open_to, key=lambda c: -room[c])
+
+    def candidates(self, source: int, destination: int) -> Ranked:
+        """Stable tasks of `source` that `destination` lacks, heaviest first. They only get fewer during a pass."""
+        ranked = self._ranked.get(source) or self.ledger.ranked(source)
+        kept = self.ledger.stable[ranked.tasks]
+        self._ranked[source] = ranked if kept.all() else Ranked(ranked.tasks[kept], ranked.weights[kept])
+        return self.ledger.lacking(self._ranked[source], destination)
+
+    def vacancies(self, source: int, destination: int) -> int:
+        """How many tasks may move without return."""
+        ledger, aim = self.ledger, self.aim
+        vacant = min(int(aim.limit * (1 + aim.spread)), aim.most) - ledger.count(destination)
+        return int(vacant if aim.spread else min(vacant, ledger.count(source) - aim.limit))
+
+    def move(self, source: int, destination: int) -> None:
+        """The heaviest tasks that together fit both the excess and the room, then the one that fits the rest best."""
+        vacant = self.vacancies(source, destination)
+        if vacant <= 0:
+            return
+        heavy = self.candidates(source, destination)
+        wished = self.aim.between(self.ledger, source, destination).wished
+        fits = np.flatnonzero((heavy.weights <= wished) & (heavy.weights > 0))[:vacant]
+        fits = fits[np.cumsum(heavy.weights[fits]) <= wished]
+        self.send(heavy.tasks[fits].tolist(), source, destination)
+        if len(fits) < vacant and self.needs_more(source):
+            self.move_best(source, destination)
+
+    def send(self, tasks: list[int], source: int, destination: int) -> None:
+        """Move these tasks, which then stay."""
+        self.ledger.stable[tasks] = False
+        for task in tasks:
+            self.ledger.move(task, source, destination)
+
+    def move_best(self, source: int, destination: int) -> bool:
+        """Move the single task that is of most use; whether there was one."""
+        heavy = self.candidates(source, destination)
+        best = best_move(self.aim.between(self.ledger, source, destination), heavy.weights)
+        if best is not None:
+            self.send([int(heavy.tasks[best])], source, destination)
+        return best is not None
+
+    def swap(self, source: int, destination: int) -> None:
+        """The heaviest for the lightest while that fits both ends, then the pair that fits the rest best."""
+        heavy, light = self.candidates(source, destination), self.candidates(destination, source)
+        count = _fitting(self.aim.between(self.ledger, source, destination), heavy.weights, light.weights)
+        self.exchange(heavy.tasks[:count].tolist(), light.tasks[::-1][:count].tolist(), source, destination)
+        if self.needs_more(source):
+            heavy, light = self.candidates(source, destination), self.candidates(destination, source)
+            sides = self.aim.between(self.ledger, source, destination)
+            best = best_exchange(sides, heavy.weights, light.weights)
+            if best is not None:
+                self.exchange([int(heavy.tasks[best[0]])], [int(light.tasks[best[1]])], source, destination)
+
+    def exchange(self, tasks: list[int], returned: list[int], source: int, destination: int) -> None:
+        """Swap these tasks pair by pair, which then stay."""
+        self.ledger.stable[tasks + returned] = False
+        for task, back in zip(tasks, returned, strict=True):
+            self.ledger.swap(task, source, back, destination)
+
+    def even(self, source: int) -> None:
+        """Single tasks, for the numbers' sake, as long as the weights gain from it as well."""
+        for destination in self.by_room(source):
+            while self.vacancies(source, destination) > 0 and self.move_best(source, destination):
+                pass
+
+
+def _fitting(sides: Sides, heavy: FloatArray, light: FloatArray) -> int:
+    """How many swaps of the heaviest for the lightest fit both ends together."""
+    count = min(len(heavy), len(light))
+    change = heavy[:count] - light[::-1][:count]
+    return int(np.count_nonzero((change > 0) & (np.cumsum(change) <= sides.wished)))
