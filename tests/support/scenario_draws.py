@@ -11,7 +11,7 @@ Value = TypeVar("Value")
 Fields = dict[str, Any]
 
 RESOURCES = ("cpu", "bandwidth_in", "bandwidth_out", "direct_memory", "memory")
-BROKER_COUNTS = (1, 2, 2, 2, 3, 3, 3, 4, 5, 6, 8, 10, 13, 17, 24)
+BROKER_COUNTS = (0, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 4, 4, 5, 5, 6, 6, 8, 8, 10, 10, 13, 17, 17, 24, 40)
 NAMESPACES = ("t/n", "t/n2", "public/default", "tenant-a/ns-1", "shop/orders.eu")
 FULL_RING = 0xFFFFFFFF
 

@@ -104,6 +104,11 @@ def _transfer_round(draw: Draw, reports: Reports, now: int, *, first: bool) -> F
             reports.report(name)
             changes[name] |= reports.load(name)
         step["set_top_bundles"] = {name: reports.top[name] for name in anew}
+    if not first and draw.chance(0.08):
+        step["remove_brokers"] = draw.some(reports.names, 0.3)
+        reports.names = [name for name in reports.names if name not in step["remove_brokers"]]
+        step["set_brokers"] = {name: changed for name, changed in changes.items() if name in reports.names}
+        step["set_top_bundles"] = {name: reports.top[name] for name in reports.names[:1]}
     step |= _recent(draw, reports, now)
     step |= _policies(draw, reports)
     if draw.chance(0.08):

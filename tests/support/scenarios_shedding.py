@@ -15,7 +15,7 @@ class Cluster:
     def __init__(self, draw: Draw, *, counts: tuple[int, ...] = BROKER_COUNTS, busiest: int = 14) -> None:
         self.draw = draw
         names = draw.broker_names(draw.choice(counts))
-        at_once = min(busiest, 120 // max(len(names), 1))
+        at_once = 60 if len(names) < 4 and draw.chance(0.1) else min(busiest, 120 // max(len(names), 1))
         many = {name: draw.choice((0, 1, 2, 3, draw.randint(2, max(at_once, 2)))) for name in names}
         bundles = draw.bundle_names(sum(many.values()))
         draw.shuffle(bundles)
