@@ -42,14 +42,19 @@ def heaviest(cluster: ClusterLoad, bundles: IntArray, count: int, weight: IntArr
 
     weight: (k, c) compared column by column, the first column first.
     """
+    if count < len(bundles):
+        edge = np.partition(weight[:, 0], -count)[-count]
+        within = weight[:, 0] >= edge  # by their first column, the others can't be among them
+        bundles, weight = bundles[within], weight[within]
     order = np.lexsort(weight.T[::-1])
     if count < len(bundles):
-        edge = (weight[order] == weight[order[-count]]).all(axis=1)
-        tied, above = order[edge], order[np.flatnonzero(edge)[-1] + 1 :]
-        chosen = nlargest(count - len(above), tied.tolist(), key=lambda k: cluster.bundles.names[bundles[k]])
+        equal = np.flatnonzero((weight[order] == weight[order[-count]]).all(axis=1))
+        tied, above = order[equal], order[equal[-1] + 1 :]
+        by_name = zip((cluster.bundles.names[row] for row in bundles[tied].tolist()), tied.tolist(), strict=True)
+        chosen = [k for _, k in nlargest(count - len(above), by_name)]
         order = np.concatenate([np.array(chosen, dtype=np.int64), above])
-    columns = weight[order].tolist()
-    named = sorted(zip(columns, (cluster.bundles.names[row] for row in bundles[order]), bundles[order], strict=True))
+    columns, rows = weight[order].tolist(), bundles[order].tolist()
+    named = sorted(zip(columns, (cluster.bundles.names[row] for row in rows), rows, strict=True))
     return np.array([row for _, _, row in named], dtype=np.int64)
 
 
@@ -119,8 +124,9 @@ class PictureReports:
         return reported_steps(np.nan_to_num(known.short[bundles]), sessions, np.zeros(len(bundles)))
 
     def _open_to_reports(self, bundles: IntArray) -> BoolArray:
-        namespaces, place = np.unique(self._cluster.bundles.namespace[bundles], return_inverse=True)
-        return np.array([self._is_open(space) for space in namespaces.tolist()], dtype=bool)[place]
+        namespaces = self._cluster.bundles.namespace[bundles]
+        closed = [space for space in set(namespaces.tolist()) if not self._is_open(space)]
+        return ~np.isin(namespaces, closed) if closed else np.ones(len(bundles), dtype=bool)
 
     def _is_open(self, namespace: int) -> bool:
         """Whether the bundles of a namespace (row) are reported at all."""
