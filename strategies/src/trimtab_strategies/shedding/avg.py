@@ -31,12 +31,12 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field
 
-from trimtab_strategies.java import concurrent_map_order, hash_map_order
 from trimtab_strategies.model import ClusterLoad, HeldBack, Reason
 from trimtab_strategies.model.load import BoolArray, FloatArray, IntArray
 from trimtab_strategies.params import Compatibility, Defect, StrategyParams, WeightedParams
 from trimtab_strategies.protocols import Choice, Shedding, Unload, recall, remember
 from trimtab_strategies.shedding import planned
+from trimtab_strategies.shedding.pairs import Pairs
 from trimtab_strategies.shedding.picking import both_directions, reported, sorted_out, that_fit
 from trimtab_strategies.usage import Weights, broker_usage
 
@@ -113,7 +113,7 @@ class AvgShedder:
         score = scores(cluster, self.params.weights)
         brokers = np.flatnonzero(np.isfinite(score))
         names = [cluster.brokers.names[row] for row in brokers]
-        pairs = _Pairs.of(names, score[brokers], self.params)
+        pairs = self._paired(names, score[brokers])
         if not pairs.apart.any():
             of_brokers = {**memory.get("brokers", {}), "hitHigh": {}, "hitLow": {}}
             kept = self._planned(cluster, (), {**memory, "brokers": of_brokers})
@@ -121,27 +121,29 @@ class AvgShedder:
         high = pairs.counted(recall(memory, "hitHigh", names), pairs.far)
         low = pairs.counted(recall(memory, "hitLow", names), pairs.apart)
         acts = self._acts(pairs, high, low)
-        found = [
-            self._relieved(cluster, sheddable, int(brokers[pairs.busy[k]]), int(brokers[pairs.idle[k]]))
+        found = {
+            k: self._relieved(cluster, sheddable, int(brokers[pairs.busy[k]]), int(brokers[pairs.idle[k]]))
             if acts[k]
             else HeldBack(names[pairs.busy[k]], Reason.HIT_COUNT, pairs.waits(k, low))
             for k in np.flatnonzero(pairs.apart).tolist()
-        ]
-        shedding = sorted_out(found)
-        spent = acts.copy()
-        if not self.java:
-            spent[pairs.apart] = [isinstance(answer, Unload) for answer in found]
-        for counter in (high, low):
-            counter[np.concatenate([pairs.idle[spent], pairs.busy[spent]])] = np.nan
+        }
+        moved = np.array([isinstance(found.get(k), Unload) for k in range(len(acts))])
+        spent = pairs.members(acts if self.java else moved)
+        high[spent] = low[spent] = np.nan
         memory = remember(remember(memory, "hitHigh", names, high), "hitLow", names, low)
+        shedding = sorted_out(found.values())
         return Shedding(shedding.unloads, shedding.held_back, self._planned(cluster, shedding.unloads, memory))
+
+    def _paired(self, names: list[str], score: FloatArray) -> Pairs:
+        low, high = self.params.low_threshold, self.params.high_threshold
+        return Pairs.of(names, score, low=low, high=high, java=self.java)
 
     @property
     def java(self) -> bool:
         """Whether the defects are kept."""
         return self.params.compatibility is Compatibility.JAVA
 
-    def _acts(self, pairs: _Pairs, high: FloatArray, low: FloatArray) -> BoolArray:
+    def _acts(self, pairs: Pairs, high: FloatArray, low: FloatArray) -> BoolArray:
         """Which pairs have been apart for long enough."""
         due = (high >= self.params.hit_count_high) | (low >= self.params.hit_count_low)
         acts: BoolArray = pairs.apart & (due[pairs.busy] | (due[pairs.idle] & self.java))
@@ -174,63 +176,6 @@ class AvgShedder:
             return {**memory, "now": cluster.now, "plan": {cluster.bundles.names[row]: name for row, name in goes}}
         plan = planned.followed(memory.get("planByStatistics", ()), cluster)
         return {**memory, "planByStatistics": planned.extended(plan, cluster, goes)}
-
-
-@dataclass(frozen=True)
-class _Pairs:
-    """Brokers two by two. names, score: of the brokers that take part (k,).
-
-    idle, busy: positions of each pair's brokers, the widest pair first; the middle one of an odd number meets itself.
-    apart, far: which pairs differ by the low, or the high threshold.
-    """
-
-    names: list[str]
-    score: FloatArray
-    idle: IntArray
-    busy: IntArray
-    apart: BoolArray
-    far: BoolArray
-
-    @classmethod
-    def of(cls, names: list[str], score: FloatArray, params: AvgShedderParams) -> _Pairs:
-        order = _ascending(names, score, java=params.compatibility is Compatibility.JAVA)
-        half = (len(order) + 1) // 2
-        idle, busy = order[:half], order[::-1][:half]
-        gap = score[busy] - score[idle]
-        apart = ~(gap < params.low_threshold)
-        return cls(names, score, idle, busy, apart, apart & ~(gap < params.high_threshold))
-
-    def counted(self, before: FloatArray, hit: BoolArray) -> FloatArray:
-        """The brokers' counters (k,) after this cycle, in which the pairs `hit`: NaN none, 0 begun anew."""
-        after = np.nan_to_num(before)
-        missed = np.concatenate([self.idle[~hit], self.busy[~hit]])
-        after[missed] = 0
-        np.add.at(after, np.concatenate([self.idle[hit], self.busy[hit]]), 1)
-        after[np.concatenate([self.idle[~self.apart], self.busy[~self.apart]])] = np.nan
-        return after
-
-    def closest(self) -> str:
-        """How far the widest pair is apart, in words."""
-        if not len(self.idle):
-            return "no broker's usage is known"
-        busy, idle = self.busy[0], self.idle[0]
-        return f"{self.names[busy]} is {self.score[busy] - self.score[idle]:.1f} points above {self.names[idle]}"
-
-    def waits(self, pair: int, low: FloatArray) -> str:
-        """Why a pair does not act yet, in words."""
-        busy, idle = self.busy[pair], self.idle[pair]
-        gap = self.score[busy] - self.score[idle]
-        return f"{gap:.1f} points above {self.names[idle]}, apart from its partner for {low[busy]:.0f} cycles"
-
-
-def _ascending(names: list[str], score: FloatArray, *, java: bool) -> IntArray:
-    """Positions by ascending score; equal ones in the order of Java's score map, or by name."""
-    if len(np.unique(score)) == len(score):
-        return np.argsort(score)
-    # Rows count as the order of insertion, which decides between the few names that share a slot of the map.
-    tied = hash_map_order(concurrent_map_order(names)) if java else sorted(names)
-    place = {name: k for k, name in enumerate(tied)}
-    return np.lexsort((np.array([place[name] for name in names]), score))
 
 
 class AvgShedderPlacementParams(StrategyParams):
