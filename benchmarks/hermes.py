@@ -103,18 +103,14 @@ def prepared(case: Case, form: str) -> Work:
     if case.name == "cold":
         return first
     placed = balance(first, rules("sorted", Law.AVERAGE)).assignments
-    shaken = {
-        name: weight * factor
-        for (name, weight), factor in zip(cold.items(), rng.lognormal(0, 0.3, len(names)).tolist(), strict=True)
-    }
+    factors = rng.lognormal(0, 0.3, len(names)).tolist()
+    shaken = {name: weight * factor for (name, weight), factor in zip(cold.items(), factors, strict=True)}
     if case.name == "frozen":
         return work(case, shaken, placed, NOW - 60_000)
     perturbed = work(case, shaken, placed)
-    yield (
-        perturbed
-        if case.name == "perturbed"
-        else work(case, shaken, balance(perturbed, rules(form, case.law)).assignments)
-    )
+    if case.name == "perturbed":
+        return perturbed
+    return work(case, shaken, balance(perturbed, rules(form, case.law)).assignments)
 
 
 def quality(given: Work, found: Balance) -> dict[str, float]:
@@ -160,9 +156,8 @@ def main() -> None:
     parser.add_argument("--largest", type=int, default=60_000, help="leave out sizes with more subscriptions than this")
     options = parser.parse_args()
     rows = []
-    print(
-        f"{'size':>12} {'case':9} {'targets':8} {'form':9} {'cpu s':>8} {'Java s':>8} {'ratio':>7} {'moves':>6} {'worst %':>8} {'rms %':>7}"
-    )
+    head = f"{'size':>12} {'case':9} {'targets':8} {'form':9} {'cpu s':>8} {'Java s':>8} {'ratio':>7}"
+    print(f"{head} {'moves':>6} {'worst %':>8} {'rms %':>7}")
     for consumers, subscriptions in SIZES:
         for name, law in [(name, Law.AVERAGE) for name in CASES] + [("perturbed", Law.SCORING)]:
             case = Case(consumers, subscriptions, name, law)
