@@ -82,7 +82,7 @@ SHEDDERS: Mapping[str, Row[Shedder]] = {
     "WeightedBalancer": Row(
         params=weighted_balancer.WeightedBalancerParams,
         build=weighted_balancer.WeightedBalancer,
-        summary="Each broker has a target weight, learnt from its usage; those above it give to, or swap with, those below.",
+        summary="Brokers above the target weight learnt from their usage give to those below, or swap bundles with them.",
         original="pl.allegro.tech.hermes.consumers.supervisor.workload.weighted.WeightedWorkBalancer",
         defects=weighted_balancer.DEFECTS,
     ),
