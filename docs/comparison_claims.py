@@ -77,6 +77,18 @@ CLAIMS: Mapping[str, tuple[Claim, ...]] = {
             "OverloadShedder stops as soon as nobody is above 85 %, which is all it promises.",
             lambda v: v.overload.balanced is None and v.our_overload.balanced is None,
         ),
+        Claim(
+            "TransferShedder stops when the standard deviation of usage is within its target of 25 points, with"
+            " {transfer.imbalance:.0f} points left. WeightedBalancer swings in the original's form ({weighted.moves}"
+            " moves, {weighted.repeated} of bundles that had moved before) and is balanced after"
+            " {our_weighted.balanced} rounds and {our_weighted.moves} moves in the corrected one.",
+            lambda v: (
+                v.transfer.balanced is None
+                and v.weighted.repeated > 50  # noqa: PLR2004 - many
+                and v.our_weighted.balanced is not None
+                and not v.our_weighted.repeated
+            ),
+        ),
     ),
     "Two brokers": (
         Claim(
@@ -93,6 +105,11 @@ CLAIMS: Mapping[str, tuple[Claim, ...]] = {
                 and v.our_threshold.backward == 0
                 and sooner(v.our_threshold, v.threshold)
             ),
+        ),
+        Claim(
+            "WeightedBalancer takes its time ({our_weighted.balanced} rounds) and moves nothing twice; in the"
+            " original's form it leaves {weighted.imbalance:.0f} points.",
+            lambda v: v.our_weighted.balanced is not None and not v.our_weighted.repeated and v.weighted.imbalance > 40,  # noqa: PLR2004 - half of it
         ),
     ),
     "Two hot ones among six": (
@@ -135,6 +152,17 @@ CLAIMS: Mapping[str, tuple[Claim, ...]] = {
                 and v.our_threshold.moves < v.threshold.moves / 2
             ),
         ),
+        Claim(
+            "TransferShedder relieves three brokers a round and rests for three minutes after that: {transfer.moves}"
+            " moves, {transfer.imbalance:.0f} points left. WeightedBalancer is balanced after {our_weighted.balanced}"
+            " rounds and {our_weighted.moves} moves; in the original's form {weighted.moves} moves lead nowhere.",
+            lambda v: (
+                v.transfer.balanced is None
+                and v.our_weighted.balanced is not None
+                and v.weighted.balanced is None
+                and v.weighted.moves > 2 * v.our_weighted.moves
+            ),
+        ),
     ),
     "A broker is lost and comes back": (
         Claim(
@@ -166,6 +194,11 @@ CLAIMS: Mapping[str, tuple[Claim, ...]] = {
             " {average.imbalance:.0f} points left).",
             lambda v: v.uniform.moves == 0 and v.average.balanced is None and v.average.imbalance > 40,  # noqa: PLR2004 - most of it
         ),
+        Claim(
+            "WeightedBalancer learns what each machine can carry: {our_weighted.balanced} rounds, {our_weighted.moves}"
+            " moves, {our_weighted.imbalance:.0f} points left.",
+            lambda v: v.our_weighted.balanced is not None and not v.our_weighted.backward,
+        ),
     ),
     "A shared machine": (
         Claim(
@@ -179,6 +212,15 @@ CLAIMS: Mapping[str, tuple[Claim, ...]] = {
             " the idle broker and the shared one, which has nothing to give.",
             lambda v: v.threshold.moves == v.average.moves == 0,
         ),
+        Claim(
+            "WeightedBalancer is the only one that levels the two others: {our_weighted.imbalance:.0f} points are left"
+            " under Trimtab, which keeps it off the shared machine.",
+            lambda v: (
+                v.our_weighted.balanced is not None
+                and not v.our_weighted.backward
+                and all(getattr(v, f"our_{word}").balanced is None for word in WORDS.values() if word != "weighted")
+            ),
+        ),
     ),
     "Foreign load arrives": (
         Claim(
@@ -191,12 +233,21 @@ CLAIMS: Mapping[str, tuple[Claim, ...]] = {
             " broker's traffic is that of the others; OverloadShedder sheds only what is above 85 %.",
             lambda v: v.uniform.moves == 0 and v.average.balanced is None and v.overload.balanced is None,
         ),
+        Claim(
+            "WeightedBalancer lowers that broker's target: {our_weighted.balanced} rounds, {our_weighted.moves} moves.",
+            lambda v: v.our_weighted.balanced is not None and v.our_weighted.moves > v.threshold.moves,
+        ),
     ),
     "Load jitter": (
         Claim(
             "Smoothing (ThresholdShedder) and counting (AvgShedder) both keep still. UniformLoadShedder and"
             " OverloadShedder fall for the bursts, with {uniform.moves} and {overload.moves} moves.",
             lambda v: v.threshold.moves == v.average.moves == 0 and min(v.uniform.moves, v.overload.moves) > 10,  # noqa: PLR2004 - more than a few
+        ),
+        Claim(
+            "TransferShedder keeps still as well. WeightedBalancer goes on evening out what is only noise:"
+            " {our_weighted.moves} moves.",
+            lambda v: v.transfer.moves == 0 and v.our_weighted.moves > 10,  # noqa: PLR2004 - more than a few
         ),
     ),
 }

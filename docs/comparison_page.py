@@ -37,7 +37,8 @@ another seed changes counts by some, and the order of close ones.
 same picture, nothing is capped, a bundle that moved stays for half an hour. *Trimtab*: the same pair under the
 [balancer](concepts.md) with its default limits. It predicts what each move brings, refuses those that would make the
 destination busier than the source is, and moves at most 20 bundles a round and 200 an hour. TransferShedder belongs to
-Pulsar's extensible manager and is run by the same loop here. Every parameter is at its default.
+Pulsar's extensible manager and WeightedBalancer is Hermes'; the same two loops run them here. Every parameter is at its
+default.
 
 | column | what it is |
 |---|---|

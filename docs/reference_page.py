@@ -20,8 +20,8 @@ KINDS: Mapping[str, tuple[str, Mapping[str, Row[Any]]]] = {
     "Splitters": ("say which bundles should be divided, and where.", registry.SPLITTERS),
 }
 
-PARTS = re.compile(r"\b(Idea|Formula|When it helps|When it hurts|Source)\. ")
-KEY = re.compile(r"\s*Pulsar: (\S+)\s*$")
+PARTS = re.compile(r"\b(Idea|Formula|When it helps|When it hurts|Compatibility|Source)\. ")
+KEY = re.compile(r"\s*(?:Pulsar|Hermes): (\S+)\s*$")
 
 BOUNDS = (("minimum", ">="), ("exclusiveMinimum", ">"), ("maximum", "<="), ("exclusiveMaximum", "<"))
 
@@ -95,7 +95,7 @@ def _as_written(text: str, module: str) -> str:
     """The text with the names of the module's parameters as a policy spells them."""
     rows = [row for _, table in KINDS.values() for row in table.values() if row.build.__module__ == module]
     fields = {name: info.alias or name for row in rows for name, info in row.params.model_fields.items()}
-    return re.sub(r"`(\w+)`", lambda match: f"`{fields.get(match[1], match[1])}`", text)
+    return re.sub(r"\b[a-z]+(_[a-z]+)+\b", lambda match: fields.get(match[0], match[0]), text)
 
 
 def _teaching(module: str) -> str:
@@ -110,16 +110,16 @@ def _parameters(model: type[StrategyParams]) -> str:
     if not model.model_fields:
         return "It has no parameters.\n"
     schema = model.model_json_schema()
-    lines = ["| parameter | default | bound | what it is | Pulsar's key |", "|---|---|---|---|---|"]
+    lines = ["| parameter | default | bound | what it is | the original's key |", "|---|---|---|---|---|"]
     for key, field in schema["properties"].items():
-        meaning, pulsar = _meaning(field.get("description", ""))
+        meaning, original = _meaning(field.get("description", ""))
         default = _value(field.get("default"))
-        lines.append(f"| `{key}` | {default} | {_bound(field, schema)} | {meaning} | {pulsar} |")
+        lines.append(f"| `{key}` | {default} | {_bound(field, schema)} | {meaning} | {original} |")
     return "\n".join(lines) + "\n"
 
 
 def _meaning(description: str) -> tuple[str, str]:
-    """What a field is, and Pulsar's key for it."""
+    """What a field is, and the original's key for it."""
     key = KEY.search(description)
     meaning = " ".join(KEY.sub("", description).split()).replace("|", "\\|")
     return meaning, f"`{key[1]}`" if key else ""
