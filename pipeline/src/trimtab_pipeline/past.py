@@ -14,12 +14,15 @@ from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from trimtab_pipeline.history_files import ForeignFileError, HistoryFile, cycle_times, listed, pinned, read_cycle
 from trimtab_pipeline.keeping import TABLES
 from trimtab_pipeline.picture import load_of
 from trimtab_strategies.model import ClusterLoad
+from trimtab_strategies.model.load import FloatArray
 
 SCHEMAS = {name: pinned(*table) for name, table in TABLES.items()}
 """Schema of each table's files."""
@@ -27,6 +30,21 @@ DamagedError = ForeignFileError
 """A file of the history that can't be read; says why."""
 DAY = 86_400.0
 _USUAL = 2.0  # times the usual interval: longer is a gap
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """Load over time; t cycles of n brokers.
+
+    times:      (t,) epoch s. brokers: names.
+    cpu:        (t, n) percent of the limit; NaN where it was unknown or not trusted.
+    throughput: (t,) bytes/s in and out of all brokers, as they told it themselves; NaN where none did.
+    """
+
+    times: FloatArray
+    brokers: tuple[str, ...]
+    cpu: FloatArray
+    throughput: FloatArray
 
 
 class NoHistoryError(ValueError):
@@ -135,6 +153,20 @@ class Past:
         for time in self.times(begin, end):
             yield time, self.cycle(table, time)
 
+    def course(self, begin: float, end: float, points: int) -> Course:
+        """Load from `begin` to `end` (epoch s), of at most `points` cycles at equal distances.
+
+        Raises `NoHistoryError` when there is none, `ForeignFileError` when one can't be read.
+        """
+        times = self.times(begin, end)
+        if not times:
+            raise NoHistoryError(f"policy {self.policy} has no cycle in that time")
+        shown = times[:: -(-len(times) // points)]
+        pictures = [self.cycle("picture", time) for time in shown]
+        brokers = tuple(sorted({name for picture in pictures for name in picture["broker"].to_pylist()}))
+        cpu = np.stack([_cpu(picture, brokers) for picture in pictures])
+        return Course(np.array(shown), brokers, cpu, np.array([_throughput(picture) for picture in pictures]))
+
     def load(self, at: float = float("inf")) -> ClusterLoad:
         """The picture of the newest cycle not after `at`. Raises `NoHistoryError` if there is none."""
         times = self.times(end=at)
@@ -144,3 +176,17 @@ class Past:
             raise NoHistoryError(f"policy {self.policy} has no cycle up to then: {there}")
         tables = (self.cycle(name, times[-1]) for name in ("bundles", "picture", "quality"))
         return load_of(times[-1], *tables)
+
+
+def _cpu(picture: pa.Table, brokers: tuple[str, ...]) -> FloatArray:
+    """(n,) percent of CPU of the `brokers` that were trusted, NaN of the others."""
+    trusted = picture.filter(picture["trusted"])
+    row = pc.index_in(pa.array(brokers, pa.string()), value_set=trusted["broker"])
+    percent = pc.multiply(pc.divide(trusted["cpu"], trusted["cpu_limit"]), 100.0).take(row)
+    cpu: FloatArray = percent.to_numpy().astype(np.float64)
+    return cpu
+
+
+def _throughput(picture: pa.Table) -> float:
+    total = pc.sum(pc.add(picture["throughput_in"], picture["throughput_out"])).as_py()
+    return float("nan") if total is None else float(total)

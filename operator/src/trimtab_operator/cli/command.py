@@ -18,6 +18,7 @@ from trimtab_operator.telemetry import AddressInUseError
 VERBS: Mapping[str, str] = {
     "run": "run the operator",
     "plan": "show what the next cycle would do",
+    "observe": "show the load of a cluster",
     "history": "show, export or import the history of load",
     "crds": "print, write or check the custom resource definitions",
     "conformance": "replay recordings of the reference implementations",

@@ -62,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 async def _foresee(arguments: argparse.Namespace) -> Foreseen:
     async with Api.connect(arguments.kubeconfig, arguments.context, patience=PATIENCE) as api:
-        await _check(api, arguments.namespace, arguments.policy)
+        await check_policy(api, arguments.namespace, arguments.policy)
         with tempfile.TemporaryDirectory(prefix="trimtab-plan-") as folder:
             sources = start_spark(arguments.history or Path(folder), arguments.spark)
             try:
@@ -78,8 +78,8 @@ async def foresee_with(sources: LoadSources, api: Api, namespace: str, policy: s
         return await foresee(context, policy)
 
 
-async def _check(api: Api, namespace: str, policy: str) -> None:
-    """Before an engine is started: is there such a policy, and can it be run?"""
+async def check_policy(api: Api, namespace: str, policy: str) -> None:
+    """Before an engine is started: is there such a policy, and can it be run? Raises `CommandError`."""
     try:
         Settings.of(await api.get(POLICIES, namespace, policy))
     except NotFoundError as error:

@@ -91,7 +91,7 @@ def _bytes(text: str) -> int:
     found = re.fullmatch(r"([0-9]+)([KMGT]i)", text)
     if found is None:
         raise ValueError(f"size {text!r} must look like 500Mi or 8Gi")
-    return int(found[1]) * 1024 ** (1 + "KMGT".index(found[2][0]))
+    return int(found[1]) << 10 * (1 + "KMGT".index(found[2][0]))
 
 
 async def _run(arguments: argparse.Namespace, retention: Retention) -> None:

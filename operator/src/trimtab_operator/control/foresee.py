@@ -1,8 +1,10 @@
-"""What the next cycle of a policy would do, found out without writing anything: behind `trimtab plan`."""
+"""What a policy sees and would do, found out without writing anything: behind `trimtab plan` and `trimtab observe`."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from trimtab_operator.actuators.declarative import DryRunActuator
@@ -14,7 +16,7 @@ from trimtab_operator.control.refusal import refused_by_guard, refused_cycle
 from trimtab_operator.control.settings import Settings
 from trimtab_operator.control.sourcing import Sourcing
 from trimtab_operator.control.turn import Turn
-from trimtab_strategies.model import HeldBack, Plan
+from trimtab_strategies.model import ClusterLoad, HeldBack, Plan
 
 SYNC_WITHIN = 60.0
 """Seconds to wait for the stores before giving up."""
@@ -41,18 +43,32 @@ async def foresee(context: Context, policy: str) -> Foreseen:
     Raises `NotFoundError` (no such policy), `InvalidPolicyError`, `SourceUnavailableError`, `TimeoutError` (the stores
     did not become complete) and `ApiError`.
     """
+    watch = Stopwatch()
+    async with _turn(context, policy) as turn:
+        settings = turn.settings
+        seen = await look(context.picture(settings), turn, context.now(), watch)
+    decided = (await plan(seen, turn, watch)).plan
+    refusal = refused_cycle(context, settings) or refused_by_guard(decided.held_back, moves=bool(decided.moves))
+    return Foreseen(settings, seen, decided, refusal, watch.seconds)
+
+
+async def observe(context: Context, policy: str) -> ClusterLoad:
+    """Measure the cluster of `policy` once, and decide nothing. Raises what `foresee` raises."""
+    async with _turn(context, policy) as turn:
+        return (await look(context.picture(turn.settings), turn, context.now(), Stopwatch())).load
+
+
+@asynccontextmanager
+async def _turn(context: Context, policy: str) -> AsyncIterator[Turn]:
+    """A turn of the policy that writes nothing, once the stores are complete."""
     found = await context.api.get(POLICIES, context.namespace, policy)
     settings = Settings.of(found)
     async with asyncio.timeout(SYNC_WITHIN):
         for store in context.stores.all():
             await store.synced.wait()
     remembered = await MemoryStore(context.api, context.namespace, policy, found["metadata"]["uid"]).load()
-    sourcing, watch = Sourcing(context.api, context.sources, context.namespace, policy), Stopwatch()
+    sourcing = Sourcing(context.api, context.sources, context.namespace, policy)
     try:
-        turn = Turn(settings, DryRunActuator(), await sourcing.source(settings), remembered)
-        seen = await look(context.picture(settings), turn, context.now(), watch)
+        yield Turn(settings, DryRunActuator(), await sourcing.source(settings), remembered)
     finally:
         sourcing.close()
-    decided = (await plan(seen, turn, watch)).plan
-    refusal = refused_cycle(context, settings) or refused_by_guard(decided.held_back, moves=bool(decided.moves))
-    return Foreseen(settings, seen, decided, refusal, watch.seconds)

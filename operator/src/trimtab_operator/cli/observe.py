@@ -1,0 +1,234 @@
+"""`trimtab observe`: the picture of load that decisions are made from, live or from history."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import math
+import tempfile
+import time
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
+
+from rich.console import Console
+
+from trimtab_operator.app import following, new_context
+from trimtab_operator.cli.failure import FINE, CommandError
+from trimtab_operator.cli.moments import HELP, moment, written
+from trimtab_operator.cli.observe_output import Shown, show
+from trimtab_operator.cli.plan import PATIENCE, check_policy
+from trimtab_operator.cli.plot import draw
+from trimtab_operator.cli.run import start_spark
+from trimtab_operator.cluster.api import Api, ApiError
+from trimtab_operator.control.foresee import observe
+from trimtab_operator.control.memory import ForeignMemoryError
+from trimtab_operator.control.settings import InvalidPolicyError
+from trimtab_operator.telemetry.metrics import Metrics
+from trimtab_pipeline.metrics_topology import topology_from_metrics
+from trimtab_pipeline.past import DamagedError, NoHistoryError, Past, policies
+from trimtab_pipeline.source import LoadSources, PrometheusSettings, SourceUnavailableError
+
+_POINTS = 600
+"""Points of a picture over time: about one for each of its pixels."""
+
+_DESCRIPTION = """\
+Show the load of a cluster as Trimtab sees it: how busy each broker is, whether its data can be believed, which bundles
+(and topics, where they are known) are the hottest, and what was wrong with the data. Writes nothing.
+
+It looks in one of three places:
+  --policy NAME -n NS    the live cluster of a BalancingPolicy, by kubeconfig
+  --url URL -n NS        a Prometheus, without Kubernetes: what reports itself from the pods of namespace NS
+  --history DIR          what an operator, or `trimtab history import`, kept: its last cycle, or the one --at a time
+
+Live averages begin afresh with the first look, so short and long ones are what is measured now.
+"""
+
+_EPILOG = """\
+examples:
+  trimtab observe --url http://localhost:9090 -n messaging --resources pulsar
+  trimtab observe --policy cluster-a -n messaging --watch 10
+  trimtab observe --history trimtab-history --at 2h -o json | jq '.brokers[] | select(.trusted | not)'
+  trimtab observe --history trimtab-history --from 6h --plot load.svg
+"""
+
+
+def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the verb."""
+    parser = subparsers.add_parser(
+        "observe",
+        help="show the load of a cluster",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--policy", help="name of the BalancingPolicy; with --history, of those that have one")
+    parser.add_argument("--url", help="base URL of a Prometheus")
+    parser.add_argument("--history", type=Path, metavar="DIR", help="folder that `trimtab run --history` writes to")
+    _add_output_options(parser)
+    live = parser.add_argument_group("live")
+    live.add_argument("--namespace", "-n", help="Kubernetes namespace of the messaging cluster")
+    live.add_argument("--kubeconfig", help="kubeconfig file (default: in-cluster, $KUBECONFIG, then ~/.kube/config)")
+    live.add_argument("--context", help="context of the kubeconfig")
+    live.add_argument(
+        "--resources",
+        choices=("kubernetes", "pulsar"),
+        default="kubernetes",
+        help="with --url: whose metrics say how busy a broker is, as in a policy (%(default)s)",
+    )
+    live.add_argument("--spark", default="local[*]", help="Spark master, or sc://host:port (%(default)s)")
+    past = parser.add_argument_group("from history")
+    past.add_argument("--at", type=moment, metavar="TIME", help=HELP)
+    past.add_argument("--plot", type=Path, metavar="FILE.svg", help="draw load over time, up to --at")
+    past.add_argument("--from", dest="begin", type=moment, metavar="TIME", help="where the drawing begins")
+    parser.set_defaults(run=run)
+
+
+def _add_output_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-o", "--output", choices=("table", "json"), default="table", help="(%(default)s)")
+    parser.add_argument(
+        "--top", type=_count, default=10, metavar="N", help="how many hot bundles and topics (%(default)s)"
+    )
+    parser.add_argument("--watch", type=_positive, metavar="SECONDS", help="look again and again until Ctrl-C")
+
+
+def _count(text: str) -> int:
+    if not text.isdigit():
+        raise argparse.ArgumentTypeError(f"{text!r} must be a whole number, 0 or more")
+    return int(text)
+
+
+def _positive(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} must be a number of seconds above 0")
+    return value
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Carry out the verb; returns the exit code. Raises `CommandError`."""
+    _check_options(arguments)
+    try:
+        if arguments.plot:
+            return _plot(arguments)
+        asyncio.run(_look(arguments))
+    except (
+        ApiError,
+        DamagedError,
+        ForeignMemoryError,
+        InvalidPolicyError,
+        NoHistoryError,
+        SourceUnavailableError,
+    ) as error:
+        raise CommandError(str(error)) from error
+    except TimeoutError as error:
+        raise CommandError("the API server did not list the cluster in time; try again") from error
+    except KeyboardInterrupt:
+        if not arguments.watch:
+            raise
+    return FINE
+
+
+def _check_options(arguments: argparse.Namespace) -> None:
+    """One place to look at, and what it needs. Raises `CommandError`."""
+    if not (arguments.url or arguments.history or arguments.policy):
+        raise CommandError("observe needs --policy NAME, --url URL or --history DIR to look at")
+    if arguments.url and (arguments.history or arguments.policy):
+        raise CommandError("--url stands alone: leave out --history and --policy")
+    if not arguments.history and not arguments.namespace:
+        raise CommandError("a live cluster needs --namespace, the Kubernetes namespace of its brokers")
+    for name, value in {"--at": arguments.at, "--plot": arguments.plot, "--from": arguments.begin}.items():
+        if value and not arguments.history:
+            raise CommandError(f"{name} needs --history DIR: only what was kept can be looked back on")
+    if arguments.begin and not arguments.plot:
+        raise CommandError("--from goes with --plot; the picture of one moment is --at")
+    if arguments.watch and (arguments.at or arguments.plot):
+        raise CommandError("--watch looks at what is new: leave out --at and --plot")
+    if arguments.plot and arguments.plot.suffix != ".svg":
+        raise CommandError(f"{arguments.plot} must end in .svg")
+
+
+async def _look(arguments: argparse.Namespace) -> None:
+    console = Console(highlight=False)
+    source = _from_history if arguments.history else _from_metrics if arguments.url else _from_policy
+    async with aclosing(source(arguments)) as looks:
+        async for shown in looks:
+            if arguments.watch and arguments.output == "table":
+                console.clear()
+            show(console, shown, arguments.output, arguments.top, lines=bool(arguments.watch))
+            if not arguments.watch:
+                break
+            await asyncio.sleep(arguments.watch)
+
+
+def _past(arguments: argparse.Namespace) -> Past:
+    """The history to look at; of the only policy, unless one is named. Raises `CommandError`."""
+    names = [arguments.policy] if arguments.policy else policies(arguments.history)
+    if len(names) > 1:
+        raise CommandError(f"{arguments.history} holds several policies; choose one with --policy: {', '.join(names)}")
+    return Past(arguments.history, names[0])
+
+
+def _until(arguments: argparse.Namespace, past: Past) -> float:
+    """The latest moment to look at, epoch s."""
+    return float(arguments.at(past.summary().end)) if arguments.at else math.inf
+
+
+async def _from_history(arguments: argparse.Namespace) -> AsyncGenerator[Shown]:
+    while True:
+        past = _past(arguments)
+        yield Shown(past.policy, past.load(_until(arguments, past)), time.time())
+
+
+async def _from_metrics(arguments: argparse.Namespace) -> AsyncGenerator[Shown]:
+    try:
+        settings = PrometheusSettings(arguments.url, arguments.namespace, arguments.resources)
+    except ValueError as error:
+        raise CommandError(f"--url: {error}") from error
+    await asyncio.to_thread(topology_from_metrics, settings, time.time())  # a mistake is told before Spark is started
+    async with _engine(arguments) as sources:
+        source = sources.open("observe/metrics", settings)
+        while True:
+            now = time.time()
+            topology = await asyncio.to_thread(topology_from_metrics, settings, now)
+            observation = await asyncio.wrap_future(source.observe(topology, now))
+            yield Shown(arguments.url, observation.load, time.time())
+
+
+async def _from_policy(arguments: argparse.Namespace) -> AsyncGenerator[Shown]:
+    async with Api.connect(arguments.kubeconfig, arguments.context, patience=PATIENCE) as api:
+        await check_policy(api, arguments.namespace, arguments.policy)
+        async with _engine(arguments) as sources:
+            context = new_context(api, arguments.namespace, sources, Metrics())
+            async with following(context):
+                while True:
+                    load = await observe(context, arguments.policy)
+                    yield Shown(f"{arguments.namespace}/{arguments.policy}", load, time.time())
+
+
+@asynccontextmanager
+async def _engine(arguments: argparse.Namespace) -> AsyncIterator[LoadSources]:
+    """Sources whose history is gone afterwards."""
+    with tempfile.TemporaryDirectory(prefix="trimtab-observe-") as folder:
+        sources = start_spark(Path(folder), arguments.spark)
+        try:
+            yield sources
+        finally:
+            await asyncio.to_thread(sources.close)
+
+
+def _plot(arguments: argparse.Namespace) -> int:
+    past = _past(arguments)
+    until = _until(arguments, past)
+    begin = arguments.begin(min(until, past.summary().end)) if arguments.begin else -math.inf
+    course = past.course(begin, until, _POINTS)
+    try:
+        arguments.plot.write_text(draw(past.policy, course), encoding="utf-8")
+    except OSError as error:
+        raise CommandError(f"can't write {arguments.plot}: {error.strerror}") from error
+    span = f"{written(course.times[0])} to {written(course.times[-1])} UTC"
+    print(f"wrote {arguments.plot}: {len(course.times)} cycles of {past.policy}, {span}")
+    return FINE

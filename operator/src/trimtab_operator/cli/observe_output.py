@@ -1,0 +1,231 @@
+"""How `trimtab observe` shows a picture of load: as tables that a person reads from top to bottom, or as data."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from trimtab_operator.cli.moments import iso, length, written
+from trimtab_strategies.model import RESOURCES, TRAFFIC, ClusterLoad, DataQuality
+from trimtab_strategies.model.load import FloatArray, IntArray
+from trimtab_strategies.usage import percent
+
+_HEADINGS = ("CPU", "Memory", "Direct", "Net in", "Net out")
+_MEGA = 1e6
+_HOT = 80.0
+"""Percent from which a number stands out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A picture to show: `of` what (policy or URL), the load, and the time it is now (epoch s)."""
+
+    of: str
+    load: ClusterLoad
+    now: float
+
+
+def show(console: Console, shown: Shown, output: str, top: int, *, lines: bool) -> None:
+    """Print the picture as ``table`` or ``json``, with the `top` hottest bundles and topics.
+
+    lines: JSON takes one line each, for a program that reads picture after picture.
+    """
+    if output == "json":
+        print(json.dumps(as_data(shown, top), indent=None if lines else 2), flush=True)
+    else:
+        print_tables(console, shown, top)
+
+
+def as_data(shown: Shown, top: int) -> dict[str, Any]:
+    """Plain data. Usage in percent of the limit, rates in msg/s and bytes/s, ages in seconds; null unknown."""
+    load = shown.load
+    usage = usage_percent(load)
+    counts = bundle_counts(load)
+    brokers = [
+        {
+            "broker": name,
+            "trusted": bool(load.brokers.trusted[row]),
+            "ready": bool(load.brokers.ready[row]),
+            "schedulable": bool(load.brokers.schedulable[row]),
+            "age": _known(load.brokers.age[row]),
+            "usage": {key: _known(usage[row, k]) for k, key in enumerate(RESOURCES)},
+            **_traffic(load.brokers.traffic[row]),
+            "bundles": int(counts[row]),
+        }
+        for row, name in enumerate(load.brokers.names)
+    ]
+    return {
+        "of": shown.of,
+        "time": iso(load.now),
+        "brokers": brokers,
+        "bundles": [_bundle(load, int(row)) for row in hottest(load.bundles.short, top)],
+        "topics": [_topic(load, int(row)) for row in hottest(load.topics.traffic, top)],
+        "quality": _quality(load.quality),
+    }
+
+
+def _known(value: float) -> float | None:
+    return round(float(value), 3) if math.isfinite(value) else None
+
+
+def _traffic(row: FloatArray) -> dict[str, float | None]:
+    return {name: _known(value) for name, value in zip(TRAFFIC, row, strict=True)}
+
+
+def _owner(load: ClusterLoad, bundle: int) -> str:
+    row = int(load.bundles.owner[bundle])
+    return load.brokers.names[row] if row >= 0 else ""
+
+
+def _bundle(load: ClusterLoad, row: int) -> dict[str, Any]:
+    bundles = load.bundles
+    return {
+        "bundle": bundles.names[row],
+        "broker": _owner(load, row),
+        **_traffic(bundles.short[row]),
+        "topics": _known(bundles.topics[row]),
+        "sessions": _known(bundles.sessions[row]),
+    }
+
+
+def _topic(load: ClusterLoad, row: int) -> dict[str, Any]:
+    bundle = int(load.topics.bundle[row])
+    return {"topic": load.topics.names[row], "bundle": load.bundles.names[bundle], **_traffic(load.topics.traffic[row])}
+
+
+def _quality(quality: DataQuality) -> dict[str, Any]:
+    return {
+        "partial": quality.partial,
+        "dropped": dict(sorted(quality.dropped.items())),
+        "missingBrokers": quality.missing_brokers,
+        "missingBundles": quality.missing_bundles,
+        "failed": [{"part": part, "error": error} for part, error in quality.failed],
+        "warnings": list(quality.warnings),
+    }
+
+
+def usage_percent(load: ClusterLoad) -> FloatArray:
+    """(n, 5) percent of the limit, NaN where either is unknown or the resource is not measured."""
+    measured = load.brokers.limit > 0
+    return np.where(measured, percent(load.brokers.usage, load.brokers.limit).astype(np.float64), np.nan)
+
+
+def bundle_counts(load: ClusterLoad) -> IntArray:
+    """(n,) how many bundles each broker has."""
+    owned = load.bundles.owner[load.bundles.owner >= 0]
+    return np.bincount(owned, minlength=len(load.brokers))
+
+
+def hottest(traffic: FloatArray, top: int) -> IntArray:
+    """Rows with the highest throughput in plus out, the hottest first, at most `top`; what is unknown is left out."""
+    throughput = traffic[:, 2] + traffic[:, 3]
+    order = np.argsort(-throughput, kind="stable")
+    return order[: int(np.isfinite(throughput).sum())][:top]
+
+
+def print_tables(console: Console, shown: Shown, top: int) -> None:
+    """When and how much is believed, then brokers, hot bundles, hot topics, and what was wrong with the data."""
+    load = shown.load
+    console.print(Text(f"{shown.of} at {written(load.now)} UTC, {length(max(0.0, shown.now - load.now))} ago"))
+    console.print(Text(_summary(load)))
+    console.print(_brokers_table(load))
+    if len(rows := hottest(load.bundles.short, top)):
+        console.print(_bundles_table(load, rows))
+    if len(rows := hottest(load.topics.traffic, top)):
+        console.print(_topics_table(load, rows))
+    for line in quality_lines(load.quality):
+        console.print(Text(line, style="yellow"), soft_wrap=True)
+
+
+def _summary(load: ClusterLoad) -> str:
+    trusted = load.brokers.trusted
+    cpu = usage_percent(load)[trusted, 0]
+    known = cpu[np.isfinite(cpu)]
+    spread = f"; their CPU {known.min():.0f} % to {known.max():.0f} %" if known.size else ""
+    return f"{int(trusted.sum())} of {len(trusted)} brokers can be believed{spread}; {len(load.bundles):,} bundles"
+
+
+def _table(title: str, names: tuple[str, ...], numbers: tuple[str, ...]) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in names:
+        table.add_column(name, overflow="fold")
+    for number in numbers:
+        table.add_column(number, justify="right", no_wrap=True)
+    return table
+
+
+def _brokers_table(load: ClusterLoad) -> Table:
+    numbers = (*_HEADINGS, "Msg/s in", "out", "MB/s in", "out", "Bundles", "Age")
+    table = _table("Brokers", ("Broker", "Believed"), numbers)
+    usage, counts = usage_percent(load), bundle_counts(load)
+    for row, name in enumerate(load.brokers.names):
+        age = load.brokers.age[row]
+        cells = (_percent(value) for value in usage[row])
+        aged = length(age) if math.isfinite(age) else "never"
+        table.add_row(
+            Text(name), _belief(load, row), *cells, *_rates(load.brokers.traffic[row]), f"{counts[row]:,}", aged
+        )
+    return table
+
+
+def _belief(load: ClusterLoad, row: int) -> Text:
+    if not load.brokers.ready[row]:
+        return Text("not ready", style="red")
+    return Text("yes") if load.brokers.trusted[row] else Text("no", style="red")
+
+
+def _percent(value: float) -> Text:
+    if not math.isfinite(value):
+        return Text("-", style="dim")
+    return Text(f"{value:.1f} %", style="bold red" if value >= _HOT else "")
+
+
+def _rates(traffic: FloatArray) -> tuple[str, ...]:
+    values = (*traffic[:2], *(traffic[2:] / _MEGA))
+    return tuple(f"{value:,.0f}" if k < 2 else f"{value:,.2f}" for k, value in enumerate(values))  # noqa: PLR2004
+
+
+def _bundles_table(load: ClusterLoad, rows: IntArray) -> Table:
+    title = f"Hottest bundles ({len(rows)} of {len(load.bundles):,})"
+    table = _table(title, ("Bundle", "Broker"), ("Msg/s in", "out", "MB/s in", "out", "Topics", "Sessions"))
+    for row in rows:
+        bundles = load.bundles
+        counts = (
+            f"{value:,.0f}" if math.isfinite(value) else "-" for value in (bundles.topics[row], bundles.sessions[row])
+        )
+        table.add_row(
+            Text(bundles.names[row]), Text(_owner(load, row) or "(nobody)"), *_rates(bundles.short[row]), *counts
+        )
+    return table
+
+
+def _topics_table(load: ClusterLoad, rows: IntArray) -> Table:
+    table = _table(
+        f"Hottest topics ({len(rows)} of {len(load.topics):,})",
+        ("Topic", "Bundle"),
+        ("Msg/s in", "out", "MB/s in", "out"),
+    )
+    for row in rows:
+        extent = load.bundles.names[load.topics.bundle[row]].rpartition("/")[2]
+        table.add_row(Text(load.topics.names[row]), Text(extent), *_rates(load.topics.traffic[row]))
+    return table
+
+
+def quality_lines(quality: DataQuality) -> list[str]:
+    """What was wrong with the data, a line each; none when nothing was."""
+    dropped = ", ".join(f"{count:,} {cause}" for cause, count in sorted(quality.dropped.items()))
+    missing = {"brokers": quality.missing_brokers, "bundles": quality.missing_bundles}
+    return [
+        *([f"samples not used: {dropped}"] if dropped else []),
+        *(f"{count:,} {what} not measured" for what, count in missing.items() if count),
+        *(f"no answer for {part}: {error}" for part, error in quality.failed),
+        *(f"the source warns: {text}" for text in quality.warnings),
+    ]

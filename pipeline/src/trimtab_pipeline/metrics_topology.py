@@ -1,0 +1,77 @@
+"""A door for whoever has only a Prometheus: which brokers and bundles there are, as far as their metrics tell.
+
+Where resources exist they decide what exists; this is for looking at a cluster that Trimtab does not manage yet.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from trimtab_pipeline.prometheus import Prometheus, PrometheusError
+from trimtab_pipeline.source import PrometheusSettings, SourceUnavailableError, Topology
+
+_BROKERS = "max by (pod) (pulsar_broker_rate_in{{{}}})"
+_BUNDLES = "max by (bundle, pod) (pulsar_bundle_msg_rate_in{{{}}})"
+
+
+def topology_from_metrics(settings: PrometheusSettings, at: float) -> Topology:
+    """What reported itself as of `at` (epoch s): brokers are named by their pods, a bundle belongs to who reported it.
+
+    A bundle that two pods report belongs to the one with more messages. Raises `SourceUnavailableError` when the server
+    does not answer, or no broker reported anything.
+    """
+    quoted = settings.namespace.replace("\\", "\\\\").replace('"', '\\"')
+    selector = f'{settings.namespace_label}="{quoted}"'
+    try:
+        with _server(settings) as server:
+            brokers = server.query(_BROKERS.format(selector), at)
+            bundles = server.query(_BUNDLES.format(selector), at)
+    except PrometheusError as error:
+        raise SourceUnavailableError(f"nothing could be measured: {error}") from error
+    pods = sorted({*brokers.label("pod").to_pylist(), *bundles.label("pod").to_pylist()} - {""})
+    if not pods:
+        raise SourceUnavailableError(
+            f"{settings.url} knows no broker in {selector}: no pulsar_broker_rate_in, no pulsar_bundle_msg_rate_in; "
+            "check the namespace, and which label holds it"
+        )
+    return _topology(
+        pods, pa.table({"bundle": bundles.label("bundle"), "pod": bundles.label("pod"), "rate": bundles.values})
+    )
+
+
+def _server(settings: PrometheusSettings) -> Prometheus:
+    return Prometheus(
+        settings.url,
+        settings.timeout,
+        settings.credentials,
+        method=settings.method,
+        partial_response=settings.partial_response,
+    )
+
+
+def _topology(pods: list[str], rows: pa.Table) -> Topology:
+    rows = rows.filter(pc.and_(pc.not_equal(rows["bundle"], ""), pc.not_equal(rows["pod"], "")))
+    owner = {row["bundle"]: row["pod"] for row in rows.sort_by("rate").to_pylist()}  # the highest rate comes last
+    bundles = tuple(sorted(owner))
+    namespaces = tuple(sorted({name.rpartition("/")[0] for name in bundles}))
+    n, m = len(pods), len(bundles)
+    broker = {pod: row for row, pod in enumerate(pods)}
+    home = {name: row for row, name in enumerate(namespaces)}
+    return Topology(
+        brokers=tuple(pods),
+        pods=tuple(pods),
+        declared_limit=np.full((n, 5), np.nan),
+        ready=np.ones(n, bool),
+        schedulable=np.ones(n, bool),
+        namespaces=namespaces,
+        bundles=bundles,
+        namespace=np.array([home[name.rpartition("/")[0]] for name in bundles], np.int64),
+        owner=np.array([broker[owner[name]] for name in bundles], np.int64),
+        last_unload=np.full(m, np.nan),
+        pinned=np.zeros(m, bool),
+        in_flight=np.zeros(m, bool),
+        moving_from=np.full(m, -1, np.int64),
+        moving_share=np.zeros(m),
+    )

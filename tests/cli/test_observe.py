@@ -1,0 +1,288 @@
+"""`trimtab observe`: the picture from history, from a Prometheus alone, and from a cluster."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator
+from concurrent.futures import Future
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fake_prometheus import FakePrometheus, add_broker, add_bundle
+from kept_histories import AT, LOAD, keep
+from policy_scene import PolicyScene
+from trimtab_operator.cli import main
+from trimtab_operator.cli.plot import draw
+from trimtab_pipeline.past import Course
+from trimtab_pipeline.source import Observation, SourceUnavailableError, Topology
+from trimtab_pipeline.testing import StaticSource, StaticSources
+from trimtab_strategies.model import Topics
+from trimtab_strategies.testing import cluster
+from trimtab_testbed.control_plane import ControlPlane
+
+Captured = pytest.CaptureFixture[str]
+FIRST, SECOND = "t/n/0x00000000_0x80000000", "t/n/0x80000000_0xffffffff"
+
+
+@pytest.fixture(autouse=True)
+def wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A terminal with room."""
+    monkeypatch.setenv("COLUMNS", "160")
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Path:
+    """Four minutes of a cluster whose broker a cools down, and b is not believed in the last."""
+    for minute, a in enumerate((0.9, 0.8, 0.7, 0.6)):
+        load = cluster(bundles={"a": [1, 2, 3], "b": [1]}, untrusted=["b"] if minute == 3 else [], a=a, b=0.2)
+        keep(tmp_path / "kept", "prod/one", [minute], replace(load, quality=LOAD.quality))
+    return tmp_path / "kept"
+
+
+@pytest.fixture
+def fake() -> Iterator[FakePrometheus]:
+    """Pods a and b with a bundle each, one more that both report, and a pod of another namespace."""
+    with FakePrometheus() as server:
+        for pod, bundle in {"a": FIRST, "b": SECOND}.items():
+            add_broker(server, pod)
+            add_bundle(server, bundle, pod)
+        add_bundle(server, FIRST, "b", rate=1.0)
+        server.put("pulsar_broker_rate_in", 1, namespace="elsewhere", pod="c")
+        yield server
+
+
+def rows(shown: str, title: str) -> dict[str, list[str]]:
+    """Words of each line below a table's title, by the first of them."""
+    lines = shown[shown.index(title) :].splitlines()[1:]
+    table = lines[: lines.index("", 4) if "" in lines[4:] else None]
+    return {words[0]: words for line in table if (words := line.split())}
+
+
+def test_the_last_cycle_of_a_history_is_shown_as_tables(kept: Path, capsys: Captured) -> None:
+    assert main(["observe", "--history", str(kept), "--top", "2"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("prod/one at 2025-06-15 15:03:00 UTC")
+    assert "1 of 2 brokers can be believed; their CPU 60 % to 60 %; 4 bundles" in shown
+    brokers = rows(shown, "Brokers")
+    assert brokers["a"][:4] == ["a", "yes", "60.0", "%"]
+    assert brokers["b"][:4] == ["b", "no", "20.0", "%"]
+    bundles = rows(shown, "Hottest bundles (2 of 4)")
+    hottest = [name for name in bundles if name.startswith("public/")]
+    assert hottest == [LOAD.bundles.names[2], LOAD.bundles.names[1]]
+    for told in (
+        "samples not used: 3 NaN",
+        "1 bundles not measured",
+        "no answer for broker b: http://prometheus.acme.example: refused",
+        "the source warns: store 2 is out",
+    ):
+        assert told in shown
+
+
+def test_json_holds_the_same_with_null_for_unknown(kept: Path, capsys: Captured) -> None:
+    assert main(["observe", "--history", str(kept), "-o", "json", "--top", "1"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert (data["of"], data["time"]) == ("prod/one", "2025-06-15T15:03:00.000Z")
+    assert [(b["broker"], b["trusted"], b["usage"]["cpu"], b["bundles"]) for b in data["brokers"]] == [
+        ("a", True, pytest.approx(60.0, abs=0.01), 3),
+        ("b", False, pytest.approx(20.0, abs=0.01), 1),
+    ]
+    assert [bundle["bundle"] for bundle in data["bundles"]] == [LOAD.bundles.names[2]]
+    assert data["quality"]["dropped"] == {"NaN": 3}
+    assert data["quality"]["failed"] == [{"part": "broker b", "error": "http://prometheus.acme.example: refused"}]
+
+
+@pytest.mark.parametrize(("at", "cpu"), [("2025-06-15T15:01:30Z", 80.0), ("2m", 80.0), ("3m", 90.0)])
+def test_a_time_shows_the_newest_cycle_up_to_then(kept: Path, at: str, cpu: float, capsys: Captured) -> None:
+    assert main(["observe", "--history", str(kept), "--at", at, "-o", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["brokers"][0]["usage"]["cpu"] == pytest.approx(cpu, abs=0.01)
+
+
+def test_a_plot_is_an_svg_of_the_window(kept: Path, tmp_path: Path, capsys: Captured) -> None:
+    plot = tmp_path / "load.svg"
+    assert main(["observe", "--history", str(kept), "--from", "2m", "--plot", str(plot)]) == 0
+    assert capsys.readouterr().out == (
+        f"wrote {plot}: 3 cycles of prod/one, 2025-06-15 15:01:00 to 2025-06-15 15:03:00 UTC\n"
+    )
+    svg = ET.parse(plot).getroot()
+    space = "{http://www.w3.org/2000/svg}"
+    points = [line.get("points", "").split() for line in svg.iter(f"{space}polyline")]
+    assert [len(line) for line in points] == [3, 2, 3]  # a; b until it was not believed; the throughput
+    texts = [text.text for text in svg.iter(f"{space}text")]
+    assert {"prod/one", "a  60 %", "b  unknown", "15:02"} <= set(texts)
+
+
+def test_of_many_brokers_the_span_and_the_median_are_drawn_without_a_line_across_a_pause() -> None:
+    times = np.array([*range(0, 600, 60), *range(1800, 2400, 60)], float)
+    course = Course(
+        times, tuple(f"<{k}>" for k in range(20)), np.tile(np.arange(20.0) * 8, (20, 1)), np.full(20, np.nan)
+    )
+    svg = ET.fromstring(draw("a & b", course))
+    assert [len(svg.findall(f".//{{*}}{shape}")) for shape in ("polygon", "polyline")] == [4, 2]
+    assert "20 brokers" in [text.text for text in svg.iter("{http://www.w3.org/2000/svg}text")]
+
+
+def test_nothing_known_is_drawn_too() -> None:
+    for count in (1, 20):
+        nothing = np.full((1, count), np.nan)
+        course = Course(np.array([AT]), tuple(map(str, range(count))), nothing, nothing[:, 0])
+        assert not ET.fromstring(draw("x", course)).findall(".//{*}polyline")
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ([], "observe needs --policy NAME, --url URL or --history DIR"),
+        (["--policy", "one"], "needs --namespace"),
+        (["--url", "http://x"], "needs --namespace"),
+        (["--url", "http://x", "--policy", "one", "-n", "x"], "--url stands alone"),
+        (["--url", "http://u:p@x", "-n", "x"], "--url: the source's url holds a user name"),
+        (["--policy", "one", "-n", "x", "--at", "5m"], "--at needs --history DIR"),
+        (["--history", "DIR", "--from", "5m"], "--from goes with --plot"),
+        (["--history", "DIR", "--plot", "load.png"], "load.png must end in .svg"),
+        (["--history", "DIR", "--plot", "nowhere/load.svg"], "can't write nowhere/load.svg: No such file"),
+        (["--history", "DIR", "--at", "1h"], "no cycle up to then: the oldest is of 2025-06-15T15:00:00"),
+        (["--history", "DIR", "--policy", "mian"], "policy 'mian' has no history"),
+        (["--history", "nowhere"], "nowhere is no folder"),
+        (["--history", "DIR", "--watch", "1", "--at", "5m"], "--watch looks at what is new"),
+    ],
+)
+def test_a_mistake_is_told_in_one_line(kept: Path, words: list[str], told: str, capsys: Captured) -> None:
+    assert main(["observe", *(str(kept) if word == "DIR" else word for word in words)]) == 2
+    shown = capsys.readouterr()
+    assert (shown.out, shown.err.count("\n")) == ("", 1)
+    assert told in shown.err
+
+
+@pytest.mark.parametrize(("option", "value"), [("--watch", "0"), ("--watch", "often"), ("--top", "-1"), ("--top", "x")])
+def test_a_number_that_is_none_is_refused(option: str, value: str, capsys: Captured) -> None:
+    assert main(["observe", f"{option}={value}"]) == 2
+    assert f"'{value}' must be" in capsys.readouterr().err
+
+
+def test_of_several_policies_one_must_be_chosen(kept: Path, capsys: Captured) -> None:
+    keep(kept, "prod/two", [0])
+    assert main(["observe", "--history", str(kept)]) == 2
+    assert "choose one with --policy: prod/one, prod/two" in capsys.readouterr().err
+    assert main(["observe", "--history", str(kept), "--policy", "two"]) == 0
+
+
+class Ending(StaticSource):
+    """Measures twice; then the person at the keyboard has seen enough."""
+
+    looks = 0
+
+    def observe(self, topology: Topology, at: float) -> Future[Observation]:
+        self.looks += 1
+        if self.looks > 2:
+            raise KeyboardInterrupt
+        return super().observe(topology, at)
+
+
+def measured_by(source: StaticSource, monkeypatch: pytest.MonkeyPatch) -> StaticSources:
+    sources = StaticSources(source)
+    monkeypatch.setattr("trimtab_operator.cli.observe.start_spark", lambda _folder, _master: sources)
+    return sources
+
+
+def test_watching_prints_a_line_of_json_a_look_until_it_is_interrupted(
+    fake: FakePrometheus, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    sources = measured_by(Ending(cluster(a=0.5, b=0.5)), monkeypatch)
+    words = ["observe", "--url", fake.url, "-n", "pulsar", "-o", "json", "--watch", "0.01"]
+    assert main(words) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [json.loads(line)["of"] for line in lines] == [fake.url] * 2
+    assert sources.closed
+
+
+def test_hot_topics_are_shown_where_they_are_known(
+    fake: FakePrometheus, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    class Inside(StaticSource):
+        def observe(self, topology: Topology, at: float) -> Future[Observation]:
+            seen = super().observe(topology, at).result()
+            traffic = np.array([[1.0, 2, 3e6, 4e6], [5, 6, 7e6, 8e6]])
+            topics = Topics(("persistent://t/n/x", "persistent://t/n/y"), np.array([0, 0]), np.array([1, 2]), traffic)
+            outcome: Future[Observation] = Future()
+            outcome.set_result(replace(seen, load=replace(seen.load, topics=topics)))
+            return outcome
+
+    measured_by(Inside(cluster(a=0.5, b=0.5)), monkeypatch)
+    assert main(["observe", "--url", fake.url, "-n", "pulsar", "--top", "1"]) == 0
+    table = rows(capsys.readouterr().out, "Hottest topics (1 of 2)")
+    assert table["persistent://t/n/y"] == ["persistent://t/n/y", "0x00000000_0x80000000", "5", "6", "7.00", "8.00"]
+
+
+def test_a_url_nobody_listens_at_is_told_before_spark_is_started(
+    monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    def refuse(_folder: Path, _master: str) -> None:
+        raise AssertionError("Spark was started before the mistake was told")
+
+    monkeypatch.setattr("trimtab_operator.cli.observe.start_spark", refuse)
+    assert main(["observe", "--url", "http://127.0.0.1:9", "-n", "pulsar"]) == 2
+    assert "http://127.0.0.1:9 refused the connection" in capsys.readouterr().err
+
+
+def test_a_namespace_without_brokers_is_told(fake: FakePrometheus, capsys: Captured) -> None:
+    assert main(["observe", "--url", fake.url, "-n", "nowhere"]) == 2
+    assert 'knows no broker in namespace="nowhere"' in capsys.readouterr().err
+
+
+@pytest.mark.spark
+def test_a_prometheus_alone_is_enough(fake: FakePrometheus, capsys: Captured) -> None:
+    for pod, cpu in {"a": 25.0, "b": 75.0}.items():
+        for name in ("cpu", "memory", "directMemory", "bandwidth_in", "bandwidth_out"):
+            fake.put(f"pulsar_lb_{name}_usage", cpu, namespace="pulsar", pod=pod)
+    words = ["observe", "--url", fake.url, "-n", "pulsar", "--resources", "pulsar", "-o", "json", "--spark", "local[2]"]
+    assert main(words) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert [(row["broker"], row["trusted"], row["usage"]["cpu"]) for row in data["brokers"]] == [
+        ("a", True, 25.0),
+        ("b", True, 75.0),
+    ]
+    owners = {row["bundle"]: (row["broker"], row["rateIn"]) for row in data["bundles"]}
+    assert owners == {FIRST: ("a", 10.0), SECOND: ("b", 10.0)}
+    assert data["quality"]["dropped"] == {"Duplicate": 1}
+
+
+@pytest.fixture
+def scene(trimtab_crds: ControlPlane, kube_namespace: str) -> PolicyScene:
+    """An uneven cluster with a policy."""
+    scene = PolicyScene(trimtab_crds, kube_namespace, cluster(bundles={"a": [1] * 8, "b": [1]}, a=0.8, b=0.2, c=0.2))
+    scene.build()
+    scene.create_policy()
+    return scene
+
+
+@pytest.mark.apiserver
+def test_a_policys_cluster_is_shown_and_not_touched(
+    scene: PolicyScene, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    measured_by(StaticSource(scene.load), monkeypatch)
+    before = scene.versions("bundles")
+    words = ["observe", "--policy", "main", "-n", scene.namespace, "--kubeconfig", scene.kubeconfig, "-o", "json"]
+    assert main(words) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["of"] == f"{scene.namespace}/main"
+    assert [(row["broker"], row["usage"]["cpu"], row["bundles"]) for row in data["brokers"]] == [
+        ("a", pytest.approx(80.0, abs=0.01), 8),
+        ("b", pytest.approx(20.0, abs=0.01), 1),
+        ("c", pytest.approx(20.0, abs=0.01), 0),
+    ]
+    assert scene.versions("bundles") == before
+
+
+@pytest.mark.apiserver
+def test_a_source_that_does_not_answer_is_told_in_one_line(
+    scene: PolicyScene, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    source = StaticSource(scene.load)
+    source.error = SourceUnavailableError("http://prometheus:9090: connection refused")
+    measured_by(source, monkeypatch)
+    assert main(["observe", "--policy", "main", "-n", scene.namespace, "--kubeconfig", scene.kubeconfig]) == 2
+    assert capsys.readouterr().err == "trimtab: http://prometheus:9090: connection refused\n"
