@@ -93,16 +93,19 @@ class Selecting(ABC):
         owner = int(self.cluster.bundles.owner[bundle])
         if not (allowed != owner).any():
             return Reason.ISOLATION
-        return None if self.group_may_leave(bundle, owner, allowed) else Reason.ANTI_AFFINITY
+        return None if self.group_may_leave(bundle, allowed) else Reason.ANTI_AFFINITY
 
-    def group_may_leave(self, bundle: int, owner: int, candidates: IntArray) -> bool:
-        """Whether a bundle of an anti-affinity group may leave `owner` (row): not if all candidates have as many."""
+    def group_may_leave(self, bundle: int, candidates: IntArray) -> bool:
+        """Whether a bundle of an anti-affinity group may leave its owner: not if all `candidates` (rows) have as many.
+
+        That holds also when the owner has more than they and is none of them, as in Pulsar.
+        """
         group = self._group(bundle)
         counts = self.counts.of_group(group, by_bundle=self._group_by_bundle) if group else None
         if counts is None or not counts.any() or not len(candidates):
             return True
         among = counts[candidates]
-        return bool(among.min() == 0 or counts[owner] > among.min() or (among != among.min()).any())
+        return bool(among.min() == 0 or (among != among.min()).any())
 
     def by_policy(self, bundle: int) -> Rule:
         """The rule of namespace isolation, or, without a policy, of shared brokers that serve such topics."""
