@@ -28,7 +28,7 @@ import numpy as np
 
 import java_side
 from java_side import Call, Figures
-from large_cluster import Size, fresh, reference, workload
+from large_cluster import Size, an_hour_later, reference, workload
 from trimtab_strategies import registry
 from trimtab_strategies.balancer import decide
 from trimtab_strategies.conformance.shared import params
@@ -125,13 +125,13 @@ def _decide(pair: registry.Pair) -> Callable[[ClusterLoad, Any], tuple[int, Any]
 
 def timed(subject: Subject, cluster: ClusterLoad, seconds: float) -> dict[str, float]:
     """Milliseconds of one call, after one to warm up, with what that one remembers."""
-    decisions, memory = subject.call(fresh(cluster), None)
-    picture = fresh(cluster)
+    decisions, memory = subject.call(cluster, None)
+    picture = an_hour_later(cluster)
     spent: list[float] = []
     busy: list[float] = []
     end = time.perf_counter() + seconds
     while len(spent) < 3 or (time.perf_counter() < end and len(spent) < 200):
-        picture = picture if subject.warm else fresh(cluster)
+        picture = picture if subject.warm else an_hour_later(cluster)
         wall, processor = time.perf_counter(), time.thread_time()
         decisions, _ = subject.call(picture, memory)
         busy.append((time.thread_time() - processor) * 1000)

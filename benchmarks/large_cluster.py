@@ -77,9 +77,10 @@ def _brokers(n: int, traffic: np.ndarray, *, hot: bool) -> Brokers:
     )
 
 
-def fresh(cluster: ClusterLoad) -> ClusterLoad:
-    """The same cluster without anything computed from it before: each cycle brings a new picture."""
-    return replace(cluster, brokers=replace(cluster.brokers), bundles=replace(cluster.bundles))
+def an_hour_later(cluster: ClusterLoad) -> ClusterLoad:
+    """The same cluster when all cool-downs are over, without anything computed from it before: a new picture."""
+    later = cluster.now + 3600
+    return replace(cluster, brokers=replace(cluster.brokers), bundles=replace(cluster.bundles), now=later)
 
 
 def reference(cluster: ClusterLoad) -> dict[int, list[int]]:

@@ -43,7 +43,8 @@ def seeds_for(seconds: float, first: int) -> Iterator[int]:
 
 
 def test_every_algorithm_can_be_compared() -> None:
-    assert {name for name in ALGORITHMS if not name.startswith("hermes.")} == set(GENERATORS)
+    assert len(GENERATORS) == 19
+    assert set(GENERATORS) <= set(ALGORITHMS)
 
 
 @pytest.mark.parametrize("algorithm", GENERATORS)
