@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Iterable
+from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -69,6 +70,7 @@ def bundle_names(namespace: str, boundaries: IntArray) -> tuple[str, ...]:
     return tuple(str(BundleName(namespace, lower, upper)) for lower, upper in pairwise(boundaries.tolist()))
 
 
+@lru_cache(maxsize=1024)  # who divides a bundle asks for its range several times in a row
 def parse_bundle(name: str) -> BundleName:
     """The parts of a bundle's full name. Raises `InvalidBundleNameError` naming what is wrong."""
     namespace, _, text = name.rpartition("/")

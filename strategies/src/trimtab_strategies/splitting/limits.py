@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from itertools import pairwise
 from typing import Annotated
 
 import numpy as np
@@ -176,7 +177,8 @@ class Inside:
         topics = self.of(bundle)
         lower, upper = parse_bundle(self.cluster.bundles.names[bundle])[1:]
         if not len(topics):
-            return np.diff([lower, *boundaries.tolist(), upper]) / (upper - lower)
+            widths = [right - left for left, right in pairwise([lower, *boundaries.tolist(), upper])]
+            return np.array(widths) / (upper - lower)
         child = child_of(boundaries, self.cluster.topics.place[topics])
         weights = np.nan_to_num(self.load(topics)[:, 1], posinf=0.0, neginf=0.0)
         if not weights.sum() > 0:
