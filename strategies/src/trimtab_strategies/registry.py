@@ -82,7 +82,7 @@ SHEDDERS: Mapping[str, Row[Shedder]] = {
     "WeightedBalancer": Row(
         params=weighted_balancer.WeightedBalancerParams,
         build=weighted_balancer.WeightedBalancer,
-        summary="Brokers above the target weight learnt from their usage give to those below, or swap bundles with them.",
+        summary="Brokers above a target weight learnt from their usage give to, or swap with, those below.",
         original="pl.allegro.tech.hermes.consumers.supervisor.workload.weighted.WeightedWorkBalancer",
         defects=weighted_balancer.DEFECTS,
     ),

@@ -60,6 +60,7 @@ def hopeless(sides: Sides, heavy: FloatArray, light: FloatArray) -> bool:
     return min(sides.room, widest) < sides.least - slack
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def acceptable(sides: Sides, heavy: FloatArray, light: FloatArray) -> BoolArray:
     """The original's rule for pairs of weights, operation by operation; broadcasts."""
     after = np.maximum(sides.other_book + heavy - light, 0.0)
@@ -77,6 +78,7 @@ def _lighter(sides: Sides, heavy: FloatArray, light: FloatArray) -> BoolArray:
     return lighter
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def first_acceptable(
     sides: Sides, heavy: FloatArray, light: FloatArray, row: int, column: int
 ) -> tuple[int, int] | None:
@@ -106,6 +108,7 @@ def _first_light_enough(sides: Sides, heavy: FloatArray, light: FloatArray) -> I
     return low
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def best_exchange(sides: Sides, heavy: FloatArray, light: FloatArray) -> tuple[int, int] | None:
     """The pair whose change takes most from the squared distances to both targets, and fits the wished one; or None.
 
@@ -132,6 +135,7 @@ def _gain(sides: Sides, change: FloatArray) -> FloatArray:
     return change * (sides.excess + sides.room - change)
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def best_move(sides: Sides, weights: FloatArray) -> int | None:
     """Of tasks of o (weights descending) the one that is best moved to d without return; None when none is.
 

@@ -32,7 +32,7 @@ from trimtab_strategies.java import compensated_sum, plain_sum
 from trimtab_strategies.params import Compatibility
 from trimtab_strategies.weights.orders import Iteration, Order, order_of
 from trimtab_strategies.weights.profiles import blended, smoothing
-from trimtab_strategies.weights.work import UNKNOWN_LOAD, NodeLoad
+from trimtab_strategies.weights.work import UNKNOWN_LOAD, InvalidWorkError, NodeLoad
 
 MIN_SCORE = 0.01
 MAX_SCORE = 1.0
@@ -69,6 +69,13 @@ class TargetRule:
     floor: float = 0.1
     fixed: Mapping[str, float] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        if not self.window > 0:
+            raise InvalidWorkError(f"the window of scores is {self.window} ms: it must be above 0")
+        for name, weight in self.fixed.items():
+            if not 0 <= weight < math.inf:
+                raise InvalidWorkError(f"the fixed weight of {name!r} is {weight}: it must be a number from 0 on")
+
 
 @dataclass(frozen=True, slots=True)
 class Targets:
@@ -104,7 +111,8 @@ def update(
     for weight in given.values():
         total = max(total - weight, 0.0)
     if rule.law is Law.AVERAGE:
-        return Targets({**dict.fromkeys(free, _mean(total, len(free))), **given})
+        average = _mean(total, len(free))
+        return Targets({name: given.get(name, average) for name in books})
     found = _controlled(free, loads, memory, now, rule, reported=reported)
     weights = {**_shared_out(total, free, found.scores, order_of(rule.iteration)), **given}
     return Targets({name: weights[name] for name in books}, found.scores, found.shares, found.errors, found.memory)

@@ -121,8 +121,7 @@ class Balance:
 
 def balance(work: Work, rules: Rules, scores: Mapping[str, Score] | None = None) -> Balance:
     """One balance of `work`. scores: what the last balance returned."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        return _Balancing(work, rules, order_of(rules.iteration)).run(scores or {})
+    return _Balancing(work, rules, order_of(rules.iteration)).run(scores or {})
 
 
 class _Balancing:
