@@ -33,13 +33,14 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field
 
-from trimtab_strategies.model import RESOURCES, THROUGHPUT_IN, THROUGHPUT_OUT, ClusterLoad, HeldBack, Reason, counted
-from trimtab_strategies.model.load import BoolArray, FloatArray, IntArray
+from trimtab_strategies.model import RESOURCES, ClusterLoad, HeldBack, Reason, counted
+from trimtab_strategies.model.load import BoolArray, IntArray
 from trimtab_strategies.params import Compatibility, Defect, WeightedParams
-from trimtab_strategies.protocols import Shedding, Unload, recall, remember
+from trimtab_strategies.protocols import Shedding, recall, remember
 from trimtab_strategies.selection import Manager, Selection
+from trimtab_strategies.shedding.surveying import Survey, current_throughput
 from trimtab_strategies.shedding.top_bundles import PictureReports, Reports
-from trimtab_strategies.shedding.transferring import Cycle, Loads, Settings, Spread
+from trimtab_strategies.shedding.transferring import Cycle, Settings, Spread
 from trimtab_strategies.usage import Weight, Weights, broker_usage, smooth
 
 DEFECTS = (
@@ -178,7 +179,10 @@ class TransferShedder:
 
     def outcome(self, cluster: ClusterLoad, sheddable: BoolArray, memory: Mapping[str, Any]) -> Outcome:
         """What `shed` answers, and how far the brokers were and will be apart."""
-        survey = _Survey(cluster, self.averaged(cluster, memory), self.params)
+        p = self.params
+        survey = Survey(
+            cluster, self.averaged(cluster, memory), delay=p.delay, data_ttl=p.data_ttl, corrected=p.corrected
+        )
         memory = survey.memory
         if survey.skip is not None:
             return Outcome(Shedding(held_back=(survey.skip,), memory=memory), survey.rested)
@@ -243,82 +247,3 @@ class TransferShedder:
             f"usage {spread.mean * 100:.1f} % on average, deviation {spread.deviation * 100:.1f} points,"
             f" target {self.params.target_deviation * 100:g}"
         )
-
-
-def current_throughput(cluster: ClusterLoad) -> FloatArray:
-    """What brokers carry now, in plus out, bytes/s (n,); where a broker did not say, the sum over its bundles."""
-    traffic = cluster.brokers.traffic
-    total: FloatArray = traffic[:, THROUGHPUT_IN] + traffic[:, THROUGHPUT_OUT]
-    if np.isfinite(total).all():
-        return total
-    short = cluster.bundles.short
-    carried = np.nan_to_num(short[:, THROUGHPUT_IN] + short[:, THROUGHPUT_OUT], posinf=0.0, neginf=0.0)
-    summed = np.bincount(cluster.bundles.owner + 1, weights=carried, minlength=len(total) + 1)[1:]
-    return np.where(np.isfinite(total), total, summed)
-
-
-class _Survey:
-    """Who takes part in a cycle, in which order, and how far they are apart."""
-
-    def __init__(self, cluster: ClusterLoad, memory: Mapping[str, Any], params: TransferShedderParams) -> None:
-        self.cluster, self.memory, self.params = cluster, memory, params
-        names = cluster.brokers.names
-        usage, smoothed = recall(memory, "ema", names), recall(memory, "throughput", names)
-        self.loads = Loads(usage, smoothed, current_throughput(cluster), cluster.brokers.schedulable)
-        by_name = np.array(sorted(range(len(names)), key=names.__getitem__), dtype=np.int64)
-        takes_part = np.isfinite(usage) & (cluster.brokers.ready if params.corrected else True)
-        self._present = by_name[takes_part[by_name]]
-        self._fresh = self._present[~self._after(cluster.brokers.age[self._present], params.data_ttl)]
-        self._resting = self._find_resting()
-        self.skip = self._find_skip()
-        self.order, self.spread = self._ordered() if self.skip is None else (by_name[:0], Spread(0, 0, 0, 0))
-
-    def after(self, unloads: tuple[Unload, ...]) -> dict[str, Any]:
-        """The memory once these were decided: who gave rests, and who took as well if corrected."""
-        unloaded = recall(self.memory, "unloaded", self.cluster.brokers.names)
-        for unload in unloads:
-            unloaded[unload.broker] = self.cluster.now
-            if self.params.corrected and unload.destination >= 0:
-                unloaded[unload.destination] = self.cluster.now
-        return remember(self.memory, "unloaded", self.cluster.brokers.names, unloaded)
-
-    def _after(self, seconds: FloatArray, bound: float) -> BoolArray:
-        """Whether more than `bound` seconds passed, in whole milliseconds as Pulsar counts."""
-        passed: BoolArray = np.round(seconds * 1000) > np.round(bound * 1000)
-        return passed
-
-    def _find_resting(self) -> IntArray:
-        """Fresh brokers within the delay; those past it are forgotten, up to the one that stops the cycle."""
-        names, rows = self.cluster.brokers.names, self._fresh
-        unloaded = recall(self.memory, "unloaded", names)
-        elapsed = self.cluster.now - self.cluster.brokers.age[rows] - unloaded[rows]
-        resting = np.round(elapsed * 1000) < np.round(self.params.delay * 1000)
-        seen = len(rows) if self.params.corrected or not resting.any() else int(np.argmax(resting))
-        self.rested: IntArray = rows[:seen][~resting[:seen] & np.isfinite(elapsed[:seen])]
-        if len(self.rested):
-            unloaded[self.rested] = np.nan
-            self.memory = remember(self.memory, "unloaded", names, unloaded)
-        found: IntArray = rows[resting]
-        return found
-
-    def _find_skip(self) -> HeldBack | None:
-        """Why the whole cycle is left out, None if it is not."""
-        names, java = self.cluster.brokers.names, not self.params.corrected
-        if len(self._resting) and (java or len(self._resting) == len(self._fresh)):
-            who = names[self._resting[0]]
-            text = f"{who} gave or took bundles less than {self.params.delay:g} s before its newest data"
-            return HeldBack("", Reason.COOL_DOWN, text)
-        if not len(self._fresh):
-            if not len(self._present):
-                return HeldBack("", Reason.NO_BROKERS, "no broker has load data")
-            return HeldBack("", Reason.OUT_DATED_DATA, f"every broker's data is older than {self.params.data_ttl:g} s")
-        missing = self.cluster.brokers.ready & ~np.isfinite(self.loads.usage)
-        if java and missing.any():
-            return HeldBack("", Reason.NO_LOAD_DATA, f"{names[int(np.argmax(missing))]} has no load data")
-        return None
-
-    def _ordered(self) -> tuple[IntArray, Spread]:
-        """Brokers from the least to the most used, equal ones by name; and the spread over those with fresh data."""
-        taking_part = self._fresh[~np.isin(self._fresh, self._resting)] if self.params.corrected else self._present
-        order = taking_part[np.argsort(self.loads.usage[taking_part], kind="stable")]
-        return order, Spread.of(self.loads.usage[self._fresh], exact=not self.params.corrected)
