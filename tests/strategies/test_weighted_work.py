@@ -113,7 +113,6 @@ def test_corrected_steps_bring_consumers_nearer_to_their_targets(work: Work, law
         for book in (found.before, found.after)
     )
     assert after <= before * (1 + 1e-9) + 1e-9
-    assert after < before or not found.transfers
 
 
 @settings(max_examples=100, deadline=None)
