@@ -85,7 +85,7 @@ class FakePrometheus:
         for row in self.series.get(found[1], []):
             if _matches(row.labels, found[2]):
                 labels = {name: row.labels[name] for name in sorted(by[1].split(", ")) if name in row.labels}
-                value = str(row.time or at) if "timestamp(" in promql else row.value
+                value = str(row.time or at) if promql.startswith("max by (pod) (timestamp(") else row.value
                 groups[tuple(labels.items())] = value
         result = [{"metric": dict(labels), "value": [at, value]} for labels, value in groups.items()]
         body: dict[str, Any] = {"status": "success", "data": {"resultType": "vector", "result": result}}

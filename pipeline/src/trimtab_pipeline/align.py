@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -19,13 +19,15 @@ import pyarrow.compute as pc
 from trimtab_pipeline.cycle import LONG, SHORT
 from trimtab_pipeline.queries import TIMES, TRAFFIC
 from trimtab_pipeline.source import PrometheusSettings, Topology
-from trimtab_strategies.model import Brokers, Bundles, ClusterLoad, DataQuality, counted
+from trimtab_pipeline.topics import INSIDE, hottest
+from trimtab_strategies.model import NO_TOPICS, Brokers, Bundles, ClusterLoad, DataQuality, Topics, counted
 from trimtab_strategies.model.load import CPU, MEMORY, BoolArray, FloatArray, IntArray
 
 USAGE = ("cpu", "memory", "direct_memory", "network_in", "network_out")
 """Measured usage columns, in the order of `trimtab_strategies.model.RESOURCES`."""
 _LIMIT = ("cpu_limit", "memory_limit", "", "network_limit", "network_limit")
 _SHOWN = ("throttled",)
+_NOTHING_INSIDE = pa.schema(list(INSIDE)).empty_table()
 _PERCENT = 100.0
 _ABOVE, _ABSURD = 1.0, 10.0  # ratios of the limit: worth counting, not to be believed
 
@@ -36,7 +38,7 @@ class Measured:
 
     brokers, bundles: tables of `BROKER_STATE` and `BUNDLE_STATE`.
     reports: of each shard, as `trimtab_pipeline.datasource` describes them. shards: the pods of each.
-    duplicates: rows of bundles that two pods reported.
+    duplicates: rows of bundles that two pods reported. inside: topics of hot bundles, columns `INSIDE`.
     """
 
     brokers: pa.Table
@@ -44,6 +46,7 @@ class Measured:
     reports: tuple[Mapping[str, Any], ...] = ()
     shards: tuple[tuple[str, ...], ...] = ()
     duplicates: int = 0
+    inside: pa.Table = field(default_factory=lambda: _NOTHING_INSIDE)
 
     @property
     def failed(self) -> tuple[tuple[str, str], ...]:
@@ -79,7 +82,27 @@ def align(measured: Measured, topology: Topology, settings: PrometheusSettings, 
     brokers, missing_brokers = _brokers(measured, topology, settings, at, dropped)
     bundles, missing_bundles = _bundles(measured.bundles, topology, at, dropped)
     quality = DataQuality(dict(dropped), missing_brokers, missing_bundles, measured.failed, measured.warnings)
-    return ClusterLoad(brokers, bundles, topology.namespaces, at, quality)
+    topics = _topics(measured, topology, settings.hot_bundles, at)
+    return ClusterLoad(brokers, bundles, topology.namespaces, at, quality, topics)
+
+
+def _topics(measured: Measured, topology: Topology, count: int, at: float) -> Topics:
+    """The topics inside the hottest bundles, as the pod reports them whose word counts for the bundle."""
+    if not len(measured.inside):
+        return NO_TOPICS
+    bundles = measured.bundles.filter(pc.equal(measured.bundles["seen"], at))
+    hot = bundles.take(pa.array(hottest({name: _column(bundles, name) for name in TRAFFIC}, count)))
+    keep = _rows(_named(measured.inside), _named(hot)) >= 0
+    row = _rows(measured.inside["bundle"].combine_chunks(), pa.array(topology.bundles, pa.string()))
+    inside, row = measured.inside.filter(pa.array(keep & (row >= 0))), row[keep & (row >= 0)]
+    place = _column(inside, "place").astype(np.int64)
+    traffic = np.stack([_column(inside, name) for name in TRAFFIC], axis=1)
+    return Topics(tuple(inside["topic"].to_pylist()), row, place, traffic)
+
+
+def _named(table: pa.Table) -> pa.Array:
+    """Bundle and pod of each row in one text."""
+    return pc.binary_join_element_wise(table["bundle"], table["pod"], "\n").combine_chunks()
 
 
 def shown(measured: Measured, topology: Topology) -> dict[str, FloatArray]:

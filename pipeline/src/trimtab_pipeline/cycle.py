@@ -42,7 +42,7 @@ def bundle_sql(short_tau: float, long_tau: float) -> str:
     """Statement over ``{samples}`` and ``{state}`` that yields the next `BUNDLE_STATE`.
 
     Bundles that were not measured this time keep their averages. What is no bundle among the samples (columns
-    ``broker`` and ``report`` of `datasource.SCHEMA`) comes through as it is.
+    ``broker``, ``report`` and ``inside`` of `datasource.SCHEMA`) comes through as it is.
     """
     taus = {"short": short_tau, "long": long_tau}
     averages = (_average(f"{term}_{name}", name, tau) for term, tau in taus.items() for name in TRAFFIC)
@@ -56,6 +56,7 @@ def bundle_sql(short_tau: float, long_tau: float) -> str:
         "coalesce(w.at, s.seen) as seen",
         "w.broker",
         "w.report",
+        "w.inside",
     )
     return (  # time constants are numbers, names are constants: no text of a user's gets in
         f"select /*+ SHUFFLE_HASH(s) */ {', '.join(columns)} "  # noqa: S608

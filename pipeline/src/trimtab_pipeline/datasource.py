@@ -9,6 +9,7 @@ throw away the other shards' answers; every shard ends with a *report row*, whos
     error     why not; empty when ok
     dropped   samples not used, by cause (``NaN``, ``Infinite``, ``Negative``)
     warnings  what the server said about its answers
+    bundles   how many bundles had metrics of their own
     seconds   time spent in HTTP and parsing
 """
 
@@ -19,7 +20,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -28,9 +29,12 @@ import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from trimtab_pipeline.prometheus import Prometheus, PrometheusError
-from trimtab_pipeline.queries import BUNDLES, RESOURCES, TIMES, TRAFFIC
+from trimtab_pipeline.queries import BUNDLES, RESOURCES, TIMES, TOPICS, TRAFFIC, topics_in
+from trimtab_pipeline.ranges import Ranges, is_bundle
 from trimtab_pipeline.samples import Samples
 from trimtab_pipeline.source import NO_CREDENTIALS, Credentials, PrometheusSettings
+from trimtab_pipeline.topics import INSIDE, Topics, hottest
+from trimtab_strategies.model.load import IntArray
 
 Fetch = Callable[[str], Samples]
 """Answers one PromQL query. Raises `PrometheusError`."""
@@ -53,24 +57,31 @@ SCHEMA = pa.schema(
         ("at", pa.float64()),
         ("broker", _BROKER),
         ("report", pa.string()),
+        ("inside", pa.list_(INSIDE)),
     ]
 )
-"""Columns of every batch. A row is a bundle (``at`` is the evaluation time), a broker, or a report."""
+"""Columns of every batch. A row is a bundle (``at`` is the evaluation time), a broker, or a report, which also carries
+the topics inside the shard's hottest bundles."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShardRequest:
-    """PromQL of each column of both tables, restricted to the shard's brokers."""
+    """PromQL of each column of the tables, restricted to the shard's brokers.
+
+    bundles: empty when the bundles' own metrics are not to be read. topics: of all topics, see `topics_in`.
+    """
 
     brokers: Mapping[str, str]
     bundles: Mapping[str, str]
+    topics: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class ReadRequest:
     """What one read asks for; travels to the tasks as JSON, apart from credentials.
 
-    at: evaluation time, epoch seconds. timeout: seconds per query. method, partial_response: of `PrometheusSettings`.
+    at: evaluation time, epoch seconds. timeout: seconds per query. method, partial_response, hot_bundles, max_age: of
+    `PrometheusSettings`.
     """
 
     url: str
@@ -79,11 +90,14 @@ class ReadRequest:
     shards: tuple[ShardRequest, ...]
     method: str = "POST"
     partial_response: bool | None = None
+    hot_bundles: int = 0
+    max_age: float = 120.0
 
     @classmethod
     def of(cls, settings: PrometheusSettings, at: float, shards: Iterable[ShardRequest]) -> ReadRequest:
         """A read of `shards` as `settings` say."""
-        return cls(settings.url, at, settings.timeout, tuple(shards), settings.method, settings.partial_response)
+        same = ("url", "timeout", "method", "partial_response", "hot_bundles", "max_age")
+        return cls(at=at, shards=tuple(shards), **{name: getattr(settings, name) for name in same})
 
     def server(self, credentials: Credentials) -> Prometheus:
         """The server to ask."""
@@ -103,10 +117,14 @@ class ReadRequest:
         return cls(**fields)
 
 
-def read_options(request: ReadRequest, credentials: Credentials) -> dict[str, str]:
-    """Options of the data source. Py4J is kept from logging them, as it does with whatever passes at level DEBUG."""
+def read_options(request: ReadRequest, credentials: Credentials, ranges: Ranges | None = None) -> dict[str, str]:
+    """Options of the data source. Py4J is kept from logging them, as it does with whatever passes at level DEBUG.
+
+    ranges: all bundles, for topics to be summed up to; None when bundles are known to be measured themselves.
+    """
     logging.getLogger("py4j").setLevel(logging.INFO)
-    return {"request": request.to_json(), _SECRET: credentials.to_json()}
+    known = {} if ranges is None else {"ranges": ranges.to_text()}
+    return {"request": request.to_json(), _SECRET: credentials.to_json(), **known}
 
 
 class PrometheusDataSource(DataSource):
@@ -118,6 +136,7 @@ class PrometheusDataSource(DataSource):
     def __init__(self, options: Mapping[str, str]) -> None:
         self.request = ReadRequest.from_json(options["request"])
         self._credentials = Credentials.from_json(options[_SECRET]) if _SECRET in options else NO_CREDENTIALS
+        self._ranges = options.get("ranges")
 
     @classmethod
     def name(cls) -> str:
@@ -130,15 +149,18 @@ class PrometheusDataSource(DataSource):
 
     def reader(self, schema: Any) -> PrometheusReader:  # noqa: ARG002  (there is only one)
         """A reader of the request."""
-        return PrometheusReader(self.request, self._credentials)
+        return PrometheusReader(self.request, self._credentials, self._ranges)
 
 
 class PrometheusReader(DataSourceReader):
     """Reads each shard in a task of its own."""
 
-    def __init__(self, request: ReadRequest, credentials: Credentials = NO_CREDENTIALS) -> None:
+    def __init__(
+        self, request: ReadRequest, credentials: Credentials = NO_CREDENTIALS, ranges: str | None = None
+    ) -> None:
         self.request = request
         self._credentials = credentials
+        self._ranges = ranges
 
     def partitions(self) -> list[InputPartition]:
         """One per shard."""
@@ -150,33 +172,97 @@ class PrometheusReader(DataSourceReader):
         if self.request.url == DRY_URL:
             yield from read_shard(self.request, shard, _dry_samples)
             return
+        ranges = None if self._ranges is None else Ranges.from_text(self._ranges)
         with self.request.server(self._credentials) as server:
-            yield from read_shard(self.request, shard, lambda promql: server.query(promql, self.request.at))
+            yield from read_shard(self.request, shard, lambda promql: server.query(promql, self.request.at), ranges)
 
 
-def read_shard(request: ReadRequest, shard: int, fetch: Fetch) -> Iterator[pa.RecordBatch]:
+def read_shard(
+    request: ReadRequest, shard: int, fetch: Fetch, ranges: Ranges | None = None
+) -> Iterator[pa.RecordBatch]:
     """Brokers and bundles of shard number `shard`, then its report. Does not raise what `fetch` may raise."""
-    begin, dropped, warnings = time.perf_counter(), Counter[str](), set[str]()
+    begin, reading = time.perf_counter(), Reading(request, fetch, ranges)
     report: dict[str, Any] = {"shard": shard, "ok": True, "error": ""}
-
-    def wide(keys: Sequence[str], names: Sequence[str], queries: Mapping[str, str]) -> list[pa.Array]:
-        answers = {name: fetch(promql) for name, promql in queries.items()}
-        warnings.update(text for answer in answers.values() for text in answer.warnings)
-        labels, values = pivot(list(answers.values()), keys)
-        columns = {name: _clean(column, dropped) for name, column in zip(answers, values, strict=True)}
-        return [*labels, *(columns.get(name, pa.nulls(len(labels[0]), pa.float64())) for name in names)]
-
     try:
-        wanted = request.shards[shard]
-        brokers = wide(("pod",), BROKER_COLUMNS, wanted.brokers)
-        bundles = wide(BUNDLES.keys, BUNDLES.columns, wanted.bundles)
-        yield _batch(broker=pa.StructArray.from_arrays(brokers, fields=list(_BROKER)))
-        at = pa.array(np.full(len(bundles[0]), request.at))
-        yield _batch(**dict(zip((*BUNDLES.keys, *BUNDLES.columns), bundles, strict=True)), at=at)
+        yield from reading.rows(request.shards[shard])
     except PrometheusError as error:
         report |= {"ok": False, "error": str(error)}
-    report |= {"dropped": dropped, "warnings": sorted(warnings), "seconds": time.perf_counter() - begin}
-    yield _batch(report=pa.array([json.dumps(report)]))
+    report |= reading.report() | {"seconds": time.perf_counter() - begin}
+    yield _batch(report=pa.array([json.dumps(report)]), inside=reading.inside())
+
+
+class Reading:
+    """What one task reads of one shard: rows, and what is told of them afterwards."""
+
+    def __init__(self, request: ReadRequest, fetch: Fetch, ranges: Ranges | None) -> None:
+        self._request, self._fetch, self._ranges = request, fetch, ranges
+        self._dropped, self._warnings = Counter[str](), set[str]()
+        self._own = 0
+        self._inside: dict[str, pa.Array] = {}
+
+    def rows(self, wanted: ShardRequest) -> Iterator[pa.RecordBatch]:
+        """Brokers, then bundles: their own metrics, else what their topics come to. Raises `PrometheusError`."""
+        brokers = self._wide(("pod",), BROKER_COLUMNS, wanted.brokers)
+        bundles = self._bundles(wanted, brokers)
+        yield _batch(broker=pa.StructArray.from_arrays(list(brokers.values()), fields=list(_BROKER)))
+        yield _batch(**bundles, at=pa.array(np.full(len(bundles["pod"]), self._request.at)))
+
+    def report(self) -> dict[str, Any]:
+        """What is told of the rows."""
+        return {"dropped": self._dropped, "warnings": sorted(self._warnings), "bundles": self._own}
+
+    def inside(self) -> pa.ListArray:
+        """One list, of the topics inside the hottest bundles."""
+        if not self._inside:
+            return pa.nulls(1, pa.list_(INSIDE))
+        rows = pa.StructArray.from_arrays([self._inside[part.name] for part in INSIDE], fields=list(INSIDE))
+        return pa.ListArray.from_arrays(pa.array([0, len(rows)], pa.int32()), rows)
+
+    def _bundles(self, wanted: ShardRequest, brokers: Mapping[str, pa.Array]) -> dict[str, pa.Array]:
+        bundles = self._wide(BUNDLES.keys, BUNDLES.columns, wanted.bundles)
+        self._own = len(bundles["bundle"])
+        if self._own or self._ranges is None:
+            self._look_inside(wanted, bundles)
+            return bundles
+        topics = self._topics(wanted.topics, self._ranges)
+        if topics.outside:
+            self._dropped["Unknown"] += topics.outside
+        summed = topics.by_bundle()
+        self._inside = topics.within(summed.row[self._hottest(summed.columns())])
+        return summed.with_idle(self._answered(brokers)).columns()
+
+    def _look_inside(self, wanted: ShardRequest, bundles: Mapping[str, pa.Array]) -> None:
+        """Ask for the topics of the hottest bundles' namespaces; what is no bundle is passed over."""
+        names = bundles["bundle"].take(pa.array(self._hottest(bundles))).to_pylist()
+        if hot := list(dict.fromkeys(filter(is_bundle, names))):
+            ranges = Ranges.of(hot)
+            topics = self._topics(wanted.topics, ranges, ranges.namespaces)
+            self._inside = topics.within(np.arange(len(ranges)))
+
+    def _hottest(self, bundles: Mapping[str, pa.Array]) -> IntArray:
+        load = {name: bundles[name].to_numpy(zero_copy_only=False) for name in TRAFFIC}
+        return hottest(load, self._request.hot_bundles)
+
+    def _topics(self, queries: Mapping[str, str], ranges: Ranges, only: Iterable[str] | None = None) -> Topics:
+        table = self._wide(TOPICS.keys, TOPICS.columns, {name: topics_in(q, only) for name, q in queries.items()})
+        return Topics.placed([table[key] for key in TOPICS.keys], [table[name] for name in TOPICS.columns], ranges)
+
+    def _answered(self, brokers: Mapping[str, pa.Array]) -> list[str]:
+        """Pods whose own metrics are young enough to say that what they do not report does not exist."""
+        young = pc.greater_equal(brokers["traffic_time"], self._request.at - self._request.max_age)
+        pods: list[str] = brokers["pod"].filter(young).to_pylist()
+        return pods
+
+    def _wide(self, keys: Sequence[str], names: Sequence[str], queries: Mapping[str, str]) -> dict[str, pa.Array]:
+        """Columns `keys` and `names` of one table; no rows when nothing is asked."""
+        if not queries:
+            return {key: pa.array([], pa.string()) for key in keys} | {n: pa.array([], pa.float64()) for n in names}
+        answers = {name: self._fetch(promql) for name, promql in queries.items()}
+        self._warnings.update(text for answer in answers.values() for text in answer.warnings)
+        labels, values = pivot(list(answers.values()), keys)
+        columns = {name: _clean(column, self._dropped) for name, column in zip(answers, values, strict=True)}
+        missing = {name: pa.nulls(len(labels[0]), pa.float64()) for name in names if name not in columns}
+        return dict(zip(keys, labels, strict=True)) | {name: (columns | missing)[name] for name in names}
 
 
 def _batch(**columns: pa.Array) -> pa.RecordBatch:
@@ -189,6 +275,8 @@ def _batch(**columns: pa.Array) -> pa.RecordBatch:
 def _ddl(kind: pa.DataType) -> str:
     if pa.types.is_struct(kind):
         return f"struct<{', '.join(f'{field.name}: {_ddl(field.type)}' for field in kind)}>"
+    if pa.types.is_list(kind):
+        return f"array<{_ddl(kind.value_type)}>"
     return {pa.string(): "string", pa.float64(): "double"}[kind]
 
 

@@ -10,12 +10,13 @@ Queries are `string.Template` texts with these selectors:
     $network    cAdvisor rows of the pod's interfaces, which carry no container name worth filtering by
     $pod        kube-state-metrics rows of the pod
     $broker     what the brokers themselves expose
+    $topic      what they expose of topics, where the namespace label may be Pulsar's own; `topics_in` says of which
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from string import Template
 from types import MappingProxyType
@@ -129,6 +130,23 @@ BUNDLES = Table(
 """Traffic of each bundle on each pod that reports it: msg/s, bytes/s, counts."""
 
 
+TOPICS = Table(
+    keys=("topic", "partition", "pod"),
+    columns=(*TRAFFIC, "producers", "consumers"),
+    queries=MappingProxyType(
+        {
+            column: f"max by (topic, partition, pod) (pulsar_{metric}{{$topic}})"
+            for column, metric in {
+                **{name: name for name in TRAFFIC},
+                "producers": "producers_count",
+                "consumers": "consumers_count",
+            }.items()
+        },
+    ),
+)
+"""Traffic of each topic on each pod that serves it. ``partition`` is empty unless a broker splits it off the name."""
+
+
 def brokers(preset: str) -> Table:
     """The broker table of a preset: usage, limits, own traffic, and the time (epoch s) of the newest samples.
 
@@ -144,18 +162,25 @@ def brokers(preset: str) -> Table:
 def render(table: Table, settings: PrometheusSettings, pods: Sequence[str]) -> dict[str, str]:
     """PromQL of each column of `table`, restricted to the brokers' `pods` in their Kubernetes namespace."""
     namespace, pod = _quote(settings.namespace), f"pod=~{_quote(_any_of(pods))}"
-    kubelet = f"namespace={namespace},{pod}"
+    kubelet, either = f"namespace={namespace},{pod}", _quote(f"{_any_of([settings.namespace])}|.+/.+")
     words = {
         "container": f"{kubelet},container={_quote(settings.container)}",
         "network": f'{kubelet},interface!="lo"',
         "pod": kubelet,
         "broker": f"{settings.namespace_label}={namespace},{pod}",
+        "topic": f'{settings.namespace_label}=~{either},{pod},topic=~"$topics"',
         "window": _duration(settings.window),
     }
     return {column: Template(text).substitute(words) for column, text in table.queries.items()}
 
 
-def _any_of(names: Sequence[str]) -> str:
+def topics_in(promql: str, namespaces: Iterable[str] | None = None) -> str:
+    """A query of `TOPICS` about the topics of these namespaces, or about all of them."""
+    pattern = ".+" if namespaces is None else f"(non-)?persistent://({_any_of(namespaces)})/.+"
+    return promql.replace('"$topics"', _quote(pattern))
+
+
+def _any_of(names: Iterable[str]) -> str:
     return "|".join(re.sub(r"([.\\+*?()|\[\]{}^$])", r"\\\1", name) for name in names)
 
 

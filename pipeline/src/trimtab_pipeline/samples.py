@@ -46,7 +46,7 @@ class Samples:
 
     def label(self, name: str) -> pa.StringArray:
         """The column of label `name`, all empty where no series has it."""
-        return self.labels[name] if name in self.labels else pa.array([""] * len(self), pa.string())
+        return self.labels[name] if name in self.labels else pa.repeat("", len(self))
 
 
 def parse_vector(body: bytes) -> Samples:

@@ -236,6 +236,10 @@ class PrometheusSettings:
     namespace_label: label that holds the Kubernetes namespace on what brokers expose themselves. A scrape configuration
                 that keeps it elsewhere (as Pulsar's own label is called ``namespace`` too) names it here.
     short_tau, long_tau: time constants (seconds) of the short- and long-term averages.
+    bundle_metrics: where the bundles' load comes from. ``bundle``: their own metrics. ``topic``: those of their topics,
+                summed up, as the extensible load manager exports no others. ``auto``: their own where there are any.
+    hot_bundles: of how many bundles, those with the most messages and those with the most bytes, the topics inside are
+                told; 0 of none.
     credentials: who asks.
     method:     ``POST``, or ``GET`` for a server or proxy that refuses POST; a shard of many brokers may then exceed
                 the length that a URL may have.
@@ -255,6 +259,8 @@ class PrometheusSettings:
     namespace_label: str = "namespace"
     short_tau: float = 120.0
     long_tau: float = 3600.0
+    bundle_metrics: str = "auto"
+    hot_bundles: int = 0
     credentials: Credentials = NO_CREDENTIALS
     method: str = "POST"
     partial_response: bool | None = None
@@ -264,6 +270,8 @@ class PrometheusSettings:
             raise ValueError("the source's url holds a user name; leave it out, and give it as credentials")
         if self.method not in {"POST", "GET"}:
             raise ValueError(f"method {self.method!r} must be POST or GET")
+        if self.bundle_metrics not in {"auto", "bundle", "topic"}:
+            raise ValueError(f"bundle_metrics {self.bundle_metrics!r} must be auto, bundle or topic")
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,8 @@ from trimtab_pipeline.align import Measured, align, one_row_each, shown, with_la
 from trimtab_pipeline.cycle import BROKER_STATE, BUNDLE_STATE, bundle_sql, horizon
 from trimtab_pipeline.datasource import DRY_URL, ReadRequest, ShardRequest, read_options
 from trimtab_pipeline.keeping import Background, Keeping
-from trimtab_pipeline.queries import BUNDLES, brokers, render
+from trimtab_pipeline.queries import BUNDLES, TOPICS, brokers, render
+from trimtab_pipeline.ranges import Ranges, Summing
 from trimtab_pipeline.session import Engine, SparkSettings
 from trimtab_pipeline.source import (
     KEEP_A_DAY,
@@ -111,6 +112,7 @@ class SparkLoadSource:
         self._keeping = keeping
         self._engine, self._settings, self._deadline = engine, settings, deadline
         self._table = brokers(settings.resources)
+        self._summing = Summing(settings.bundle_metrics)
         self._sql = bundle_sql(settings.short_tau, settings.long_tau)
         self._horizon = horizon(settings.long_tau)
 
@@ -121,14 +123,15 @@ class SparkLoadSource:
     def close(self) -> None:
         """Nothing of its own runs: the thread belongs to the engine."""
 
-    def measure(self, spark: SparkSession, pods: Sequence[str], at: float) -> Measured:
+    def measure(self, spark: SparkSession, pods: Sequence[str], at: float, ranges: Ranges | None = None) -> Measured:
         """What `pods` are measured to carry at `at`, joined with what is remembered; runs in the engine's thread.
 
+        ranges: all bundles, if topics are to be summed up to them where bundles have no metrics of their own.
         Raises `SourceUnavailableError` when no shard answered.
         """
         shards = [pods[k :: self._engine.cores] for k in range(min(self._engine.cores, len(pods)))]
         request = ReadRequest.of(self._settings, at, map(self._queries, shards))
-        options = read_options(request, self._settings.credentials)
+        options = read_options(request, self._settings.credentials, ranges)
         samples = spark.read.format("prometheus").options(**options).load()
         state = spark.read.schema(self._keeping.bundles.ddl).parquet(
             str(self._keeping.bundles.state(at, self._horizon))
@@ -144,10 +147,12 @@ class SparkLoadSource:
             bundles=answer.filter(pc.field("seen") >= at - self._horizon).select(BUNDLE_STATE.names),
             reports=tuple(reports),
             shards=tuple(map(tuple, shards)),
+            inside=pa.Table.from_struct_array(pc.list_flatten(answer["inside"].combine_chunks())),
         )
 
     def _queries(self, pods: Sequence[str]) -> ShardRequest:
-        return ShardRequest(render(self._table, self._settings, pods), render(BUNDLES, self._settings, pods))
+        own = {} if self._settings.bundle_metrics == "topic" else render(BUNDLES, self._settings, pods)
+        return ShardRequest(render(self._table, self._settings, pods), own, render(TOPICS, self._settings, pods))
 
     def _observe(self, spark: SparkSession, topology: Topology, at: float) -> Observation:
         pods = sorted({pod for pod in topology.pods if pod})
@@ -156,11 +161,12 @@ class SparkLoadSource:
             return Observation(align(nothing, topology, self._settings, at), {})
         clock = [time.perf_counter()]
         try:
-            measured = self.measure(spark, pods, at)
+            measured = self.measure(spark, pods, at, self._summing.ranges(topology))
         except (PySparkException, Py4JError, OSError):
             self._keeping.doubt()
             raise
         clock.append(time.perf_counter())
+        self._summing.saw(sum(report.get("bundles", 0) for report in measured.reports))
         measured = one_row_each(measured, topology)
         load = align(measured, topology, self._settings, at)
         clock.append(time.perf_counter())

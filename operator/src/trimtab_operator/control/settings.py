@@ -86,6 +86,8 @@ def _prometheus(spec: BalancingPolicySpec, namespace: str) -> PrometheusSettings
         max_age=seconds(source.max_age),
         nic_speed=source.nic_speed,
         container=source.container,
+        bundle_metrics=source.bundle_metrics.value.lower(),
+        hot_bundles=source.hot_bundles,
         method=source.method.value,
         partial_response=source.partial_response,
     )

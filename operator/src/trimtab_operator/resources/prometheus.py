@@ -25,6 +25,14 @@ class ResourcePreset(StrEnum):
     PULSAR = "Pulsar"
 
 
+class BundleMetrics(StrEnum):
+    """Whose metrics say how busy a bundle is."""
+
+    AUTO = "Auto"
+    BUNDLE = "Bundle"
+    TOPIC = "Topic"
+
+
 class QueryMethod(StrEnum):
     """How a query is sent."""
 
@@ -126,9 +134,17 @@ class PrometheusSpec(Resource):
     """Whether Thanos may leave out stores that do not answer. If it may, it warns, and nothing moves on partial data;
     if it may not, the query fails. Its own setting counts if left out."""
     resources: ResourcePreset = ResourcePreset.KUBERNETES
-    """Where broker usage comes from. `Kubernetes`: cAdvisor and kube-state-metrics, usage against the container's limit,
-    else its request, else what its node has for pods; network against the node's fastest NIC, where node exporter tells
-    it. `Pulsar`: what the brokers say themselves (`pulsar_lb_*`, percent)."""
+    """Where broker usage comes from. `Kubernetes`: cAdvisor and kube-state-metrics, usage against the container's
+    limit, else its request, else what its node has for pods; network against the node's fastest NIC, where node
+    exporter tells it. `Pulsar`: what the brokers say themselves (`pulsar_lb_*`, percent)."""
+    bundle_metrics: BundleMetrics = BundleMetrics.AUTO
+    """Where bundle load comes from. `Bundle`: `pulsar_bundle_*`, which brokers with the modular load manager export if
+    `exposeBundlesMetricsInPrometheus` is on. `Topic`: `pulsar_rate_in` and the like, each topic added to the bundle
+    that its name's hash falls into; the extensible load manager exports nothing else. `Auto`: `Bundle` where there are
+    any, else `Topic`."""
+    hot_bundles: Annotated[int, Field(ge=0, le=1000)] = 10
+    """Of how many bundles the topics inside are looked at, of those with the most messages and those with the most
+    bytes each: a split by load needs them."""
     window: Duration = "60s"
     """Rates are taken over this time; at least two scrape intervals."""
     timeout: Duration = "10s"

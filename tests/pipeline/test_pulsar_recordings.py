@@ -1,0 +1,178 @@
+"""Pages of real brokers of both load managers, scraped by a real Prometheus, become the load that was sent."""
+
+from __future__ import annotations
+
+import json
+import time
+import zlib
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from exposition_reader import samples_of
+from page_server import PageServer
+from trimtab_pipeline.datasource import ReadRequest, ShardRequest, read_shard
+from trimtab_pipeline.prometheus import Prometheus as Client
+from trimtab_pipeline.queries import BUNDLES, TOPICS, brokers, render
+from trimtab_pipeline.ranges import Ranges
+from trimtab_pipeline.source import PrometheusSettings
+from trimtab_testbed.prometheus import Prometheus, Target
+
+pytestmark = pytest.mark.prometheus
+
+RECORDINGS = Path(__file__).parent / "recordings"
+PODS = ("pulsar-0", "pulsar-1")
+COLUMNS = (*TOPICS.columns, "topics")
+Rows = dict[tuple[str, str], list[float]]
+
+
+class Recording:
+    """The brokers of one load manager, as they were."""
+
+    def __init__(self, manager: str) -> None:
+        folder = RECORDINGS / f"pulsar-4.0.8-{manager}"
+        self.pages = {pod: (folder / f"broker-{k}.prom").read_text() for k, pod in enumerate(PODS)}
+        self.facts: dict[str, Any] = json.loads((folder / "facts.json").read_text())
+        edges = {space: list(pairwise(b)) for space, b in self.facts["boundaries"].items()}
+        self.bundles = [f"{space}/{lower}_{upper}" for space, pairs in edges.items() for lower, upper in pairs]
+
+    def bundle_of(self, topic: str) -> str:
+        """The plain way, "" outside."""
+        space, place = "/".join(topic.split("/")[2:4]), zlib.crc32(topic.encode())
+        ours = (name for name in self.bundles if name.rpartition("/")[0] == space)
+        bounds = {name: [int(bound, 16) for bound in name.rpartition("/")[2].split("_")] for name in ours}
+        return next((name for name, (lower, upper) in bounds.items() if lower <= place < upper), "")
+
+    def summed(self) -> Rows:
+        """Load of each (bundle, pod), added up from the raw pages."""
+        names = [f"pulsar_{name}" for name in (*TOPICS.columns[:4], "producers_count", "consumers_count")]
+        rows: Rows = defaultdict(lambda: [0.0] * len(COLUMNS))
+        for pod, page in self.pages.items():
+            for name, labels, value, _ in samples_of(page):
+                if name in names and (bundle := self.bundle_of(labels["topic"])):
+                    rows[bundle, pod][names.index(name)] += value
+                    rows[bundle, pod][-1] += name == names[0]
+        return dict(rows)
+
+    def told(self) -> Rows:
+        """Load of each (bundle, pod) as the pages tell it of bundles."""
+        rows: Rows = defaultdict(lambda: [0.0] * len(COLUMNS))
+        words = [f"msg_{name}" for name in TOPICS.columns[:4]] + ["producer_count", "consumer_count", "topics_count"]
+        for pod, page in self.pages.items():
+            for name, labels, value, _ in samples_of(page):
+                if (word := name.removeprefix("pulsar_bundle_")) in words and labels["bundle"] in self.bundles:
+                    rows[labels["bundle"], pod][words.index(word)] = value
+        return dict(rows)
+
+
+@pytest.fixture(scope="module", params=["modular", "extensible"])
+def recording(request: pytest.FixtureRequest) -> Recording:
+    return Recording(request.param)
+
+
+@pytest.fixture(scope="module")
+def server(
+    recording: Recording, prometheus_binary: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Prometheus]:
+    """A Prometheus that scrapes the recorded pages as those of two pods."""
+    with ExitStack() as running:
+        pages = {
+            pod: running.enter_context(PageServer(lambda text=text: text)) for pod, text in recording.pages.items()
+        }
+        targets = [Target(page.address, {"namespace": "pulsar", "pod": pod}) for pod, page in pages.items()]
+        folder = tmp_path_factory.mktemp("prometheus")
+        server = running.enter_context(Prometheus(prometheus_binary, folder, targets, scrape_interval=0.5))
+        deadline = time.monotonic() + 30
+        while not all(len(page.served) > 2 for page in pages.values()):
+            assert time.monotonic() < deadline, "the pages are not scraped"
+            time.sleep(0.1)
+        yield server
+
+
+def read(server: Prometheus, recording: Recording, *, own: bool, hot: int = 0) -> tuple[Rows, Any, Any, Any]:
+    """Bundles, the brokers, the report, the topics inside the hottest bundles."""
+    settings, at = PrometheusSettings(server.url, "pulsar", "pulsar", hot_bundles=hot), round(time.time(), 3)
+    tables = [render(table, settings, PODS) for table in (brokers("pulsar"), BUNDLES, TOPICS)]
+    shard = ShardRequest(tables[0], tables[1], tables[2])
+    if not own:
+        shard = replace(shard, bundles={})
+    request = ReadRequest.of(settings, at, [shard])
+    with Client(server.url, 5) as client:
+        found, bundles, report = read_shard(
+            request, 0, lambda promql: client.query(promql, at), Ranges.of(recording.bundles)
+        )
+    rows = {(row["bundle"], row["pod"]): [row[name] for name in COLUMNS] for row in bundles.to_pylist()}
+    told = json.loads(report["report"][0].as_py())
+    assert told["ok"], told
+    return rows, pa.Table.from_struct_array(found["broker"]).to_pylist(), told, report["inside"][0].as_py() or []
+
+
+def same(found: Rows, expected: Rows, rel: float = 1e-9) -> bool:
+    return set(found) == set(expected) and all(found[key] == pytest.approx(expected[key], rel=rel) for key in found)
+
+
+def test_topics_become_the_bundles_that_numpy_adds_up(server: Prometheus, recording: Recording) -> None:
+    rows, _, report, _ = read(server, recording, own=False)
+    expected = recording.summed()
+    assert same(rows, expected)
+    assert len({bundle for bundle, _ in rows}) >= 6
+    others = {
+        labels["topic"]
+        for page in recording.pages.values()
+        for name, labels, *_ in samples_of(page)
+        if name == "pulsar_rate_in" and not recording.bundle_of(labels["topic"])
+    }
+    assert report["dropped"].get("Unknown", 0) == len(others)
+
+
+def test_bundles_carry_what_was_sent(server: Prometheus, recording: Recording) -> None:
+    rows, _, _, _ = read(server, recording, own=True)
+    sent: dict[str, float] = defaultdict(float)
+    for topic, rate in recording.facts["sent"].items():
+        sent[recording.bundle_of(topic)] += rate
+    found = {bundle: load[0] for (bundle, _), load in rows.items() if bundle in recording.bundles and load[0]}
+    assert found == pytest.approx(dict(sent), rel=0.02)
+
+
+def test_what_bundles_say_of_themselves_is_taken_where_they_do(server: Prometheus, recording: Recording) -> None:
+    rows, _, report, _ = read(server, recording, own=True)
+    if told := recording.told():  # the modular manager alone
+        assert report["bundles"] >= len(told)
+        assert same({key: load for key, load in rows.items() if key[0] in recording.bundles}, told)
+        assert same(recording.summed(), told, rel=1e-2)
+    else:
+        assert report["bundles"] == 0
+        assert same(rows, recording.summed())
+
+
+def test_topics_lie_in_the_bundles_in_which_the_brokers_keep_them(server: Prometheus, recording: Recording) -> None:
+    _, _, _, inside = read(server, recording, own=True, hot=len(recording.bundles))
+    kept = {topic: bundle for bundle, topics in recording.facts["stats"].items() for topic in topics}
+    found = {row["topic"]: row["bundle"] for row in inside}
+    assert {topic: bundle for topic, bundle in found.items() if topic in recording.facts["sent"]} == {
+        topic: kept[topic] for topic in recording.facts["sent"]
+    }
+    for row in inside:
+        stats = recording.facts["stats"][row["bundle"]].get(row["topic"], {})
+        assert row["rate_in"] == pytest.approx(stats.get("msgRateIn", 0.0), abs=0.5)
+
+
+def test_usage_is_what_the_brokers_say_of_themselves(server: Prometheus, recording: Recording) -> None:
+    _, found, _, _ = read(server, recording, own=True)
+    for row in found:
+        raw = {name: value for name, _, value, _ in samples_of(recording.pages[row["pod"]])}
+        assert row["cpu"] == raw["pulsar_lb_cpu_usage"]
+        assert row["memory"] == raw["pulsar_lb_memory_usage"]
+        assert row["direct_memory"] == raw["pulsar_lb_directMemory_usage"]
+        assert [row["network_in"], row["network_out"]] == [0.0, 0.0]
+        assert row["rate_in"] == raw["pulsar_broker_rate_in"]
+        assert np.isfinite(row["resource_time"])
+    assert {row["pod"] for row in found} == set(PODS)
