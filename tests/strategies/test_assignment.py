@@ -88,7 +88,9 @@ def test_bundle_that_no_broker_may_have_waits_and_says_why() -> None:
     plan = housed(isolated(cluster(a=0.5, b=0.5, unowned=2), "elsewhere")).plan
 
     assert plan.empty
-    (waiting,) = plan.held_back
+    waiting, impossible = plan.held_back
+    assert (impossible.subject, impossible.reason) == ("public/new", Reason.INVALID_POLICY)
+    assert "isolation matches no broker with 'elsewhere'" in impossible.detail
     assert (waiting.reason, waiting.count) == (Reason.ISOLATION, 2)
     assert waiting.detail == "2 bundles of nobody, first public/new/0x00000000_0x80000000: no broker may have it"
 

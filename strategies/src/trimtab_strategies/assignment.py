@@ -54,7 +54,7 @@ def assign(  # noqa: PLR0917 - the nouns of `decide`, in its order
     choosing = Choosing(placement if trusted else None, candidates, selecting_on(landed, selection))
     housing = _Housing(landed, choosing, predicted, rng, memory.placement)
     moves = tuple(housing.moves(bundles, reason))
-    plan = Plan(moves, housing.waiting(), cluster.brokers.names, before, predicted.percent())
+    plan = Plan(moves, (*housing.waiting(), *choosing.problems()), cluster.brokers.names, before, predicted.percent())
     return Decision(plan, replace(memory, placement=forget_others(housing.memory, cluster.brokers.names)))
 
 

@@ -73,7 +73,13 @@ def decide(
     names = cluster.brokers.names
     plan = Plan(
         moves=tuple(moves),
-        held_back=(*shedding.held_back, *division.held_back, *placing.held_back(), *allowed.held_back),
+        held_back=(
+            *shedding.held_back,
+            *division.held_back,
+            *placing.held_back(),
+            *choosing.problems(),
+            *allowed.held_back,
+        ),
         brokers=names,
         before=before,
         after=predicted.percent(),

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from trimtab_strategies.model import ClusterLoad, Reason
+from trimtab_strategies.model import ClusterLoad, HeldBack, Reason
 from trimtab_strategies.model.load import IntArray
 from trimtab_strategies.protocols import NOTHING, Choice, Placement, RemembersChoices
 from trimtab_strategies.selection import Selecting, Selection
@@ -64,6 +64,10 @@ class Choosing:
         """Why no broker may get `bundle` (row): what keeps most of them from it."""
         counts = {} if self.selecting is None else self.selecting.candidates(bundle, self.brokers).counts()
         return max(counts, key=lambda reason: (counts[reason], reason)) if counts else Reason.NO_CANDIDATE
+
+    def problems(self) -> tuple[HeldBack, ...]:
+        """What is wrong with what namespaces ask for, an entry for each that asks the impossible."""
+        return () if self.selecting is None else self.selecting.problems()
 
     def chosen(self, bundle: int, broker: int, cluster: ClusterLoad, memory: Mapping[str, Any]) -> Mapping[str, Any]:
         """The placement's memory once `bundle` went to `broker` (rows); what is chosen later counts it there."""

@@ -1,4 +1,4 @@
-"""Every strategy there is, in two tables one can read. Adding one is a module, a row here, and an example."""
+"""Every strategy there is, in tables one can read. Adding one is a module, a row here, and an example."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ from trimtab_strategies.placement.least_resource_usage import (
 )
 from trimtab_strategies.placement.round_robin import RoundRobin, RoundRobinParams
 from trimtab_strategies.protocols import Placement, Shedder, Splitter
+from trimtab_strategies.selection import Manager, Selection, SelectionParams
 from trimtab_strategies.shedding import avg, overload, threshold, transfer, uniform, weighted as weighted_balancer
 from trimtab_strategies.splitting import extensible, modular, weighted
 from trimtab_strategies.usage import DEFAULT_WEIGHTS
 
-Strategy = TypeVar("Strategy", Shedder, Placement, Splitter)
+Strategy = TypeVar("Strategy", Shedder, Placement, Splitter, Selection)
 
 _PULSAR = "org.apache.pulsar.broker.loadbalance"
 
@@ -153,6 +154,21 @@ SPLITTERS: Mapping[str, Row[Splitter]] = {
     ),
 }
 
+SELECTIONS: Mapping[str, Row[Selection]] = {
+    "Extensible": Row(
+        params=SelectionParams,
+        build=lambda params: Selection(Manager.EXTENSIBLE, params),
+        summary="Each filter takes brokers out for good; a bundle that no broker is left for stays where it is.",
+        original=f"{_PULSAR}.extensions.ExtensibleLoadManagerImpl",
+    ),
+    "Modular": Row(
+        params=SelectionParams,
+        build=lambda params: Selection(Manager.MODULAR, params, RoundRobin(RoundRobinParams())),
+        summary="Filters that leave nobody are forgiven; an overloaded choice is made again among more brokers.",
+        original=f"{_PULSAR}.impl.ModularLoadManagerImpl",
+    ),
+}
+
 
 def pair(
     shedder: str,
@@ -173,6 +189,12 @@ def pair(
 def splitter(name: str, params: Mapping[str, Any] | StrategyParams) -> Splitter:
     """A splitter by name. Raises `UnknownStrategyError` or `InvalidParamsError`."""
     row = _row("splitter", SPLITTERS, name)
+    return row.build(_params(name, row.params, params))
+
+
+def selection(name: str, params: Mapping[str, Any] | StrategyParams) -> Selection:
+    """The filters before the placement, by name. Raises `UnknownStrategyError` or `InvalidParamsError`."""
+    row = _row("selection", SELECTIONS, name)
     return row.build(_params(name, row.params, params))
 
 
