@@ -30,9 +30,10 @@ from urllib.parse import parse_qs
 import numpy as np
 import numpy.typing as npt
 
-from trimtab_pipeline.datasource import ReadRequest, ShardRequest, read_shard
+from trimtab_pipeline.asking import ReadRequest, ShardRequest
 from trimtab_pipeline.prometheus import Prometheus
 from trimtab_pipeline.queries import BUNDLES, TRAFFIC, Table, brokers, render
+from trimtab_pipeline.reading import read_shard
 from trimtab_pipeline.source import PrometheusSettings, Topology, spark_sources
 
 SIZES = {"S": (10, 1_000), "L": (100, 60_000)}
