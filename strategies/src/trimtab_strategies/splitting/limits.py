@@ -22,9 +22,11 @@ from trimtab_strategies.model import (
 )
 from trimtab_strategies.model.load import BoolArray, FloatArray, IntArray
 from trimtab_strategies.params import Compatibility, Defect, StrategyParams
+from trimtab_strategies.protocols import NOTHING
 from trimtab_strategies.splitting.boundaries import (
     InvalidBoundaryError,
     SplitAlgorithm,
+    can_split,
     checked,
     child_of,
     flow_or_qps_equally_divide,
@@ -159,6 +161,8 @@ class Inside:
 
     def of(self, bundle: int) -> IntArray:
         """Rows of the topics of a bundle (row)."""
+        if not len(self.cluster.topics.bundle):
+            return NOTHING
         order, sorted_bundles = self._grouped
         start, end = np.searchsorted(sorted_bundles, [bundle, bundle + 1])
         return order[start:end]
@@ -211,8 +215,10 @@ def pulsar_boundaries(inside: Inside, bundle: int, params: PulsarSplitParams) ->
 
 def valid_boundaries(inside: Inside, bundle: int, params: PulsarSplitParams) -> IntArray | None:
     """`pulsar_boundaries` if they divide the bundle, else None: no boundary, or one that is not strictly inside."""
-    found = pulsar_boundaries(inside, bundle, params)
     _, lower, upper = parse_bundle(inside.cluster.bundles.names[bundle])
+    if params.algorithm is SplitAlgorithm.RANGE:
+        return range_equally_divide(lower, upper) if can_split(lower, upper) else None  # the middle is always inside
+    found = pulsar_boundaries(inside, bundle, params)
     if found is None or not len(found):
         return None
     try:
