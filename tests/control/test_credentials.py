@@ -1,4 +1,4 @@
-"""Credentials of a source come from Secrets that were released for it, on a real API server."""
+"""Credentials of a source come from Secrets that were released for it, and what is wrong with a source is told."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import pytest
 
 from policy_scene import Play, PolicyScene
 from trimtab_operator.cluster.api import RefusedError
-from trimtab_pipeline.source import Credentials
+from trimtab_pipeline.source import Credentials, SourceMisconfiguredError
+from trimtab_pipeline.testing import StaticSource
 from trimtab_strategies.testing import cluster
 
 pytestmark = pytest.mark.apiserver
@@ -159,3 +160,18 @@ def test_secrets_are_read_once_a_cycle_not_once_a_turn(play: Play) -> None:
         assert scene.requests["get"] == before
 
     play(LEVEL, story, source=source(**TOKEN))
+
+
+def test_a_query_that_cant_be_used_makes_the_policy_invalid_and_says_why(play: Play) -> None:
+    async def story(scene: PolicyScene) -> None:
+        measured = StaticSource(scene.load)
+        measured.error = SourceMisconfiguredError("source.prometheus.queries.cpu is refused: parse error")
+        scene.source = measured
+        await scene.turn()
+        assert scene.condition("Valid") == ("False", "InvalidPolicy")
+        assert told(scene) == "source.prometheus.queries.cpu is refused: parse error"
+        settings = scene.context.sources.settings[f"{scene.namespace}/main"]  # type: ignore[attr-defined]
+        assert settings.queries == (("cpu", "oops("), ("bundle_rate_in", "x"))
+
+    queries = {"cpu": "oops(", "bundleRateIn": "x"}
+    play(LEVEL, story, source={"prometheus": {"url": "http://prometheus:9090", "queries": queries}})

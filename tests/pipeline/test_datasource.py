@@ -7,8 +7,10 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from trimtab_pipeline.datasource import SCHEMA, PrometheusDataSource, ReadRequest, ShardRequest, pivot, read_shard
+from trimtab_pipeline.asking import ReadRequest, ShardRequest
+from trimtab_pipeline.datasource import PrometheusDataSource
 from trimtab_pipeline.prometheus import PrometheusStatusError
+from trimtab_pipeline.reading import SCHEMA, pivot, read_shard
 from trimtab_pipeline.samples import Samples
 
 REQUEST = ReadRequest(

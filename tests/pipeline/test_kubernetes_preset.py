@@ -15,10 +15,11 @@ from exposition_reader import history, rate
 from page_server import PageServer
 from pipeline_worlds import topology
 from trimtab_pipeline.align import Measured, align, shown
+from trimtab_pipeline.asking import ReadRequest, ShardRequest
 from trimtab_pipeline.cycle import BUNDLE_STATE
-from trimtab_pipeline.datasource import ReadRequest, ShardRequest, read_shard
 from trimtab_pipeline.prometheus import Prometheus as Client
 from trimtab_pipeline.queries import BUNDLES, brokers, render
+from trimtab_pipeline.reading import read_shard
 from trimtab_pipeline.source import PrometheusSettings
 from trimtab_strategies.model import CPU, MEMORY, NETWORK_IN, NETWORK_OUT, ClusterLoad
 from trimtab_testbed.prometheus import Prometheus, Target

@@ -19,10 +19,11 @@ import pytest
 
 from exposition_reader import samples_of
 from page_server import PageServer
-from trimtab_pipeline.datasource import ReadRequest, ShardRequest, read_shard
+from trimtab_pipeline.asking import ReadRequest, ShardRequest
 from trimtab_pipeline.prometheus import Prometheus as Client
 from trimtab_pipeline.queries import BUNDLES, TOPICS, brokers, render
 from trimtab_pipeline.ranges import Ranges
+from trimtab_pipeline.reading import read_shard
 from trimtab_pipeline.source import PrometheusSettings
 from trimtab_testbed.prometheus import Prometheus, Target
 

@@ -12,7 +12,8 @@ import pytest
 from fake_prometheus import FakePrometheus
 from guarded_server import Asked, GuardedServer
 from pipeline_worlds import topology
-from trimtab_pipeline.datasource import ReadRequest, ShardRequest, read_options
+from trimtab_pipeline.asking import ReadRequest, ShardRequest
+from trimtab_pipeline.datasource import read_options
 from trimtab_pipeline.source import Credentials, LoadSource, SourceUnavailableError
 from trimtab_pipeline.spark_source import SparkLoadSources
 

@@ -34,6 +34,7 @@ from trimtab_pipeline.samples import MalformedBodyError, Samples, head, parse_ve
 from trimtab_pipeline.source import NO_CREDENTIALS, Credentials, CredentialsError
 
 _OK, _MOVED, _REFUSED = 200, range(300, 400), (401, 403)
+_WRONG = (400, 422)  # a query that does not parse, or can't be evaluated
 _PEM = "-----BEGIN"
 _LONG = 300  # characters of somebody else's text in a message
 _RETRIED = (429, 502, 503, 504)
@@ -48,7 +49,11 @@ class PrometheusUnreachableError(PrometheusError):
 
 
 class PrometheusStatusError(PrometheusError):
-    """An answer with an HTTP status other than 200."""
+    """An answer with an HTTP status other than 200. refused: whether it says that the query itself is wrong."""
+
+    def __init__(self, message: str, *, status: int = 0) -> None:
+        super().__init__(message)
+        self.refused = status in _WRONG
 
 
 class PrometheusFormatError(PrometheusError):
@@ -149,7 +154,9 @@ class ArrowSession(requests.Session):
         response = super().request(method, url, allow_redirects=False, **kwargs)
         if response.status_code != _OK:
             told = self._credentials.hide(_told(response) + _advice(response.status_code, self._credentials))
-            raise PrometheusStatusError(f"{_text(url)} answered {response.status_code}: {told}")
+            raise PrometheusStatusError(
+                f"{_text(url)} answered {response.status_code}: {told}", status=response.status_code
+            )
         response.__class__ = ArrowResponse
         return response
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from string import Template
 from types import MappingProxyType
 
@@ -39,17 +39,29 @@ class UnknownPresetError(ValueError):
     """A name that is no preset of broker usage. Says which ones there are."""
 
 
+class UnknownSignalError(ValueError):
+    """A query of something that is not measured. Says what is."""
+
+
 @dataclass(frozen=True, slots=True)
 class Table:
     """A wide table made of instant queries that share their labels.
 
     keys:    labels every series carries; together they name a row.
     columns: value columns; null where `queries` has no PromQL template for one.
+    custom:  columns whose query a person wrote -> the name by which that person knows it.
     """
 
     keys: tuple[str, ...]
     columns: tuple[str, ...]
     queries: Mapping[str, str]
+    custom: Mapping[str, str] = field(default_factory=dict)
+
+    def overridden(self, queries: Mapping[str, str], prefix: str = "") -> Table:
+        """The same with those of `queries` (signal -> PromQL) that name a column after `prefix`."""
+        named = {column: prefix + column for column in self.columns if prefix + column in queries}
+        texts = {column: queries[signal] for column, signal in named.items()}
+        return replace(self, queries=MappingProxyType({**self.queries, **texts}), custom=MappingProxyType(named))
 
 
 def _newest(series: str, value: str) -> str:
@@ -159,8 +171,28 @@ def brokers(preset: str) -> Table:
     return Table(("pod",), (*RESOURCES, *TRAFFIC, *TIMES), queries)
 
 
+BUNDLE = "bundle_"
+"""What the name of a bundle's signal begins with, among the queries that a person writes."""
+SIGNALS = frozenset({*RESOURCES, *TRAFFIC, *TIMES, *(BUNDLE + name for name in BUNDLES.columns)}) - {"direct_memory"}
+"""Signals for which a person may write a query; direct memory has no limit that it could be measured by."""
+
+
+def tables(settings: PrometheusSettings) -> tuple[Table, Table]:
+    """Brokers and bundles, the preset's queries replaced by those a person wrote.
+
+    Raises `UnknownPresetError`, and `UnknownSignalError` for a query of something else.
+    """
+    queries = dict(settings.queries)
+    if unknown := sorted(set(queries) - SIGNALS):
+        raise UnknownSignalError(f"queries: {unknown[0]!r} is no signal; use some of {', '.join(sorted(SIGNALS))}")
+    return brokers(settings.resources).overridden(queries), BUNDLES.overridden(queries, BUNDLE)
+
+
 def render(table: Table, settings: PrometheusSettings, pods: Sequence[str]) -> dict[str, str]:
-    """PromQL of each column of `table`, restricted to the brokers' `pods` in their Kubernetes namespace."""
+    """PromQL of each column of `table`, restricted to the brokers' `pods` in their Kubernetes namespace.
+
+    What a person wrote may use the same words; what looks like another one is left as it is, as PromQL has dollars too.
+    """
     namespace, pod = _quote(settings.namespace), f"pod=~{_quote(_any_of(pods))}"
     kubelet, either = f"namespace={namespace},{pod}", _quote(f"{_any_of([settings.namespace])}|.+/.+")
     words = {
@@ -171,7 +203,7 @@ def render(table: Table, settings: PrometheusSettings, pods: Sequence[str]) -> d
         "topic": f'{settings.namespace_label}=~{either},{pod},topic=~"$topics"',
         "window": _duration(settings.window),
     }
-    return {column: Template(text).substitute(words) for column, text in table.queries.items()}
+    return {column: Template(text).safe_substitute(words) for column, text in table.queries.items()}
 
 
 def topics_in(promql: str, namespaces: Iterable[str] | None = None) -> str:

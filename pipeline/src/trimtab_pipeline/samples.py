@@ -9,7 +9,7 @@ and all is plain ASCII, which is checked; anything else takes the slow way throu
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,6 +47,12 @@ class Samples:
     def label(self, name: str) -> pa.StringArray:
         """The column of label `name`, all empty where no series has it."""
         return self.labels[name] if name in self.labels else pa.repeat("", len(self))
+
+    def of_pods(self, pods: Sequence[str]) -> Samples:
+        """The series whose label ``pod`` is among `pods`."""
+        keep = pc.is_in(self.label("pod"), value_set=pa.array(pods, pa.string()))
+        labels = {name: column.filter(keep) for name, column in self.labels.items()}
+        return Samples(labels, self.values.filter(keep), self.warnings)
 
 
 def parse_vector(body: bytes) -> Samples:

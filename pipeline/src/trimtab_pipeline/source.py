@@ -238,6 +238,8 @@ class PrometheusSettings:
     short_tau, long_tau: time constants (seconds) of the short- and long-term averages.
     bundle_metrics: where the bundles' load comes from. ``bundle``: their own metrics. ``topic``: those of their topics,
                 summed up, as the extensible load manager exports no others. ``auto``: their own where there are any.
+    queries:    (signal, PromQL) of signals that the preset's query does not fit (`trimtab_pipeline.queries.SIGNALS`).
+                Series carry exactly the label ``pod`` (``bundle`` and ``pod`` for a bundle's signal).
     hot_bundles: of how many bundles, those with the most messages and those with the most bytes, the topics inside are
                 told; 0 of none.
     credentials: who asks.
@@ -260,6 +262,7 @@ class PrometheusSettings:
     short_tau: float = 120.0
     long_tau: float = 3600.0
     bundle_metrics: str = "auto"
+    queries: tuple[tuple[str, str], ...] = ()
     hot_bundles: int = 0
     credentials: Credentials = NO_CREDENTIALS
     method: str = "POST"

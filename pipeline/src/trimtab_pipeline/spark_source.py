@@ -21,10 +21,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from trimtab_pipeline.align import Measured, align, one_row_each, shown, with_last_times
+from trimtab_pipeline.asking import ReadRequest, ShardRequest
 from trimtab_pipeline.cycle import BROKER_STATE, BUNDLE_STATE, bundle_sql, horizon
-from trimtab_pipeline.datasource import DRY_URL, ReadRequest, ShardRequest, read_options
+from trimtab_pipeline.datasource import DRY_URL, read_options
 from trimtab_pipeline.keeping import Background, Keeping
-from trimtab_pipeline.queries import BUNDLES, TOPICS, brokers, render
+from trimtab_pipeline.queries import tables
 from trimtab_pipeline.ranges import Ranges, Summing
 from trimtab_pipeline.session import Engine, SparkSettings
 from trimtab_pipeline.source import (
@@ -32,6 +33,7 @@ from trimtab_pipeline.source import (
     Observation,
     PrometheusSettings,
     Retention,
+    SourceMisconfiguredError,
     SourceUnavailableError,
     Topology,
 )
@@ -111,7 +113,7 @@ class SparkLoadSource:
     ) -> None:
         self._keeping = keeping
         self._engine, self._settings, self._deadline = engine, settings, deadline
-        self._table = brokers(settings.resources)
+        tables(settings)  # what is wrong with them is to be told now, and not by every cycle
         self._summing = Summing(settings.bundle_metrics)
         self._sql = bundle_sql(settings.short_tau, settings.long_tau)
         self._horizon = horizon(settings.long_tau)
@@ -130,7 +132,7 @@ class SparkLoadSource:
         Raises `SourceUnavailableError` when no shard answered.
         """
         shards = [pods[k :: self._engine.cores] for k in range(min(self._engine.cores, len(pods)))]
-        request = ReadRequest.of(self._settings, at, map(self._queries, shards))
+        request = ReadRequest.of(self._settings, at, (ShardRequest.of(self._settings, shard) for shard in shards))
         options = read_options(request, self._settings.credentials, ranges)
         samples = spark.read.format("prometheus").options(**options).load()
         state = spark.read.schema(self._keeping.bundles.ddl).parquet(
@@ -138,6 +140,8 @@ class SparkLoadSource:
         )
         answer = spark.sql(self._sql, samples=samples, state=state).toArrow()
         reports = [json.loads(text) for text in answer["report"].drop_null().to_pylist()]
+        if wrong := [report["error"] for report in reports if report.get("misconfigured")]:
+            raise SourceMisconfiguredError(wrong[0])
         if not any(report["ok"] for report in reports):
             raise SourceUnavailableError(f"nothing could be measured: {reports[0]['error']}")
         measured_brokers = pa.Table.from_struct_array(answer["broker"].drop_null())
@@ -149,10 +153,6 @@ class SparkLoadSource:
             shards=tuple(map(tuple, shards)),
             inside=pa.Table.from_struct_array(pc.list_flatten(answer["inside"].combine_chunks())),
         )
-
-    def _queries(self, pods: Sequence[str]) -> ShardRequest:
-        own = {} if self._settings.bundle_metrics == "topic" else render(BUNDLES, self._settings, pods)
-        return ShardRequest(render(self._table, self._settings, pods), own, render(TOPICS, self._settings, pods))
 
     def _observe(self, spark: SparkSession, topology: Topology, at: float) -> Observation:
         pods = sorted({pod for pod in topology.pods if pod})

@@ -87,6 +87,7 @@ def _prometheus(spec: BalancingPolicySpec, namespace: str) -> PrometheusSettings
         nic_speed=source.nic_speed,
         container=source.container,
         bundle_metrics=source.bundle_metrics.value.lower(),
+        queries=source.queries.given() if source.queries else (),
         hot_bundles=source.hot_bundles,
         method=source.method.value,
         partial_response=source.partial_response,

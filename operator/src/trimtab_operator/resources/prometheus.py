@@ -11,6 +11,7 @@ from trimtab_operator.resources.common import Duration, Name, Resource, cel
 
 Url = Annotated[str, Field(pattern=r"^https?://[^\s@]+$", max_length=512)]
 """A URL without a user name: credentials have a place of their own, where nobody reads them."""
+PromQL = Annotated[str, Field(min_length=1, max_length=4096)]
 SecretEntry = Annotated[str, Field(pattern=r"^[-._a-zA-Z0-9]+$", min_length=1, max_length=253)]
 
 _ONE_WAY = "bearerToken and basic exclude each other: leave one out"
@@ -121,6 +122,59 @@ class Auth(Resource):
         return self
 
 
+class Queries(Resource):
+    """Queries of one's own. Each series of an answer carries the label `pod` and no other (`bundle` and `pod` for
+    `bundle...`), so a query usually begins with `max by (pod)`. `$container`, `$network`, `$pod` and `$broker` stand
+    for what selects the brokers' series, as in `up{$broker}`, and `$window` for `window`."""
+
+    cpu: PromQL | None = None
+    """CPU used: cores, or percent with the preset `Pulsar`."""
+    cpu_limit: PromQL | None = None
+    """Cores that count as 100 %."""
+    memory: PromQL | None = None
+    """Memory used: bytes, or percent with the preset `Pulsar`."""
+    memory_limit: PromQL | None = None
+    """Bytes of memory that count as 100 %."""
+    network_in: PromQL | None = None
+    """Bytes per second received, or percent with the preset `Pulsar`."""
+    network_out: PromQL | None = None
+    """Bytes per second sent, or percent with the preset `Pulsar`."""
+    network_limit: PromQL | None = None
+    """Bytes per second that count as 100 %, in either direction."""
+    throttled: PromQL | None = None
+    """Ratio of periods in which the CPU limit held the broker up; only shown."""
+    resource_time: PromQL | None = None
+    """Time of the newest sample of usage, in epoch seconds."""
+    rate_in: PromQL | None = None
+    """Messages per second that the broker receives."""
+    rate_out: PromQL | None = None
+    """Messages per second that the broker sends."""
+    throughput_in: PromQL | None = None
+    """Bytes per second of messages that the broker receives."""
+    throughput_out: PromQL | None = None
+    """Bytes per second of messages that the broker sends."""
+    traffic_time: PromQL | None = None
+    """Time of the newest sample of traffic, in epoch seconds."""
+    bundle_rate_in: PromQL | None = None
+    """Messages per second that a bundle receives."""
+    bundle_rate_out: PromQL | None = None
+    """Messages per second that a bundle sends."""
+    bundle_throughput_in: PromQL | None = None
+    """Bytes per second that a bundle receives."""
+    bundle_throughput_out: PromQL | None = None
+    """Bytes per second that a bundle sends."""
+    bundle_topics: PromQL | None = None
+    """Topics of a bundle."""
+    bundle_producers: PromQL | None = None
+    """Producers of a bundle."""
+    bundle_consumers: PromQL | None = None
+    """Consumers of a bundle."""
+
+    def given(self) -> tuple[tuple[str, str], ...]:
+        """(signal, query) of each that was written."""
+        return tuple((name, text) for name, text in self if text is not None)
+
+
 class PrometheusSpec(Resource):
     """A Prometheus server, or what speaks its language (Thanos, Mimir), and how to read it."""
 
@@ -145,6 +199,9 @@ class PrometheusSpec(Resource):
     hot_bundles: Annotated[int, Field(ge=0, le=1000)] = 10
     """Of how many bundles the topics inside are looked at, of those with the most messages and those with the most
     bytes each: a split by load needs them."""
+    queries: Queries | None = None
+    """Queries of one's own instead of those of the preset. One that Prometheus refuses, or whose series carry other
+    labels, makes the policy invalid."""
     window: Duration = "60s"
     """Rates are taken over this time; at least two scrape intervals."""
     timeout: Duration = "10s"

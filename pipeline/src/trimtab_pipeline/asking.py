@@ -1,0 +1,77 @@
+"""What one read asks for, as data that travels to Spark's tasks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from trimtab_pipeline.prometheus import Prometheus
+from trimtab_pipeline.queries import TOPICS, render, tables
+from trimtab_pipeline.source import Credentials, PrometheusSettings
+
+
+@dataclass(frozen=True, slots=True)
+class ShardRequest:
+    """PromQL of each column of the tables, restricted to the shard's brokers.
+
+    bundles: empty when the bundles' own metrics are not to be read. topics: of all topics, see `topics_in`.
+    custom: PromQL that a person wrote -> name of its signal; it may tell of other brokers than `pods`, the shard's.
+    """
+
+    brokers: Mapping[str, str]
+    bundles: Mapping[str, str]
+    topics: Mapping[str, str] = field(default_factory=dict)
+    custom: Mapping[str, str] = field(default_factory=dict)
+    pods: Sequence[str] = ()
+
+    @classmethod
+    def of(cls, settings: PrometheusSettings, pods: Sequence[str]) -> ShardRequest:
+        """What `settings` ask of `pods`. Raises what `tables` raises."""
+        broker_table, bundle_table = tables(settings)
+        asked = [(table, render(table, settings, pods)) for table in (broker_table, bundle_table)]
+        custom = {queries[column]: signal for table, queries in asked for column, signal in table.custom.items()}
+        own = {} if settings.bundle_metrics == "topic" else asked[1][1]
+        return cls(asked[0][1], own, render(TOPICS, settings, pods), custom, tuple(pods) if custom else ())
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRequest:
+    """What one read asks for; travels to the tasks as JSON, apart from credentials.
+
+    at: evaluation time, epoch seconds. timeout: seconds per query. method, partial_response, hot_bundles, max_age: of
+    `PrometheusSettings`.
+    """
+
+    url: str
+    at: float
+    timeout: float
+    shards: tuple[ShardRequest, ...]
+    method: str = "POST"
+    partial_response: bool | None = None
+    hot_bundles: int = 0
+    max_age: float = 120.0
+
+    @classmethod
+    def of(cls, settings: PrometheusSettings, at: float, shards: Iterable[ShardRequest]) -> ReadRequest:
+        """A read of `shards` as `settings` say."""
+        same = ("url", "timeout", "method", "partial_response", "hot_bundles", "max_age")
+        return cls(at=at, shards=tuple(shards), **{name: getattr(settings, name) for name in same})
+
+    def server(self, credentials: Credentials) -> Prometheus:
+        """The server to ask."""
+        return Prometheus(
+            self.url, self.timeout, credentials, method=self.method, partial_response=self.partial_response
+        )
+
+    def to_json(self) -> str:
+        """The form that fits into a data source option."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> ReadRequest:
+        """The inverse of `to_json`."""
+        fields: dict[str, Any] = json.loads(text)
+        fields["shards"] = tuple(ShardRequest(**{**shard, "pods": tuple(shard["pods"])}) for shard in fields["shards"])
+        return cls(**fields)

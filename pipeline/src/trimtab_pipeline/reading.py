@@ -1,0 +1,217 @@
+"""What a Spark task does with one shard of brokers: ask, join the answers into wide rows, drop what can't be true.
+
+Every shard ends with a *report row*, whose column ``report`` is JSON:
+
+    shard     position of the shard
+    ok        whether its rows are complete
+    error     why not; empty when ok. ``misconfigured``: whether it stays so until somebody changes a query
+    dropped   samples not used, by cause (``NaN``, ``Infinite``, ``Negative``)
+    warnings  what the server said about its answers
+    bundles   how many bundles had metrics of their own
+    seconds   time spent in HTTP and parsing
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from trimtab_pipeline.asking import ReadRequest
+from trimtab_pipeline.prometheus import PrometheusError, PrometheusFormatError, PrometheusStatusError
+from trimtab_pipeline.queries import BUNDLES, RESOURCES, TIMES, TOPICS, TRAFFIC, topics_in
+from trimtab_pipeline.ranges import Ranges, is_bundle
+from trimtab_pipeline.samples import Samples
+from trimtab_pipeline.topics import INSIDE, Topics, hottest
+from trimtab_strategies.model.load import IntArray
+
+Fetch = Callable[[str], Samples]
+"""Answers one PromQL query. Raises `PrometheusError`."""
+
+BROKER_COLUMNS = (*RESOURCES, *TRAFFIC, *TIMES)
+"""Values of a broker, null where the preset does not ask for one."""
+_BROKER = pa.struct([("pod", pa.string()), *((name, pa.float64()) for name in BROKER_COLUMNS)])
+SCHEMA = pa.schema(
+    [
+        *((key, pa.string()) for key in BUNDLES.keys),
+        *((name, pa.float64()) for name in BUNDLES.columns),
+        ("at", pa.float64()),
+        ("broker", _BROKER),
+        ("report", pa.string()),
+        ("inside", pa.list_(INSIDE)),
+    ]
+)
+"""Columns of every batch. A row is a bundle (``at`` is the evaluation time), a broker, or a report, which also carries
+the topics inside the shard's hottest bundles."""
+
+
+class WrongQueryError(PrometheusError):
+    """A query that a person wrote and that can't be used. Says where it stands, what is expected and what was found."""
+
+
+def read_shard(
+    request: ReadRequest, shard: int, fetch: Fetch, ranges: Ranges | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Brokers and bundles of shard number `shard`, then its report. Does not raise what `fetch` may raise."""
+    begin, reading = time.perf_counter(), Reading(request, shard, fetch, ranges)
+    report: dict[str, Any] = {"shard": shard, "ok": True, "error": ""}
+    try:
+        yield from reading.rows()
+    except PrometheusError as error:
+        report |= {"ok": False, "error": str(error), "misconfigured": isinstance(error, WrongQueryError)}
+    report |= reading.report() | {"seconds": time.perf_counter() - begin}
+    yield _batch(report=pa.array([json.dumps(report)]), inside=reading.inside())
+
+
+class Reading:
+    """What one task reads of one shard: rows, and what is told of them afterwards."""
+
+    def __init__(self, request: ReadRequest, shard: int, fetch: Fetch, ranges: Ranges | None) -> None:
+        self._request, self._fetch, self._ranges = request, fetch, ranges
+        self._wanted = request.shards[shard]
+        self._dropped, self._warnings = Counter[str](), set[str]()
+        self._own = 0
+        self._inside: dict[str, pa.Array] = {}
+
+    def rows(self) -> Iterator[pa.RecordBatch]:
+        """Brokers, then bundles: their own metrics, else what their topics come to. Raises `PrometheusError`."""
+        brokers = self._wide(("pod",), BROKER_COLUMNS, self._wanted.brokers)
+        bundles = self._bundles(brokers)
+        yield _batch(broker=pa.StructArray.from_arrays(list(brokers.values()), fields=list(_BROKER)))
+        yield _batch(**bundles, at=pa.array(np.full(len(bundles["pod"]), self._request.at)))
+
+    def report(self) -> dict[str, Any]:
+        """What is told of the rows."""
+        return {"dropped": self._dropped, "warnings": sorted(self._warnings), "bundles": self._own}
+
+    def inside(self) -> pa.ListArray:
+        """One list, of the topics inside the hottest bundles."""
+        if not self._inside:
+            return pa.nulls(1, pa.list_(INSIDE))
+        rows = pa.StructArray.from_arrays([self._inside[part.name] for part in INSIDE], fields=list(INSIDE))
+        return pa.ListArray.from_arrays(pa.array([0, len(rows)], pa.int32()), rows)
+
+    def _bundles(self, brokers: Mapping[str, pa.Array]) -> dict[str, pa.Array]:
+        bundles = self._wide(BUNDLES.keys, BUNDLES.columns, self._wanted.bundles)
+        self._own = len(bundles["bundle"])
+        if self._own or self._ranges is None:
+            self._look_inside(bundles)
+            return bundles
+        topics = self._topics(self._ranges)
+        if topics.outside:
+            self._dropped["Unknown"] += topics.outside
+        summed = topics.by_bundle()
+        self._inside = topics.within(summed.row[self._hottest(summed.columns())])
+        return summed.with_idle(self._answered(brokers)).columns()
+
+    def _look_inside(self, bundles: Mapping[str, pa.Array]) -> None:
+        """Ask for the topics of the hottest bundles' namespaces; what is no bundle is passed over."""
+        names = bundles["bundle"].take(pa.array(self._hottest(bundles))).to_pylist()
+        if hot := list(dict.fromkeys(filter(is_bundle, names))):
+            ranges = Ranges.of(hot)
+            topics = self._topics(ranges, ranges.namespaces)
+            self._inside = topics.within(np.arange(len(ranges)))
+
+    def _hottest(self, bundles: Mapping[str, pa.Array]) -> IntArray:
+        load = {name: bundles[name].to_numpy(zero_copy_only=False) for name in TRAFFIC}
+        return hottest(load, self._request.hot_bundles)
+
+    def _topics(self, ranges: Ranges, only: Iterable[str] | None = None) -> Topics:
+        queries = {name: topics_in(promql, only) for name, promql in self._wanted.topics.items()}
+        table = self._wide(TOPICS.keys, TOPICS.columns, queries)
+        return Topics.placed([table[key] for key in TOPICS.keys], [table[name] for name in TOPICS.columns], ranges)
+
+    def _answered(self, brokers: Mapping[str, pa.Array]) -> list[str]:
+        """Pods whose own metrics are young enough to say that what they do not report does not exist."""
+        young = pc.greater_equal(brokers["traffic_time"], self._request.at - self._request.max_age)
+        pods: list[str] = brokers["pod"].filter(young).to_pylist()
+        return pods
+
+    def _answer(self, promql: str, keys: Sequence[str]) -> Samples:
+        """The answer to one query; one that a person wrote is checked, and may tell of other pods. May raise."""
+        if (signal := self._wanted.custom.get(promql)) is None:
+            return self._fetch(promql)
+        try:
+            answer = self._fetch(promql)
+        except PrometheusStatusError as error:
+            raise (WrongQueryError(f"{_told(signal)} is refused: {error}") if error.refused else error) from error
+        except PrometheusFormatError as error:
+            raise WrongQueryError(f"{_told(signal)} yields no instant vector: {error}") from error
+        if complaint := wrong_labels(answer, keys):
+            raise WrongQueryError(f"{_told(signal)} {complaint}")
+        return answer.of_pods(self._wanted.pods)
+
+    def _wide(self, keys: Sequence[str], names: Sequence[str], queries: Mapping[str, str]) -> dict[str, pa.Array]:
+        """Columns `keys` and `names` of one table; no rows when nothing is asked."""
+        if not queries:
+            return {key: pa.array([], pa.string()) for key in keys} | {n: pa.array([], pa.float64()) for n in names}
+        answers = {name: self._answer(promql, keys) for name, promql in queries.items()}
+        self._warnings.update(text for answer in answers.values() for text in answer.warnings)
+        labels, values = pivot(list(answers.values()), keys)
+        columns = {name: _clean(column, self._dropped) for name, column in zip(answers, values, strict=True)}
+        missing = {name: pa.nulls(len(labels[0]), pa.float64()) for name in names if name not in columns}
+        return dict(zip(keys, labels, strict=True)) | {name: (columns | missing)[name] for name in names}
+
+
+def wrong_labels(answer: Samples, keys: Sequence[str]) -> str:
+    """What is wrong with the labels of `answer`, of which there must be `keys` and no others; empty for nothing."""
+    full = all(pc.all(pc.not_equal(answer.label(key), "")).as_py() for key in keys) or not len(answer)
+    if not len(answer) or (full and set(answer.labels) == set(keys)):
+        return ""
+    found = ", ".join(sorted(answer.labels)) or "none"
+    by = ", ".join(keys)
+    return f"yields series with other labels: expected {by}, found {found}; wrap it in max by ({by}) (...)"
+
+
+def _told(signal: str) -> str:
+    """Where the query of a signal stands in a policy."""
+    first, *rest = signal.split("_")
+    return f"source.prometheus.queries.{first}{''.join(map(str.capitalize, rest))}"
+
+
+def _batch(**columns: pa.Array) -> pa.RecordBatch:
+    """A batch of `SCHEMA` with these columns, null in the others."""
+    (rows,) = {len(column) for column in columns.values()}
+    arrays = [columns.get(field.name, pa.nulls(rows, field.type)) for field in SCHEMA]
+    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+
+
+def pivot(answers: Sequence[Samples], keys: Sequence[str]) -> tuple[list[pa.Array], list[pa.Array]]:
+    """Key columns, and one value column per answer, null where an answer lacks the row.
+
+    Servers answer queries over the same series in the same order, so usually the columns fit as they are.
+    """
+    labels = [[answer.label(key) for key in keys] for answer in answers]
+    if all(columns == labels[0] for columns in labels[1:]):
+        return labels[0], [answer.values for answer in answers]
+    names = [_joined(columns) for columns in labels]
+    everywhere = pa.concat_arrays(names)
+    rows = pc.unique(everywhere)
+    first = pc.index_in(rows, value_set=everywhere)
+    found = [pc.index_in(rows, value_set=name) for name in names]
+    key_columns = [pa.concat_arrays(column).take(first) for column in zip(*labels, strict=True)]
+    return key_columns, [answer.values.take(row) for answer, row in zip(answers, found, strict=True)]
+
+
+def _joined(columns: Sequence[pa.StringArray]) -> pa.StringArray:
+    return pc.binary_join_element_wise(*columns, "\n") if len(columns) > 1 else columns[0]
+
+
+def _clean(column: pa.DoubleArray, dropped: Counter[str]) -> pa.DoubleArray:
+    """The column with null for what no rate, size or count can be; `dropped` counts causes."""
+    values = column.to_numpy(zero_copy_only=False)
+    good = np.isfinite(values) & (values >= 0)
+    if good.all():
+        return column
+    present = column.is_valid().to_numpy(zero_copy_only=False)
+    causes = {"NaN": np.isnan(values), "Infinite": np.isinf(values), "Negative": np.isfinite(values) & (values < 0)}
+    for cause, rows in causes.items():
+        if count := int((rows & present).sum()):
+            dropped[cause] += count
+    return pa.array(values, mask=~good)

@@ -1,0 +1,151 @@
+"""Queries that a person wrote: used instead of the preset's, and told when they can't be."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fake_prometheus import FakePrometheus
+from guarded_server import Asked, GuardedServer
+from page_server import PageServer
+from pipeline_worlds import topology
+from trimtab_pipeline.asking import ReadRequest, ShardRequest
+from trimtab_pipeline.prometheus import Prometheus as Client
+from trimtab_pipeline.queries import SIGNALS, UnknownSignalError, tables
+from trimtab_pipeline.reading import read_shard
+from trimtab_pipeline.source import LoadSource, PrometheusSettings, SourceMisconfiguredError
+from trimtab_testbed.prometheus import Prometheus, Target
+
+PAGE = """\
+my_cpu{namespace="ns",pod="a",core="0"} 1
+my_cpu{namespace="ns",pod="a",core="1"} 2
+my_cpu{namespace="ns",pod="z",core="0"} 99
+my_total{namespace="ns",pod="a"} 7
+my_bundle_rate{namespace="ns",pod="a",bundle="t/n/0x00000000_0xffffffff"} 5
+"""
+
+
+@pytest.fixture(scope="module")
+def server(prometheus_binary: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """URL of a real Prometheus that scrapes `PAGE`."""
+    folder = tmp_path_factory.mktemp("prometheus")
+    with PageServer(lambda: PAGE) as page, Prometheus(prometheus_binary, folder, scrape_interval=0.3) as running:
+        running.set_targets([Target(page.address)])
+        deadline = time.monotonic() + 30
+        while len(page.served) < 3:
+            assert time.monotonic() < deadline, "the page is not scraped"
+            time.sleep(0.1)
+        yield running.url
+
+
+def read(url: str, **queries: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]], dict[str, Any]]:
+    """Brokers, bundles and report of a shard that holds pod a."""
+    settings, at = PrometheusSettings(url, "ns", queries=tuple(queries.items())), time.time()
+    request = ReadRequest.of(settings, at, [ShardRequest.of(settings, ["a"])])
+    with Client(url, 5) as client:
+        batches = list(read_shard(request, 0, lambda promql: client.query(promql, at)))
+    report = json.loads(batches[-1]["report"][0].as_py())
+    rows = [batch.to_pylist() for batch in batches[:-1]] or [[], []]
+    return [row["broker"] for row in rows[0]], rows[1], report
+
+
+@pytest.mark.prometheus
+def test_a_query_of_ones_own_fills_its_column_and_the_words_stand_for_the_brokers(server: str) -> None:
+    brokers, _, report = read(
+        server,
+        cpu="sum by (pod) (my_cpu{$broker})",
+        cpu_limit='label_replace(max by (pod) (my_total{$pod}), "pod", "$1", "pod", "(.*)")',
+        rate_in="max by (pod) (max_over_time(my_total{$broker}[$window]))",
+    )
+    assert report["ok"], report
+    assert [(row["pod"], row["cpu"], row["cpu_limit"], row["rate_in"]) for row in brokers] == [("a", 3.0, 7.0, 7.0)]
+
+
+@pytest.mark.prometheus
+def test_a_query_that_names_no_pods_tells_nothing_of_those_in_other_shards(server: str) -> None:
+    brokers, _, _ = read(server, cpu="sum by (pod) (my_cpu)")
+    assert [(row["pod"], row["cpu"]) for row in brokers] == [("a", 3.0)]
+
+
+@pytest.mark.prometheus
+def test_a_query_of_bundles_carries_bundle_and_pod(server: str) -> None:
+    _, bundles, report = read(server, bundle_rate_in="max by (bundle, pod) (my_bundle_rate{$broker})")
+    assert report["ok"], report
+    assert [(row["bundle"], row["rate_in"]) for row in bundles] == [("t/n/0x00000000_0xffffffff", 5.0)]
+
+
+@pytest.mark.prometheus
+@pytest.mark.parametrize(
+    ("signal", "promql", "words"),
+    [
+        ("cpu", "sum by (pod (my_cpu)", ["source.prometheus.queries.cpu is refused", "400", "parse error"]),
+        (
+            "cpu_limit",
+            "my_cpu * on (pod) group_right () my_cpu",
+            ["source.prometheus.queries.cpuLimit is refused", "422", "duplicate"],
+        ),
+        ("memory", "42", ["queries.memory yields no instant vector"]),
+        (
+            "cpu",
+            "max by (pod, core) (my_cpu)",
+            [
+                "queries.cpu yields series with other labels: expected pod, found core, pod",
+                "max by (pod) (...)",
+            ],
+        ),
+        ("throttled", "max(my_cpu)", ["queries.throttled", "expected pod, found none"]),
+        ("cpu", "my_cpu", ["found __name__, core, instance, job, namespace, pod"]),
+        (
+            "bundle_rate_in",
+            "max by (pod) (my_bundle_rate)",
+            ["queries.bundleRateIn", "expected bundle, pod, found pod"],
+        ),
+    ],
+)
+def test_a_query_that_cant_be_used_is_named_with_what_is_expected_and_found(
+    signal: str, promql: str, words: list[str], server: str
+) -> None:
+    _, _, report = read(server, **{signal: promql})
+    assert not report["ok"]
+    assert report["misconfigured"]
+    assert all(word in report["error"] for word in words), report["error"]
+
+
+@pytest.mark.prometheus
+def test_a_query_without_an_answer_leaves_its_column_unknown(server: str) -> None:
+    brokers, _, report = read(server, cpu="no_such_metric", cpu_limit="max by (pod) (my_total{$broker})")
+    assert report["ok"], report
+    assert [(row["cpu"], row["cpu_limit"]) for row in brokers] == [(None, 7.0)]
+
+
+def test_a_query_of_something_that_is_not_measured_is_refused_with_what_is() -> None:
+    with pytest.raises(UnknownSignalError, match=r"'heat' is no signal; use some of bundle_consumers, .*, cpu, "):
+        tables(PrometheusSettings("http://x", "ns", queries=(("heat", "x"),)))
+
+
+def test_every_signal_fills_a_column() -> None:
+    settings = PrometheusSettings("http://x", "ns", queries=tuple((name, f"q_{name}") for name in SIGNALS))
+    assert sorted(SIGNALS) == sorted(signal for table in tables(settings) for signal in table.custom.values())
+
+
+@pytest.mark.spark
+def test_a_wrong_query_fails_the_look_as_what_somebody_must_change(
+    fake: FakePrometheus, observing: Callable[..., LoadSource]
+) -> None:
+    def answer(asked: Asked) -> tuple[int, str]:
+        if asked.parameters["query"] == "oops(":
+            return 400, '{"status":"error","errorType":"bad_data","error":"parse error: unexpected end of input"}'
+        return 200, fake.answer(asked.parameters["query"], float(asked.parameters["time"]))
+
+    world = topology({"a": "a", "b": "b"}, {})
+    with GuardedServer(answer) as server:
+        source = observing(server.url, queries=(("cpu", "oops("),))
+        with pytest.raises(
+            SourceMisconfiguredError, match=r"queries\.cpu is refused: .*400: parse error: unexpected end of input"
+        ):
+            source.observe(world, 1_750_000_000.0).result(timeout=120)
