@@ -10,6 +10,7 @@ where it is, and so does what was moved lately.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import takewhile
 
 import numpy as np
 
@@ -17,6 +18,9 @@ from trimtab_strategies.model.load import FloatArray
 from trimtab_strategies.weights.aim import Aim
 from trimtab_strategies.weights.exchange import Sides, best_exchange, best_move
 from trimtab_strategies.weights.ledger import Ledger, Ranked
+
+CRUMB = 0.25
+"""Ratio of a consumer's excess; room for less than that is not used unless it fits an average task."""
 
 
 def corrected_pass(ledger: Ledger, aim: Aim) -> None:
@@ -38,12 +42,10 @@ class _Relief:
 
     def relieve(self, source: int) -> None:
         """Move, then swap, with one destination after the other until the source is near enough to its target."""
-        for destination in self.by_room(source):
-            if self.needs_more(source):
-                self.move(source, destination)
-        for destination in self.by_room(source) if self.aim.open_to(source) else ():
-            if self.needs_more(source):
-                self.swap(source, destination)
+        steps = (self.move, self.swap) if self.aim.open_to(source) else (self.move,)
+        for step in steps:
+            for destination in takewhile(lambda _: self.needs_more(source), self.by_room(source)):
+                step(source, destination)
 
     def is_above(self, consumer: int, percent: float) -> bool:
         """Whether a consumer is this percentage of its target above it."""
@@ -80,7 +82,10 @@ class _Relief:
         if vacant <= 0:
             return
         heavy = self.candidates(source, destination)
-        wished = self.aim.between(self.ledger, source, destination).wished
+        sides = self.aim.between(self.ledger, source, destination)
+        if not _worthwhile(sides, heavy.weights):
+            return
+        wished = sides.wished
         fits = np.flatnonzero((heavy.weights <= wished) & (heavy.weights > 0))[:vacant]
         fits = fits[np.cumsum(heavy.weights[fits]) <= wished]
         self.send(heavy.tasks[fits].tolist(), source, destination)
@@ -104,7 +109,10 @@ class _Relief:
     def swap(self, source: int, destination: int) -> None:
         """The heaviest for the lightest while that fits both ends, then the pair that fits the rest best."""
         heavy, light = self.candidates(source, destination), self.candidates(destination, source)
-        count = _fitting(self.aim.between(self.ledger, source, destination), heavy.weights, light.weights)
+        sides = self.aim.between(self.ledger, source, destination)
+        if not _worthwhile(sides, heavy.weights):
+            return
+        count = _fitting(sides, heavy.weights, light.weights)
         self.exchange(heavy.tasks[:count].tolist(), light.tasks[::-1][:count].tolist(), source, destination)
         if self.needs_more(source):
             heavy, light = self.candidates(source, destination), self.candidates(destination, source)
@@ -124,6 +132,11 @@ class _Relief:
         for destination in self.by_room(source):
             while self.vacancies(source, destination) > 0 and self.move_best(source, destination):
                 pass
+
+
+def _worthwhile(sides: Sides, heavy: FloatArray) -> bool:
+    """Whether the room is a fair part of the excess, or at least fits a task: else many moves would fill in crumbs."""
+    return len(heavy) > 0 and sides.room >= min(sides.excess * CRUMB, float(heavy.mean()))
 
 
 def _fitting(sides: Sides, heavy: FloatArray, light: FloatArray) -> int:
