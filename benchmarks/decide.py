@@ -195,7 +195,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--java", choices=("live", "recorded", "record"), default="live", help="whence Java's figures")
     parser.add_argument("--sizes", type=Size.parse, nargs="+", default=list(SIZES), help="such as 10x600 100x600")
-    parser.add_argument("--seconds", type=float, default=0.5, help="for each line, on each side (default 0.5)")
+    parser.add_argument("--seconds", type=float, default=0.4, help="for each line, on each side (default 0.4)")
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     parser.add_argument("--peak", type=Size.parse, help="only the memory of this size")
     options = parser.parse_args()
