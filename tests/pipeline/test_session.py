@@ -15,9 +15,11 @@ from typing import cast
 import pytest
 from pyspark.sql import SparkSession
 
+from trimtab_pipeline.interrupting import interrupt_abandoned
 from trimtab_pipeline.scratch import Scratch
-from trimtab_pipeline.session import JavaMissingError, SparkSettings, _interrupt_abandoned, _translated, require_java
 from trimtab_pipeline.source import SourceUnavailableError, spark_sources
+from trimtab_pipeline.spark_errors import translated
+from trimtab_pipeline.spark_settings import JavaMissingError, SparkSettings, require_java
 from trimtab_pipeline.spark_source import SparkLoadSources
 
 
@@ -116,9 +118,55 @@ def test_a_lost_jvm_is_replaced_and_none_is_left_behind(tmp_path: Path) -> None:
     command = [sys.executable, "-W", "error", "-X", "dev", "-c", _LIFE, str(tmp_path), str(support)]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     assert (ended.returncode, ended.stdout) == (0, ""), ended.stderr
-    assert "JVM is gone; starting another one" in ended.stderr
+    assert "JVM is gone (it was killed" in ended.stderr
     assert "ResourceWarning" not in ended.stderr
 
+
+_KILLED_MEANWHILE = """
+import sys, time
+from pathlib import Path
+
+sys.path.insert(0, sys.argv[2])
+from fake_prometheus import FakePrometheus, Faults, add_broker
+from pipeline_worlds import topology
+from pyspark import SparkContext
+from trimtab_pipeline.source import PrometheusSettings, SourceUnavailableError, spark_sources
+
+sources = spark_sources(Path(sys.argv[1]), master="local[1]")
+world = topology({"a": "a"}, {})
+with FakePrometheus() as fake:
+    add_broker(fake, "a")
+    source = sources.open("ns/policy", PrometheusSettings(fake.url, "pulsar", timeout=30))
+    source.observe(world, 1750000000.0).result()
+    fake.faults = Faults(delay=30)
+    cut_short = source.observe(world, 1750000060.0)
+    time.sleep(1)
+    begin = time.monotonic()
+    SparkContext._gateway.proc.kill()
+    try:
+        cut_short.result(timeout=60)
+    except SourceUnavailableError as error:
+        print(error)
+    assert time.monotonic() - begin < 5, "a cycle outlived its JVM"
+    fake.faults = Faults()
+    assert len(source.observe(world, 1750000120.0).result().load.brokers) == 1
+sources.close()
+"""
+
+_OUT_OF_MEMORY = """
+import sys
+from pathlib import Path
+from trimtab_pipeline.source import SourceUnavailableError, spark_sources
+
+sources = spark_sources(Path(sys.argv[1]), master="local[1]", memory="480m")
+hungry = "select size(collect_list(repeat(cast(id as string), 1000000))) from range(4000)"
+try:
+    sources._engine.run(lambda spark: spark.sql(hungry).collect(), 120).result()
+except SourceUnavailableError as error:
+    print(error)
+sources.warm_up().result()
+sources.close()
+"""
 
 _CLOSING = """
 import sys, time
@@ -186,6 +234,24 @@ def program(code: str, folder: Path) -> list[str]:
 
 
 @pytest.mark.spark
+def test_a_jvm_killed_in_the_middle_of_a_cycle_costs_that_cycle_only_and_is_told(tmp_path: Path) -> None:
+    ended = subprocess.run(
+        program(_KILLED_MEANWHILE, tmp_path), capture_output=True, text=True, timeout=240, check=False
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert "Spark could not run the cycle" in ended.stdout
+    assert "Spark's JVM is gone (it was killed: by the kernel, if" in ended.stderr
+
+
+@pytest.mark.spark
+def test_a_jvm_out_of_memory_ends_is_replaced_and_told_with_the_remedy(tmp_path: Path) -> None:
+    ended = subprocess.run(program(_OUT_OF_MEMORY, tmp_path), capture_output=True, text=True, timeout=240, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert "Spark could not run the cycle" in ended.stdout
+    assert "JVM is gone (it ran out of its 480m of memory: give it more); starting another one" in ended.stderr
+
+
+@pytest.mark.spark
 def test_closing_waits_neither_for_a_slow_server_nor_for_cycles_in_the_queue(tmp_path: Path) -> None:
     ended = subprocess.run(program(_CLOSING, tmp_path), capture_output=True, text=True, timeout=120, check=False)
     assert ended.returncode == 0, ended.stderr
@@ -216,7 +282,7 @@ def test_a_killed_program_takes_its_jvm_along_and_its_folder_goes_with_the_next(
 
 
 def test_what_the_history_lacks_is_told_with_its_path_and_the_fix() -> None:
-    error = _translated(PermissionError(13, "Permission denied", "/var/history"))
+    error = translated(PermissionError(13, "Permission denied", "/var/history"))
     assert isinstance(error, SourceUnavailableError)
     assert str(error).endswith("Permission denied: '/var/history'; give a folder that can be read and written")
 
@@ -231,7 +297,7 @@ def test_cancelling_never_waits_for_spark_and_asks_until_the_job_has_ended() -> 
 
     given_up.cancel()
     begin = time.monotonic()
-    _interrupt_abandoned(cast("SparkSession", SlowSession()), "job-1", given_up, ended)
+    interrupt_abandoned(cast("SparkSession", SlowSession()), "job-1", given_up, ended)
     assert time.monotonic() - begin < 0.5
     assert asked.get(timeout=5) == "job-1"
     answer.set()

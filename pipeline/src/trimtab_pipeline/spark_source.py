@@ -27,7 +27,7 @@ from trimtab_pipeline.datasource import DRY_URL, read_options
 from trimtab_pipeline.keeping import Background, Keeping
 from trimtab_pipeline.queries import tables
 from trimtab_pipeline.ranges import Ranges, Summing
-from trimtab_pipeline.session import Engine, SparkSettings
+from trimtab_pipeline.session import Engine
 from trimtab_pipeline.source import (
     KEEP_A_DAY,
     Observation,
@@ -37,6 +37,7 @@ from trimtab_pipeline.source import (
     SourceUnavailableError,
     Topology,
 )
+from trimtab_pipeline.spark_settings import SparkSettings
 
 _DRY_CYCLES = 2
 

@@ -1,0 +1,76 @@
+"""Spark on a Connect server (``sc://host:port``): a session there, and what to do when the server went away.
+
+The server runs our data source in its own Python, so it needs this package, of this version; and it must see the folder
+of histories under the path that we write to. PySpark's client waits ten minutes for a server that is away; ours does
+not wait at all, as the next cycle tries again anyway.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from importlib.util import find_spec
+from typing import cast
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from trimtab_pipeline.source import SourceUnavailableError
+from trimtab_pipeline.spark_errors import told
+from trimtab_pipeline.spark_settings import SparkSettings
+
+_UNKNOWN_THERE = {
+    "NO_ACTIVE_SESSION",  # what the client makes of a server that has changed
+    "INVALID_HANDLE.SESSION_CHANGED",
+    "INVALID_HANDLE.SESSION_CLOSED",
+    "INVALID_HANDLE.SESSION_NOT_FOUND",
+}
+_OWN_CHANNEL = ("grpc.use_local_subchannel_pool", 1)  # a shared one goes on waiting after the server is back
+
+
+class ConnectMissingError(SourceUnavailableError):
+    """PySpark's Connect client can't be loaded. Says what to install."""
+
+
+class ConnectedSpark:
+    """A session of its own on the server of ``settings.master``. Raises `ConnectMissingError` without gRPC."""
+
+    def __init__(self, settings: SparkSettings) -> None:
+        missing = [name for name in ("grpc", "grpc_status", "zstandard") if find_spec(name) is None]
+        if missing:
+            raise ConnectMissingError(
+                f"{settings.master} needs {', '.join(missing)}, which is not installed: pip install 'trimtab[connect]'"
+            )
+        self._settings = settings
+
+    def start(self, closed: Callable[[], bool]) -> SparkSession:  # noqa: ARG002  (nothing is left to be ended)
+        """A new session on the server."""
+        from pyspark.sql.connect.client import DefaultChannelBuilder  # noqa: PLC0415  (needs gRPC)
+        from pyspark.sql.connect.session import SparkSession as ConnectSession  # noqa: PLC0415
+
+        session = ConnectSession(connection=DefaultChannelBuilder(self._settings.master, [_OWN_CHANNEL]))
+        session.client.set_retry_policies([])
+        for key, value in self._settings.sql_options().items():
+            session.conf.set(key, value)
+        return cast("SparkSession", session)
+
+    def lost(self, session: SparkSession) -> str:
+        """Why the server does not know the session any more and what is done; empty while it does."""
+        try:
+            session.conf.get("spark.sql.session.timeZone")
+        except PySparkException as error:
+            cause = "it was restarted" if error.getCondition() in _UNKNOWN_THERE else told(error)
+            return f"the Spark Connect server {self._settings.master} lost the session ({cause}); making another one"
+        return ""
+
+    def forget(self, session: SparkSession) -> None:
+        """Let go of a session that the server has lost."""
+        with suppress(PySparkException):
+            session.client.close()
+
+    def stop(self, session: SparkSession) -> None:
+        """Release the session on the server, which goes on."""
+        session.stop()
+
+    def kill(self, after: float) -> None:
+        """Nothing of ours runs there."""

@@ -1,0 +1,33 @@
+"""What went wrong in Spark, in words for a person: one line, with the cause and not its stack."""
+
+from __future__ import annotations
+
+import re
+
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+
+from trimtab_pipeline.source import SourceUnavailableError
+
+_GRPC_DETAILS = re.compile(r'details = "(.*)"')
+
+
+def told(error: BaseException) -> str:
+    """The error's kind and the first line of its text, or what gRPC hides further down in it."""
+    text = str(error).strip()
+    details = _GRPC_DETAILS.search(text)
+    return f"{type(error).__name__}: {details[1] if details else text.split(chr(10), 1)[0]}"
+
+
+def translated(error: Exception) -> Exception:
+    """A `SourceUnavailableError` that says what failed, if Spark or the history did; else the error itself."""
+    if isinstance(error, (PySparkException, Py4JError, ConnectionError)):
+        wrapped = SourceUnavailableError(f"Spark could not run the cycle: {told(error)}")
+    elif isinstance(error, OSError):
+        wrapped = SourceUnavailableError(
+            f"the history can't be used: {error}; give a folder that can be read and written"
+        )
+    else:
+        return error
+    wrapped.__cause__ = error
+    return wrapped

@@ -1,0 +1,97 @@
+"""Where Spark runs, what it is told, and the Java that it needs when it runs in this process."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from trimtab_pipeline.source import SourceUnavailableError
+
+_MIN_JAVA = 17
+
+
+class JavaMissingError(SourceUnavailableError):
+    """No Java that Spark runs on. Says what was found and what is needed."""
+
+
+@dataclass(frozen=True, slots=True)
+class SparkSettings:
+    """Where Spark runs.
+
+    master: ``local[N]``, ``local[*]`` (all cores this process may use), or ``sc://host:port`` of a Connect server.
+    memory: heap of the embedded JVM; its resident size is about 450 MB more.
+    """
+
+    master: str = "local[*]"
+    memory: str = "700m"
+
+    @property
+    def remote(self) -> bool:
+        """Whether a Connect server does the work."""
+        return self.master.startswith("sc://")
+
+    @property
+    def cores(self) -> int:
+        """How many tasks run at once: one shard of brokers each. A Connect server is assumed to have two cores."""
+        local = re.fullmatch(r"local\[(\d+|\*)\]", self.master)
+        if not local and not self.remote:
+            raise ValueError(f"master {self.master!r} must be local[N], local[*] or sc://host:port")
+        if not local:
+            return 2
+        return len(os.sched_getaffinity(0)) if local[1] == "*" else max(1, int(local[1]))
+
+    def sql_options(self) -> dict[str, str]:
+        """What a session sets, wherever it runs."""
+        return {
+            "spark.sql.session.timeZone": "UTC",
+            "spark.sql.shuffle.partitions": str(self.cores),
+            "spark.sql.adaptive.enabled": "false",  # plans are small and known; adapting costs more than it gains
+            "spark.sql.execution.arrow.maxRecordsPerBatch": "40000",
+        }
+
+    def jvm_options(self, folder: Path, log_config: Path) -> dict[str, str]:
+        """What the embedded JVM is started with; its temporary files go to `folder`."""
+        java = (
+            "-XX:+UseSerialGC -XX:+ExitOnOutOfMemoryError "
+            f"-Dlog4j2.configurationFile={log_config.as_uri()} -Dtrimtab.log={folder / 'spark.log'}"
+        )
+        return self.sql_options() | {
+            "spark.driver.memory": self.memory,
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.extraJavaOptions": java,
+            "spark.default.parallelism": str(self.cores),
+            "spark.local.dir": str(folder),
+            "spark.python.task.killTimeout": "200ms",  # a slow server keeps no later cycle waiting
+            "spark.python.unix.domain.socket.enabled": "true",
+            "spark.python.unix.domain.socket.dir": str(folder),
+            "spark.sql.catalogImplementation": "in-memory",
+            "spark.sql.warehouse.dir": (folder / "warehouse").as_uri(),
+            "spark.ui.enabled": "false",
+            "spark.ui.retainedJobs": "10",  # kept for the pages of a UI nobody sees: a thousand by default
+            "spark.ui.retainedStages": "10",
+            "spark.ui.retainedTasks": "100",
+            "spark.sql.ui.retainedExecutions": "10",
+            "spark.ui.showConsoleProgress": "false",
+        }
+
+
+def require_java() -> str:
+    """Path of a Java of version 17 or later: ``$JAVA_HOME``, else the search path. Raises `JavaMissingError`."""
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home, "bin", "java")) if home else shutil.which("java")
+    where = f"JAVA_HOME={home}" if home else "the search path"
+    if java is None or not os.access(java, os.X_OK):
+        raise JavaMissingError(
+            f"no java in {where}; install Java {_MIN_JAVA} or later (a JRE is enough) or set JAVA_HOME"
+        )
+    told = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=False).stderr  # noqa: S603
+    version = re.search(r'version "(\d+)', told)
+    if version is None or int(version[1]) < _MIN_JAVA:
+        found = version[1] if version else told.strip() or "no answer"
+        raise JavaMissingError(f"{java} is Java {found}; Spark needs {_MIN_JAVA} or later: set JAVA_HOME to one")
+    return java

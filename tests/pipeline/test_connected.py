@@ -1,0 +1,139 @@
+"""The same cycle on a real Spark Connect server in a process of its own, which dies and comes back."""
+
+from __future__ import annotations
+
+import logging
+import math
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from connect_server import ConnectServer
+from fake_prometheus import FakePrometheus, Faults, add_bundle
+from pipeline_worlds import topology
+from trimtab_pipeline.source import LoadSource, PrometheusSettings, SourceUnavailableError, spark_sources
+from trimtab_pipeline.spark_source import SparkLoadSources
+from trimtab_strategies.model import RATE_IN, ClusterLoad
+
+FIRST, SECOND = "t/n/0x00000000_0x80000000", "t/n/0x80000000_0xffffffff"
+WORLD = topology({"broker-a": "a", "broker-b": "b"}, {FIRST: "broker-a", SECOND: "broker-b"})
+AT = 1_750_000_000.0
+
+
+def look(source: LoadSource, at: float = AT) -> ClusterLoad:
+    return source.observe(WORLD, at).result(timeout=120).load
+
+
+def test_without_the_client_the_error_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "grpc", None)
+    with pytest.raises(
+        SourceUnavailableError, match=r"sc://spark:15002 needs grpc.*: pip install 'trimtab\[connect\]'"
+    ):
+        spark_sources(tmp_path, master="sc://spark:15002")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectServer]:
+    """A server that tests may kill, if they start it again."""
+    with ConnectServer(tmp_path_factory.mktemp("connect")) as running:
+        yield running
+
+
+@pytest.fixture
+def connected(server: ConnectServer, tmp_path: Path) -> Iterator[SparkLoadSources]:
+    """Sources on the server."""
+    made = SparkLoadSources(tmp_path / "history", master=server.url, deadline=60)
+    yield made
+    made.close()
+
+
+@pytest.mark.spark
+@pytest.mark.connect
+def test_a_connect_server_measures_what_the_embedded_session_measures(
+    fake: FakePrometheus, connected: SparkLoadSources, sources: SparkLoadSources
+) -> None:
+    settings = PrometheusSettings(fake.url, "pulsar")
+    there, here = connected.open("tests/there", settings), sources.open("tests/here", settings)
+    for minute, rate in enumerate((10.0, 110.0, 50.0)):
+        add_bundle(fake, FIRST, "a", rate)
+        one, other = look(there, AT + 60 * minute), look(here, AT + 60 * minute)
+        np.testing.assert_array_equal(one.bundles.short, other.bundles.short)
+        np.testing.assert_array_equal(one.bundles.long, other.bundles.long)
+        np.testing.assert_array_equal(one.brokers.usage, other.brokers.usage)
+        np.testing.assert_array_equal(one.brokers.trusted, other.brokers.trusted)
+
+
+@pytest.mark.spark
+@pytest.mark.connect
+def test_a_restarted_server_is_noticed_told_and_costs_no_cycle(
+    server: ConnectServer, connected: SparkLoadSources, fake: FakePrometheus, caplog: pytest.LogCaptureFixture
+) -> None:
+    source = connected.open("tests/restarted", PrometheusSettings(fake.url, "pulsar", short_tau=100.0))
+    look(source)
+    server.kill()
+    server.start()
+    add_bundle(fake, FIRST, "a", 110.0)
+    after = look(source, AT + 50).bundles
+    assert after.short[0, RATE_IN] == pytest.approx(10 + 100 * (1 - math.exp(-0.5)))
+    assert (
+        f"the Spark Connect server {server.url} lost the session (it was restarted); making another one" in caplog.text
+    )
+
+
+@pytest.mark.spark
+@pytest.mark.connect
+def test_a_server_that_is_away_is_told_at_once_and_used_again_when_it_is_back(
+    server: ConnectServer, connected: SparkLoadSources, fake: FakePrometheus, caplog: pytest.LogCaptureFixture
+) -> None:
+    source = connected.open("tests/away", PrometheusSettings(fake.url, "pulsar"))
+    look(source)
+    server.kill()
+    for minute in (1, 2):
+        begin = time.monotonic()
+        with pytest.raises(SourceUnavailableError, match=r"Spark could not run the cycle: .*Connection refused"):
+            look(source, AT + 60 * minute)
+        assert time.monotonic() - begin < 5
+    server.start()
+    caplog.set_level(logging.WARNING)
+    assert len(look(source, AT + 180).brokers) == 2
+    assert "Spark did not start" in caplog.text
+
+
+@pytest.mark.spark
+@pytest.mark.connect
+def test_a_server_killed_in_the_middle_of_a_cycle_costs_that_cycle_only(
+    server: ConnectServer, connected: SparkLoadSources, fake: FakePrometheus
+) -> None:
+    source = connected.open("tests/killed", PrometheusSettings(fake.url, "pulsar", timeout=30))
+    look(source)
+    fake.faults = Faults(delay=20)
+    cut_short = source.observe(WORLD, AT + 60)
+    time.sleep(1)
+    begin = time.monotonic()
+    server.kill()
+    with pytest.raises(SourceUnavailableError, match="Spark could not run the cycle"):
+        cut_short.result(timeout=60)
+    assert time.monotonic() - begin < 10
+    fake.faults = Faults()
+    server.start()
+    assert len(look(source, AT + 120).brokers) == 2
+
+
+@pytest.mark.spark
+@pytest.mark.connect
+def test_a_cycle_past_its_deadline_is_cancelled_on_the_server_and_the_next_one_works(
+    connected: SparkLoadSources, fake: FakePrometheus
+) -> None:
+    look(connected.open("tests/slow", PrometheusSettings(fake.url, "pulsar")))
+    impatient = connected.open("tests/slow", PrometheusSettings(fake.url, "pulsar", timeout=20), deadline=2.0)
+    fake.faults = Faults(delay=15)
+    with pytest.raises(SourceUnavailableError, match="deadline of 2 s"):
+        look(impatient, AT + 60)
+    fake.faults = Faults()
+    begin = time.monotonic()
+    assert len(look(connected.open("tests/slow", PrometheusSettings(fake.url, "pulsar")), AT + 120).brokers) == 2
+    assert time.monotonic() - begin < 12
