@@ -83,9 +83,8 @@ class JavaBundles(JavaOrder):
         return 31 + subscription_hashes(list(called))
 
     def tasks(self, arrived: IntArray, most: int) -> IntArray:
-        """As a set of tasks, put in by name, so that the order of rows decides nothing."""
-        rows = by_name(arrived, self._names)
-        order: IntArray = rows[java.hash_order(self._of_tasks[rows], java.grown_table(most))]
+        """As a set of tasks."""
+        order: IntArray = arrived[java.hash_order(self._of_tasks[arrived], java.grown_table(most))]
         return order
 
 

@@ -35,7 +35,7 @@ import numpy as np
 from pydantic import Field
 
 from trimtab_strategies.model import ClusterLoad, HeldBack, Reason
-from trimtab_strategies.model.load import BoolArray, FloatArray
+from trimtab_strategies.model.load import BoolArray, FloatArray, IntArray
 from trimtab_strategies.params import Compatibility, WeightedParams
 from trimtab_strategies.protocols import Shedding, Unload, recall, remember
 from trimtab_strategies.shedding.weighing import (
@@ -44,6 +44,7 @@ from trimtab_strategies.shedding.weighing import (
     SortedBundles,
     Weighing,
     bundle_weights,
+    by_name,
     cooled,
     fixed_weights,
     unloads_of,
@@ -216,7 +217,7 @@ class _View:
         ledger = Ledger(len(self.names), self.weight, stable, self.order)
         ledger.movable = self.may_move
         for consumer, owned in enumerate(self.owned):
-            ledger.open(consumer, owned, self.books[consumer])
+            ledger.open(consumer, self.arrived(owned), self.books[consumer])
         aim = Aim(
             targets=weights,
             limit=-(-sum(map(len, self.owned)) // len(self.owned)),
@@ -226,6 +227,10 @@ class _View:
         )
         (corrected_pass if self.corrected else original_pass)(ledger, aim)
         return unloads_of(ledger.transfers, self.rows)
+
+    def arrived(self, owned: IntArray) -> IntArray:
+        """A broker's bundles in the order in which it is taken to have got them, which matters in hash sets only."""
+        return by_name(owned, self.cluster.bundles.names) if self.params.iteration is Iteration.JAVA else owned
 
     def left(self, consumer: int, target: float) -> HeldBack:
         """Why nothing leaves a broker above its target weight."""
