@@ -13,7 +13,7 @@ from typing import Self
 
 import pyspark
 
-_CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
+MAIN_CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
 
 class ConnectServer:
@@ -53,7 +53,7 @@ class ConnectServer:
         }
         submit = str(Path(pyspark.__file__).parent / "bin" / "spark-submit")
         settings = [word for name, value in options.items() for word in ("--conf", f"{name}={value}")]
-        command = [submit, "--master", "local[2]", "--class", _CLASS, *settings, "spark-internal"]
+        command = [submit, "--master", "local[2]", "--class", MAIN_CLASS, *settings, "spark-internal"]
         environment = os.environ | {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
         with (self._folder / "server.log").open("ab") as log:
             self._process = subprocess.Popen(
