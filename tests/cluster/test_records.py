@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
-from manifests import broker, bundle
+from manifests import broker, bundle, topic_namespace
 from trimtab_operator.cluster.brokers import broker_record, pod_record
 from trimtab_operator.cluster.bundles import bundle_record
 from trimtab_operator.cluster.status import epoch, micro_timestamp, set_condition, timestamp
+from trimtab_operator.cluster.topic_namespaces import topic_namespace_record
+from trimtab_strategies.model import NO_POLICY, Isolation, NamespacePolicy
 
 NOON = 1_769_860_800.0
 
@@ -59,6 +61,23 @@ def test_a_broker_record_holds_what_was_declared_and_seen() -> None:
     assert (record.pod, record.ready, record.schedulable, record.bundles) == ("p", False, False, 3)
     assert (record.capacity, record.load) == ({"cpu": 4.0, "networkIn": 1e9}, {"cpu": 80.0})
     assert record.last_seen == NOON
+
+
+def test_a_broker_record_holds_what_the_broker_is() -> None:
+    record = broker_record(stored(broker(pod="p", failureDomain="north", version="4.2.4", loadManager="Mine")))
+    assert (record.failure_domain, record.version, record.load_manager) == ("north", "4.2.4", "Mine")
+
+
+def test_a_topic_namespace_record_holds_what_is_asked_for_its_bundles() -> None:
+    isolation = {"primary": ["a"], "secondary": ["b", "c"], "minAvailable": 2}
+    raw = stored(topic_namespace(isolation=isolation, antiAffinityGroup="shop", balanced=False), status={"bundles": 4})
+    record = topic_namespace_record(raw)
+    assert record.policy == NamespacePolicy(Isolation(("a",), ("b", "c"), 2), "shop", unload=False)
+    assert (record.full_name, record.bundles) == ("public/default", 4)
+
+
+def test_a_topic_namespace_that_asks_for_nothing_has_no_policy() -> None:
+    assert topic_namespace_record(stored(topic_namespace())).policy == NO_POLICY
 
 
 def test_a_new_broker_is_not_ready_and_may_be_used() -> None:

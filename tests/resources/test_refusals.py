@@ -91,6 +91,35 @@ REFUSED = {
     ),
     "no boundary": (bundle_split(boundaries=[]), ["spec.boundaries", "at least 1"]),
     "no bundles": (topic_namespace(bundles=0), ["spec.bundles", "to 1"]),
+    "isolation to nobody": (
+        topic_namespace(isolation={"minAvailable": 2}),
+        ["spec.isolation", "isolation names no broker: add a pattern to primary or secondary"],
+    ),
+    "isolation that contradicts itself": (
+        topic_namespace(isolation={"primary": ["a", "broker-1"], "secondary": ["broker-1"]}),
+        ["spec.isolation", "pattern broker-1 is primary and secondary: leave it in one of the two lists"],
+    ),
+    "isolation by an empty pattern": (
+        topic_namespace(isolation={"primary": [""]}),
+        ["spec.isolation.primary[0]", "at least 1 chars"],
+    ),
+    "isolation by more patterns than anybody reads": (
+        topic_namespace(isolation={"primary": [f"broker-{i}" for i in range(65)]}),
+        ["spec.isolation.primary", "at most 64"],
+    ),
+    "fewer than no brokers": (
+        topic_namespace(isolation={"primary": ["a"], "minAvailable": -1}),
+        ["spec.isolation.minAvailable", "to 0"],
+    ),
+    "unknown selection": (policy(selection={"type": "Mine"}), ["spec.selection.type", '"Extensible", "Modular"']),
+    "parameters of another selection": (
+        policy(selection={"type": "Modular", "extensible": {"maxTopics": 10}}),
+        ["spec.selection", "extensible belongs to type Extensible, but type is Modular"],
+    ),
+    "no topic at all": (
+        policy(selection={"type": "Modular", "modular": {"maxTopics": 0}}),
+        ["spec.selection.modular.maxTopics", "to 1"],
+    ),
     "tenant with a slash": (topic_namespace(tenant="a/b"), ["spec.tenant", "[-=:.A-Za-z0-9_]"]),
 }
 
@@ -131,6 +160,18 @@ def test_immutable_fields_stay_as_they_are(case: str, trimtab_crds: ControlPlane
     with pytest.raises(KubectlError) as refusal:
         trimtab_crds.kubectl("patch", kind, name, "-n", kube_namespace, "--type=merge", f"--patch={patch}")
     assert message in str(refusal.value)
+
+
+def test_what_a_topic_namespace_asks_for_may_change(trimtab_crds: ControlPlane, kube_namespace: str) -> None:
+    create(trimtab_crds, kube_namespace, topic_namespace())
+    asked = {"isolation": {"primary": ["broker-[01]"]}, "antiAffinityGroup": "shop", "balanced": False}
+    trimtab_crds.kubectl(
+        *("patch", "tns", "public-default", "-n", kube_namespace, "--type=merge"),
+        f"--patch={json.dumps({'spec': asked})}",
+    )
+    spec = json.loads(trimtab_crds.kubectl("get", "tns", "public-default", "-n", kube_namespace, "-o", "json"))["spec"]
+    assert spec["isolation"] == {"primary": ["broker-[01]"], "secondary": [], "minAvailable": 1}
+    assert (spec["antiAffinityGroup"], spec["balanced"]) == ("shop", False)
 
 
 def test_an_owner_may_be_patched_any_time(trimtab_crds: ControlPlane, kube_namespace: str) -> None:

@@ -13,7 +13,7 @@ from trimtab_operator.resources.policy import BalancingPolicySpec
 from trimtab_operator.resources.rendering import manifest, rendered
 from trimtab_operator.resources.schema import InexpressibleError, structural
 from trimtab_operator.resources.strategies import PlacementSpec, ShedderSpec
-from trimtab_strategies.registry import PLACEMENTS, SHEDDERS
+from trimtab_strategies.registry import PLACEMENTS, SELECTIONS, SHEDDERS
 
 
 def field(annotation: Any, **default: Any) -> dict[str, Any]:
@@ -128,7 +128,7 @@ def test_short_names_differ() -> None:
 
 def test_every_registered_strategy_is_a_type_with_its_parameters() -> None:
     spec = structural(BalancingPolicySpec)["properties"]
-    for part, table in (("shedder", SHEDDERS), ("placement", PLACEMENTS)):
+    for part, table in (("shedder", SHEDDERS), ("placement", PLACEMENTS), ("selection", SELECTIONS)):
         assert spec[part]["properties"]["type"]["enum"] == list(table)
         assert len(spec[part]["properties"]) == len(table) + 1
 

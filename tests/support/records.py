@@ -6,6 +6,8 @@ from typing import Any
 
 from trimtab_operator.cluster.brokers import BrokerRecord, PodRecord
 from trimtab_operator.cluster.bundles import BundleRecord
+from trimtab_operator.cluster.topic_namespaces import TopicNamespaceRecord
+from trimtab_strategies.model import NO_POLICY
 
 NAN = float("nan")
 
@@ -45,6 +47,9 @@ def broker(name: str = "x", **changes: Any) -> BrokerRecord:
         "address": "",
         "schedulable": True,
         "capacity": {},
+        "failure_domain": "",
+        "version": "",
+        "load_manager": "",
         "generation": 1,
         "resource_version": "7",
         "ready": True,
@@ -60,3 +65,17 @@ def pod(name: str = "x", **changes: Any) -> PodRecord:
     labels = {"app": "pulsar", "component": "broker"}
     fields: dict[str, Any] = {"name": name, "labels": labels, "ready": True, "deleted": False, "uid": f"uid-{name}"}
     return PodRecord(**{**fields, **changes})
+
+
+def topic_namespace(name: str = "t-n", **changes: Any) -> TopicNamespaceRecord:
+    """A namespace ``t/n`` that asks for nothing and has no condition."""
+    fields: dict[str, Any] = {
+        "name": name,
+        "full_name": "t/n",
+        "policy": NO_POLICY,
+        "bundles": 1,
+        "generation": 1,
+        "resource_version": "7",
+        "conditions": (),
+    }
+    return TopicNamespaceRecord(**{**fields, **changes})

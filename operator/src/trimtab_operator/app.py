@@ -22,6 +22,7 @@ from trimtab_operator.cluster.api import (
     PODS,
     TOPIC_NAMESPACES,
     Api,
+    ApiError,
     ApiUnavailableError,
     ConflictError,
     NotFoundError,
@@ -34,6 +35,7 @@ from trimtab_operator.cluster.store import Store
 from trimtab_operator.cluster.topic_namespaces import topic_namespace_record
 from trimtab_operator.control.context import Context, Stores
 from trimtab_operator.control.discovery import discover
+from trimtab_operator.control.examining import Examiner
 from trimtab_operator.telemetry.http import serve
 from trimtab_operator.telemetry.metrics import Metrics
 from trimtab_pipeline.source import LoadSources, SourceUnavailableError
@@ -42,6 +44,9 @@ log = logging.getLogger(__name__)
 
 DISCOVER_EVERY = 2.0
 """Seconds between two comparisons of pods and Broker objects."""
+
+EXAMINE_EVERY = 2.0
+"""Seconds between two looks at what topic namespaces ask for."""
 
 BEGIN_AGAIN = 5.0
 """Seconds until a background task that ended by a defect is begun again."""
@@ -92,6 +97,7 @@ async def run_operator(
     context = new_context(api, where.namespace, sources, metrics)
     stop = asyncio.Event()
     tasks = [_kept_up("discovery", lambda: discover_brokers(context))]
+    tasks.append(_kept_up("examination", lambda: examine_topic_namespaces(context)))
     tasks.append(asyncio.create_task(_warm_up(context), name="warm-up"))
     tasks.append(_kept_up("store gauges", lambda: _gauge_stores(context, ready)))
     async with following(context), serve(where.http_host, where.http_port, metrics, lambda: readiness(context)) as port:
@@ -194,6 +200,18 @@ async def discover_once(context: Context) -> None:
             await context.api.patch(BROKERS, context.namespace, name, {"status": status}, subresource="status")
         except (RefusedError, NotFoundError) as error:
             log.warning("discovery: %s", error)
+
+
+async def examine_topic_namespaces(context: Context) -> None:
+    """Keep telling topic namespaces whether what they ask for can be had, forever."""
+    examiner = Examiner(context)
+    while True:
+        try:
+            if not context.stores.stale():
+                await examiner.examine()
+        except ApiError as error:
+            log.warning("examining topic namespaces: %s", error)
+        await asyncio.sleep(EXAMINE_EVERY)
 
 
 def readiness(context: Context) -> tuple[bool, str]:

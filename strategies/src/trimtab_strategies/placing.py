@@ -129,9 +129,13 @@ class Placing:
             return Reason.BROKER_CAP if len(self.choosing.candidates(bundle)) else self.choosing.why_none(bundle)
         others = choice.brokers[choice.brokers != source]
         if not len(others):
-            return Reason.SAME_BROKER
+            return self.choosing.why_none(bundle) if self.only(bundle, source) else Reason.SAME_BROKER
         better = self.predicted.better(source, others, self._caused[bundle][0])
         return int(better[self.rng.integers(len(better))]) if len(better) else Reason.NO_CANDIDATE
+
+    def only(self, bundle: int, source: int) -> bool:
+        """Whether the selection leaves no broker but the `source` (row) for a bundle (row) that others might have."""
+        return len(self.choosing.brokers) > 1 and self.choosing.candidates(bundle).tolist() == [source]
 
     def swap(self, offer: Unload) -> tuple[Move, ...] | Reason:
         """The moves of a swap, or why it is not made."""
@@ -194,6 +198,10 @@ class Placing:
             Reason.NO_CANDIDATE: "no broker would be better off than the source is now",
             Reason.ISOLATION: "isolation policies allow no such move",
             Reason.ANTI_AFFINITY: "the anti-affinity group would not be kept apart",
+            Reason.TOPIC_LIMIT: "the other brokers have as many topics as a broker may have",
+            Reason.VERSION: "the other brokers run an older version",
+            Reason.LOAD_MANAGER: "the other brokers run another load manager",
+            Reason.UNEVEN: "the other brokers have more bundles of the namespace",
             Reason.UNSCHEDULABLE: "one of the two brokers of a swap takes no bundles",
             Reason.BROKER_CAP: f"at most {counted(self.limits.max_moves_per_broker, 'move')} per broker and cycle",
             Reason.CYCLE_CAP: f"at most {counted(self.limits.max_moves_per_cycle, 'move')} per cycle",

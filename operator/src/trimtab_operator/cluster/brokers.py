@@ -18,6 +18,7 @@ class BrokerRecord:
 
     pod, address: what it stands for; one may be empty.
     capacity:     declared limits only: cpu (cores), memory (bytes), networkIn and networkOut (bytes/s).
+    failure_domain, version, load_manager: what it is, as its spec says; empty when that does not.
     load:         percent of its limits as last written to its status, by the same words.
     last_seen:    epoch seconds at which it was last ready, NaN while it is ready or when it never was.
     """
@@ -27,6 +28,9 @@ class BrokerRecord:
     address: str
     schedulable: bool
     capacity: Mapping[str, float]
+    failure_domain: str
+    version: str
+    load_manager: str
     generation: int
     resource_version: str
     ready: bool
@@ -55,6 +59,9 @@ def broker_record(raw: Mapping[str, Any]) -> BrokerRecord:
         address=spec.get("address") or "",
         schedulable=spec.get("schedulable", True),
         capacity=_known(spec.get("capacity")),
+        failure_domain=spec.get("failureDomain") or "",
+        version=spec.get("version") or "",
+        load_manager=spec.get("loadManager") or "",
         generation=meta["generation"],
         resource_version=meta["resourceVersion"],
         ready=bool(status.get("ready")),

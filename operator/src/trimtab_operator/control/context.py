@@ -15,6 +15,7 @@ from trimtab_operator.cluster.events import EventPoster
 from trimtab_operator.cluster.store import Store
 from trimtab_operator.cluster.topic_namespaces import TopicNamespaceRecord
 from trimtab_operator.control.absence import Absences
+from trimtab_operator.control.asked import policies, traits
 from trimtab_operator.control.flights import Flights
 from trimtab_operator.control.settings import Settings
 from trimtab_operator.control.topology import Picture
@@ -119,14 +120,17 @@ class Context:
 
     def picture(self, settings: Settings) -> Picture:
         """The records a policy decides upon. Cheap: no copy of a record is made."""
-        names = settings.broker_names
+        names, spaces, selection = settings.broker_names, self.stores.topic_namespaces.items, settings.pair.selection
         brokers = [b for n, b in sorted(self.stores.brokers.items.items()) if names is None or n in names]
+        load_manager = selection.params.load_manager if selection is not None else ""
         return Picture(
             brokers=brokers,
             bundles=list(self.stores.bundles.items.values()),
-            namespaces={r.name: r.full_name for r in self.stores.topic_namespaces.items.values()},
+            namespaces={r.name: r.full_name for r in spaces.values()},
             flights=list(self.flights.moving()),
             clock=self.clock(),
+            policies=policies(spaces.values()),
+            traits=traits(brokers, self.stores.pods.items, load_manager=load_manager),
         )
 
     def missing_brokers(self, settings: Settings) -> list[str]:

@@ -9,7 +9,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar, cast
 
 import numpy as np
@@ -60,13 +60,18 @@ async def look(picture: Picture, turn: Turn, at: float, watch: Stopwatch) -> Loo
         rows, records = await _rows(picture, turn)
     observation = await asyncio.wrap_future(turn.source.observe(rows, at))
     watch.seconds.update(observation.seconds)
-    return Look(observation.load, dict(zip(rows.bundles, records, strict=True)))
+    return Look(_asked(observation.load, picture), dict(zip(rows.bundles, records, strict=True)))
 
 
 async def unmeasured_look(picture: Picture, turn: Turn, at: float) -> Look:
     """The cluster as the resources describe it, with no load: enough to give homeless bundles an owner."""
     rows, records = await _rows(picture, turn)
-    return Look(unmeasured(rows, at), dict(zip(rows.bundles, records, strict=True)))
+    return Look(_asked(unmeasured(rows, at), picture), dict(zip(rows.bundles, records, strict=True)))
+
+
+def _asked(load: ClusterLoad, picture: Picture) -> ClusterLoad:
+    """The load with what a source can't know: what people ask for namespaces and say of brokers."""
+    return replace(load, policies=picture.policies, traits=picture.traits)
 
 
 async def _rows(picture: Picture, turn: Turn) -> tuple[Topology, tuple[BundleRecord, ...]]:
@@ -87,8 +92,10 @@ async def house(seen: Look, names: Sequence[str], reason: Reason, turn: Turn) ->
     """Owners for the bundles `names` (Pulsar's spelling) that have none."""
     settings, now = turn.settings, seen.load.now
     rows = np.array([seen.load.bundles.index[name] for name in names], dtype=np.int64)
-    placement, limits = settings.pair.placement, settings.limits
-    return await asyncio.to_thread(assign, seen.load, rows, placement, limits, turn.memory, _rng(now), reason)
+    pair, limits, rng = settings.pair, settings.limits, _rng(now)
+    return await asyncio.to_thread(
+        assign, seen.load, rows, pair.placement, limits, turn.memory, rng, reason, pair.selection
+    )
 
 
 def _rng(now: float) -> np.random.Generator:

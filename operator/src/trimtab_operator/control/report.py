@@ -149,11 +149,11 @@ def conditions(result: CycleResult, previous: Sequence[Mapping[str, Any]]) -> li
     found.append(("Ready", *_ready(result)))
     merged = [dict(condition) for condition in previous]
     for kind, status, reason, message in found:
-        merged = set_condition(merged, kind, status, reason, _cut(message), result.generation, result.started)
+        merged = set_condition(merged, kind, status, reason, shortened(message), result.generation, result.started)
     return merged
 
 
-def _cut(message: str) -> str:
+def shortened(message: str) -> str:
     """What a person reads of it; the API server would refuse the whole status for a message past 32 KiB."""
     return message if len(message) <= _LONGEST else f"{message[: _LONGEST - 3]}..."
 

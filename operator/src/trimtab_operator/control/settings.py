@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from pydantic import ValidationError
@@ -15,6 +15,7 @@ from trimtab_pipeline.source import PrometheusSettings
 from trimtab_strategies import registry
 from trimtab_strategies.balancer import Pair
 from trimtab_strategies.constraints import Limits
+from trimtab_strategies.selection import Selection
 
 PAUSE_ANNOTATION = "trimtab.dev/paused"
 
@@ -62,7 +63,10 @@ class Settings:
             broker_names=tuple(spec.brokers.names) if spec.brokers.names is not None else None,
             prometheus=_prometheus(spec, meta["namespace"]),
             auth=spec.source.prometheus.auth,
-            pair=registry.pair(shedder, shedder_params.model_dump(), placement, placement_params.model_dump()),
+            pair=replace(
+                registry.pair(shedder, shedder_params.model_dump(), placement, placement_params.model_dump()),
+                selection=_selection(spec),
+            ),
             limits=_limits(spec),
         )
 
@@ -73,6 +77,10 @@ def _validated(spec: Mapping[str, Any]) -> BalancingPolicySpec:
     except ValidationError as error:
         problems = (f"spec.{'.'.join(map(str, e['loc']))}: {e['msg']} (got {e['input']!r:.80})" for e in error.errors())
         raise InvalidPolicyError("; ".join(problems)) from error
+
+
+def _selection(spec: BalancingPolicySpec) -> Selection | None:
+    return None if spec.selection is None else registry.selection(*spec.selection.chosen())
 
 
 def _prometheus(spec: BalancingPolicySpec, namespace: str) -> PrometheusSettings:

@@ -122,4 +122,4 @@ async def _place(wanted: Sequence[str], why: Reason, seen: Look, turn: Turn) -> 
 
 
 def _not_placed(held: HeldBack) -> Written:
-    return Written(held.subject, held.reason, held.detail)
+    return Written(held.subject, held.reason, f"{held.subject}: {held.detail}" if held.subject else held.detail)

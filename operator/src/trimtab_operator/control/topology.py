@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from trimtab_operator.cluster.brokers import BrokerRecord
 from trimtab_operator.cluster.bundles import BundleRecord
 from trimtab_operator.control.flights import Flight
 from trimtab_pipeline.source import Topology
-from trimtab_strategies.model import RESOURCES, Reason
+from trimtab_strategies.model import RESOURCES, BrokerTraits, NamespacePolicy, Reason
 
 COUNTS_AS_MOVE = frozenset({Reason.OVERLOADED, Reason.UNDERLOADED, Reason.ADOPTED, Reason.ADMIN})
 """Assignments that start a bundle's cool-down. Giving an unowned bundle an owner does not."""
@@ -24,6 +24,7 @@ class Picture:
     namespaces: object name of a TopicNamespace -> ``tenant/name``.
     flights:    moves whose load may still be measured at their source.
     clock:      the moment, on the clock of the flights.
+    policies:   what is asked, by ``tenant/name``. traits: what brokers are, by name.
     """
 
     brokers: Sequence[BrokerRecord]
@@ -31,6 +32,8 @@ class Picture:
     namespaces: Mapping[str, str]
     flights: Sequence[Flight]
     clock: float
+    policies: Mapping[str, NamespacePolicy] = field(default_factory=dict)
+    traits: Mapping[str, BrokerTraits] = field(default_factory=dict)
 
 
 def last_unload(bundle: BundleRecord) -> float:

@@ -40,6 +40,13 @@ class BrokerSpec(Resource):
     """Whether it may be given bundles."""
     capacity: Capacity | None = None
     """What counts as 100 % of it."""
+    failure_domain: Annotated[str, Field(max_length=253)] = ""
+    """The zone or rack it fails with, which a selection with failureDomains spreads anti-affinity groups over. Left
+    empty, the label topology.kubernetes.io/zone of its pod counts, if that has one."""
+    version: Annotated[str, Field(max_length=64)] = ""
+    """Version of its software, such as 4.2.4, which a selection with preferLaterVersions compares."""
+    load_manager: Annotated[str, Field(max_length=300)] = ""
+    """Class name of its load manager, which a selection with loadManager compares; left empty, it passes."""
 
 
 class BrokerLoad(Status):

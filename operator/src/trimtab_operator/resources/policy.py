@@ -9,7 +9,7 @@ from pydantic import Field
 
 from trimtab_operator.resources.common import Conditions, Duration, Name, Resource, Status, Timestamp
 from trimtab_operator.resources.prometheus import PrometheusSpec
-from trimtab_operator.resources.strategies import PlacementSpec, ShedderSpec
+from trimtab_operator.resources.strategies import PlacementSpec, SelectionSpec, ShedderSpec
 
 
 class Mode(StrEnum):
@@ -80,6 +80,9 @@ class BalancingPolicySpec(Resource):
     """Which bundles leave which brokers."""
     placement: PlacementSpec
     """Where they go, and where bundles that nobody owns go."""
+    selection: SelectionSpec | None = None
+    """Which brokers a bundle may go to at all, before the placement says which of them is best. If left out, what
+    topic namespaces ask for (isolation, antiAffinityGroup) is kept to as `Extensible` does by default."""
     limits: Limits = Limits()
     """What no strategy may exceed: cool-down, caps, and how much must be known before anything moves."""
     actuator: ActuatorType = ActuatorType.DECLARATIVE

@@ -155,7 +155,7 @@ def _with_bounds_told(schema: Schema) -> Schema:
         if "maximum" in schema
         else "",
         f"default {str(default).lower() if isinstance(default, bool) else default}"
-        if default not in (None, "", {})
+        if default not in (None, "", {}, [])
         else "",
     ]
     note = ", ".join(filter(None, told))

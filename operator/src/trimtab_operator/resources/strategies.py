@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from trimtab_operator.resources.unions import Union, union
 from trimtab_strategies.params import StrategyParams
-from trimtab_strategies.registry import PLACEMENTS, SHEDDERS, Row
+from trimtab_strategies.registry import PLACEMENTS, SELECTIONS, SHEDDERS, Row
 
 
 def _rows(table: Mapping[str, Row[Any]]) -> Mapping[str, tuple[type[StrategyParams], str]]:
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     class PlacementSpec(Union):
         """Which broker gets a bundle."""
 
+    class SelectionSpec(Union):
+        """Which brokers a bundle may go to at all."""
+
 else:
     ShedderSpec = union("ShedderSpec", "Which bundles leave which brokers.", _rows(SHEDDERS))
     PlacementSpec = union("PlacementSpec", "Which broker gets a bundle.", _rows(PLACEMENTS))
+    SelectionSpec = union("SelectionSpec", "Which brokers a bundle may go to at all.", _rows(SELECTIONS))

@@ -8,7 +8,7 @@ Pulsar's two managers filter by the same rules, in another order and with anothe
     selecting.moved(bundle, destination)                    what comes later counts it there
 """
 
-from trimtab_strategies.selection.isolation import InvalidIsolationError, check_isolation
+from trimtab_strategies.selection.isolation import InvalidIsolationError, check_isolation, isolation_problems
 from trimtab_strategies.selection.params import Manager, SelectionParams
 from trimtab_strategies.selection.pipelines import SYSTEM_NAMESPACE, Selection
 from trimtab_strategies.selection.selecting import Selecting
@@ -21,4 +21,5 @@ __all__ = [
     "Selection",
     "SelectionParams",
     "check_isolation",
+    "isolation_problems",
 ]

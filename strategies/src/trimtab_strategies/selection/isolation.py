@@ -8,13 +8,13 @@ primary and secondary counts as primary, as in Pulsar.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
-from trimtab_strategies.model import ClusterLoad, HeldBack, Isolation, Reason
+from trimtab_strategies.model import HeldBack, Isolation, NamespacePolicy, Reason
 from trimtab_strategies.model.load import BoolArray
 
 
@@ -31,6 +31,14 @@ def check_isolation(namespace: str, isolation: Isolation) -> None:
     """Raise `InvalidIsolationError` for what is wrong with a policy whatever the brokers are."""
     for problem in _own_problems(isolation):
         raise InvalidIsolationError(f"namespace {namespace}: {problem}")
+
+
+def isolation_problems(brokers: tuple[str, ...], policies: Mapping[str, NamespacePolicy]) -> tuple[HeldBack, ...]:
+    """What is wrong with `policies` (by namespace) among `brokers`: an entry for each namespace that has a problem.
+
+    Beside what `check_isolation` finds: brokers that are primary and secondary, and patterns that match no broker.
+    """
+    return IsolationRules(brokers, policies).problems()
 
 
 def _own_problems(isolation: Isolation) -> Iterator[str]:
@@ -68,12 +76,12 @@ class Hosts:
 
 
 class IsolationRules:
-    """The isolation policies of one picture; every distinct pattern is matched against the brokers once."""
+    """Isolation policies among some brokers (n); every distinct pattern is matched against the brokers once."""
 
-    def __init__(self, cluster: ClusterLoad) -> None:
-        """Take the policies of `cluster`. Nothing is matched yet."""
-        self._names = cluster.brokers.names
-        self._isolations = {space: p.isolation for space, p in cluster.policies.items() if p.isolation is not None}
+    def __init__(self, brokers: tuple[str, ...], policies: Mapping[str, NamespacePolicy]) -> None:
+        """Take the names of all brokers, and the policies by namespace. Nothing is matched yet."""
+        self._names = brokers
+        self._isolations = {space: p.isolation for space, p in policies.items() if p.isolation is not None}
         self._matched: dict[str, BoolArray] = {}
         self._of: dict[str, Hosts | None] = {}
 

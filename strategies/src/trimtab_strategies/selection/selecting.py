@@ -52,7 +52,7 @@ class Selecting(ABC):
         """Select on `cluster`. for_excluded: the placement of excluded namespaces, None: the usual one."""
         self.cluster, self.params, self.for_excluded = cluster, params, for_excluded
         self.counts = Counts(cluster)
-        self.isolation = IsolationRules(cluster)
+        self.isolation = IsolationRules(cluster.brokers.names, cluster.policies)
 
     @abstractmethod
     def candidates(self, bundle: int, brokers: IntArray) -> Verdict:
