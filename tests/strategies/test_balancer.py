@@ -125,6 +125,24 @@ def test_memory_that_stays_behind_does_not_count_against_a_destination() -> None
     assert plan(replace(drawn, brokers=replace(drawn.brokers, usage=usage))).moves
 
 
+def test_broker_that_should_give_is_given_nothing() -> None:
+    # a's bundle would fit on b, which is to be relieved as well, and b's on c; else they go round in a ring
+    drawn = cluster(a=0.9, b=0.6, c=0.3, bundles=10)
+
+    made = plan(drawn, Pair(Sheds({0: [0], 1: [10]}), Chooses((1, 2))))
+
+    assert moves(made) == [("a/0x00000000_0x19999999", "a", "c"), ("b/0x00000000_0x19999999", "b", "c")]
+
+
+def test_named_destination_that_should_give_itself_is_not_taken() -> None:
+    wishes = ((0, 0, 1), (1, 10, 2))  # a's first bundle to b, b's first to c
+    unloads = tuple(Unload(broker, np.array([row]), Reason.OVERLOADED, to) for broker, row, to in wishes)
+
+    made = plan(cluster(a=0.9, b=0.6, c=0.3, d=0.1, bundles=10), Pair(Wishes(unloads), Chooses((3,))))
+
+    assert moves(made) == [("a/0x00000000_0x19999999", "a", "d"), ("b/0x00000000_0x19999999", "b", "c")]
+
+
 def test_source_is_never_its_own_destination() -> None:
     made = plan(cluster(a=0.9, b=0.1), Pair(Sheds({0: [0]}), Chooses((0,))))
 

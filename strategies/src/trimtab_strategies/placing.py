@@ -1,8 +1,9 @@
 """Placing: every bundle that should leave its broker gets a destination, until a cap is reached.
 
 A move is kept only if it makes things better: the destination, with the bundle, must stay below what the source is at
-now. That holds whatever the strategies answer, so two of them that disagree can't pass a bundle back and forth. A swap
-is judged by both ends, and made as a whole or not at all.
+now. That holds whatever the strategies answer, so two of them that disagree can't pass a bundle back and forth. A
+broker that should give bundles away is given none: among brokers that are almost level, bundles would go round in a
+ring. A swap is judged by both ends, and made as a whole or not at all.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ class Placing:
         count = len(self.cluster.brokers)
         self._sent, self._received = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
         self._full: IntArray = NOTHING
+        self._giving = np.zeros(count, dtype=bool)
         self._budget = self.allowed.budget
         self._seen: set[int] = set()
         self._caused: dict[int, tuple[FloatArray, float]] = {}
@@ -54,6 +56,7 @@ class Placing:
     def moves(self, unloads: tuple[Unload, ...]) -> Iterator[Move]:
         """The moves that are kept, in the order in which they are to be made."""
         self._weigh(unloads)
+        self._giving[[unload.broker for unload in unloads if not len(unload.returned)]] = True
         for offer in self.in_turn(unloads):
             bundles = [*offer.bundles.tolist(), *offer.returned.tolist()]
             if not self._seen.isdisjoint(bundles):
@@ -116,7 +119,7 @@ class Placing:
     def wished(self, offer: Unload) -> int | None:
         """The destination that the shedder named, if it may receive and would be better off than the source is."""
         wish, bundle = offer.destination, int(offer.bundles[0])
-        if wish < 0 or wish in self._full or not self.choosing.allows(bundle, wish):
+        if wish < 0 or wish in self._full or self._giving[wish] or not self.choosing.allows(bundle, wish):
             return None
         better = self.predicted.better(offer.broker, np.array([wish]), self._caused[bundle][0])
         return wish if len(better) else None
@@ -127,9 +130,9 @@ class Placing:
         self.memory = choice.memory
         if not len(choice.brokers):
             return Reason.BROKER_CAP if len(self.choosing.candidates(bundle)) else self.choosing.why_none(bundle)
-        others = choice.brokers[choice.brokers != source]
-        if not len(others):
+        if choice.brokers.tolist() == [source]:
             return self.choosing.why_none(bundle) if self.only(bundle, source) else Reason.SAME_BROKER
+        others = choice.brokers[~self._giving[choice.brokers]]
         better = self.predicted.better(source, others, self._caused[bundle][0])
         return int(better[self.rng.integers(len(better))]) if len(better) else Reason.NO_CANDIDATE
 
