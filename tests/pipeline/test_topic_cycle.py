@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 
 from fake_prometheus import FakePrometheus, add_bundle
@@ -103,9 +104,10 @@ def test_with_bundle_metrics_alone_topics_are_never_asked_for(
     assert not [query for query in extensible.queries if "pulsar_rate_in" in query["query"]]
 
 
-def test_with_topic_metrics_alone_bundles_are_never_asked_for(
+def test_without_metrics_of_topics_and_bundles_nothing_is_known_and_bundles_are_not_asked_for_in_vain(
     fake: FakePrometheus, observing: Callable[..., LoadSource]
 ) -> None:
     load = observing(fake.url, bundle_metrics="topic").observe(WORLD, AT).result(timeout=120).load
-    assert load.bundles.short[:, RATE_IN].tolist() == [0.0, 0.0, 0.0]
+    assert np.isnan(load.bundles.short).all()
+    assert load.quality.missing_bundles == 3
     assert not [query for query in fake.queries if "pulsar_bundle" in query["query"]]

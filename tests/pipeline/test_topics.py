@@ -160,6 +160,12 @@ def test_an_idle_bundle_of_a_pod_that_answers_carries_nothing_and_one_of_another
     assert found[busy, "q"] == [1.0] * 7
 
 
+def test_where_no_topic_is_reported_no_bundle_is_taken_for_idle() -> None:
+    owned = RANGES.owned(("p",), np.zeros(7, np.int64))
+    assert World({}).read(owned)[0] == {}
+    assert len(World({("persistent://x/y/z", "p"): (1.0,) * 6}).read(owned)[0]) == 7
+
+
 def test_a_bundle_that_two_pods_report_has_a_row_of_each() -> None:
     found, _, _ = World({(topic(1), "p"): (1.0,) * 6, (topic(1), "q"): (2.0,) * 6}).read(RANGES)
     assert found == {(of(topic(1)), "p"): [1.0] * 7, (of(topic(1)), "q"): [2.0] * 6 + [1.0]}

@@ -108,7 +108,8 @@ class Reading:
             self._dropped["Unknown"] += topics.outside
         summed = topics.by_bundle()
         self._inside = topics.within(summed.row[self._hottest(summed.columns())])
-        return summed.with_idle(self._answered(brokers)).columns()
+        # where no topic is reported, brokers do not export them: nothing is known then, not even that all is idle
+        return summed.with_idle(self._answered(brokers) if len(topics.names) else ()).columns()
 
     def _look_inside(self, bundles: Mapping[str, pa.Array]) -> None:
         """Ask for the topics of the hottest bundles' namespaces; what is no bundle is passed over."""

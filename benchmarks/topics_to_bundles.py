@@ -1,0 +1,138 @@
+"""A million topics summed up to bundles: what two Spark tasks do with a shard each, beside the same join in SQL.
+
+A task's time is taken from the bodies of six answers to the rows of bundles: parsing, joining the six, hashing names,
+finding their ranges, summing up; HTTP is left out, as Prometheus' part depends on Prometheus. Each shard runs in a
+process of its own, as in Spark. For SQL the topics lie in Parquet already: their way from the task into the JVM, which
+that design needs as well, is not counted against it.
+
+    python benchmarks/topics_to_bundles.py [--topics 1000000] [--runs 5] [--sql]
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+from collections.abc import Mapping
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
+
+from trimtab_pipeline.asking import ReadRequest, ShardRequest
+from trimtab_pipeline.queries import TOPICS
+from trimtab_pipeline.ranges import Ranges
+from trimtab_pipeline.reading import read_shard
+from trimtab_pipeline.samples import Samples, parse_vector
+from trimtab_strategies.topics import bundle_names, default_boundaries
+
+SHARDS, PODS, NAMESPACES, BUNDLES_EACH = 2, 100, 1_000, 60
+COLUMNS = ("topic", "pod", *TOPICS.columns)
+SQL = """
+select r.bundle, t.pod, sum(rate_in), sum(rate_out), sum(throughput_in), sum(throughput_out), sum(producers),
+       sum(consumers), count(*)
+from (select *, crc32(cast(topic as binary)) as place,
+             concat_ws('/', split_part(topic, '/', 3), split_part(topic, '/', 4)) as namespace from {topics}) t
+join {ranges} r on t.namespace = r.namespace and t.place >= r.lower and t.place < r.upper
+group by r.bundle, t.pod
+"""
+
+
+def cluster() -> Ranges:
+    """60,000 bundles of 1,000 namespaces, spread over the pods."""
+    spaces = [f"tenant-{k % 40:02d}/namespace-{k:04d}" for k in range(NAMESPACES)]
+    ranges = Ranges.of([name for space in spaces for name in bundle_names(space, default_boundaries(BUNDLES_EACH))])
+    owner = np.random.default_rng(3).integers(0, PODS, len(ranges))
+    return ranges.owned(tuple(f"pulsar-broker-{k}" for k in range(PODS)), owner)
+
+
+def shard_of(shard: int, topics: int, ranges: Ranges) -> pa.Table:
+    """The topics whose bundles are on the shard's pods, with loads."""
+    chance = np.random.default_rng(1)
+    space = chance.integers(0, NAMESPACES, topics)
+    names = pa.array([f"persistent://{ranges.namespaces[k]}/orders-{i}-partition-{i % 8}" for i, k in enumerate(space)])
+    owner = ranges.owner[ranges.place(names)[0]]
+    ours = np.flatnonzero(owner % SHARDS == shard)
+    pods = pa.array(ranges.pods).take(pa.array(owner[ours]))
+    loads = [pa.array(np.round(chance.lognormal(2, 2, len(ours)), 3)) for _ in TOPICS.columns]
+    return pa.table([names.take(pa.array(ours)), pods, *loads], names=COLUMNS)
+
+
+def body(table: pa.Table, column: str) -> bytes:
+    """What Prometheus answers about one column."""
+    rows = zip(*(table[name].to_pylist() for name in ("topic", "pod", column)), strict=True)
+    series = (f'{{"metric":{{"topic":"{t}","pod":"{p}"}},"value":[1750000000.000,"{v}"]}}' for t, p, v in rows)
+    return f'{{"status":"success","data":{{"resultType":"vector","result":[{",".join(series)}]}}}}'.encode()
+
+
+def work(shard: int, topics: int, runs: int) -> dict[str, float]:
+    """Seconds of one shard's task: median of `runs`, of which parsing; ``cpu`` is what a free core would need."""
+    ranges = cluster()
+    table = shard_of(shard, topics, ranges)
+    bodies = {column: body(table, column) for column in TOPICS.columns}
+    request = ReadRequest("http://unused", 1.0, 1.0, (ShardRequest({}, {}, {name: name for name in TOPICS.columns}),))
+    whole, parsing, cpu = [], [], []
+    for _ in range(runs + 1):
+        begin, used, parsed = time.perf_counter(), time.process_time(), 0.0
+
+        def fetch(column: str) -> Samples:
+            nonlocal parsed
+            at = time.perf_counter()
+            answer = parse_vector(bodies[column])
+            parsed += time.perf_counter() - at
+            return answer
+
+        rows = list(read_shard(request, 0, fetch, ranges))[1]
+        whole.append(time.perf_counter() - begin)
+        parsing.append(parsed)
+        cpu.append(time.process_time() - used)
+    assert sum(rows["topics"].to_pylist()) == len(table)
+    size = sum(map(len, bodies.values())) / 1e6
+    middle: Mapping[str, list[float]] = {"task": whole[1:], "parsing": parsing[1:], "cpu": cpu[1:]}
+    return {name: round(statistics.median(v), 2) for name, v in middle.items()} | {"topics": len(table), "MB": size}
+
+
+def in_sql(topics: int, runs: int) -> dict[str, float]:
+    """Seconds of the same sums in SQL on two cores."""
+    ranges = cluster()
+    rows = np.arange(len(ranges))
+    where = {"bundle": ranges.names(rows), "namespace": [ranges.namespaces[k] for k in ranges.namespace]}
+    spark = SparkSession.builder.master("local[2]").config("spark.driver.memory", "2g").getOrCreate()
+    with tempfile.TemporaryDirectory() as folder:
+        pq.write_table(pa.table({**where, "lower": ranges.lower, "upper": ranges.upper}), Path(folder, "ranges"))
+        for shard in range(SHARDS):
+            pq.write_table(shard_of(shard, topics, ranges), Path(folder, f"topics-{shard}"))
+        took = []
+        for _ in range(runs + 1):
+            begin = time.perf_counter()
+            frames = {
+                "topics": spark.read.parquet(*(str(Path(folder, f"topics-{k}")) for k in range(SHARDS))),
+                "ranges": spark.read.parquet(str(Path(folder, "ranges"))),
+            }
+            found = spark.sql(SQL, **frames).toArrow()
+            took.append(time.perf_counter() - begin)
+    spark.stop()
+    return {"seconds": round(statistics.median(took[1:]), 2), "first": round(took[0], 2), "rows": len(found)}
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--topics", type=int, default=1_000_000)
+    parser.add_argument("--runs", type=int, default=5, help="measured runs after one that is not (default 5)")
+    parser.add_argument("--sql", action="store_true", help="measure the join in SQL as well")
+    options = parser.parse_args()
+    with ProcessPoolExecutor(SHARDS) as processes:
+        several = (range(SHARDS), [options.topics] * SHARDS, [options.runs] * SHARDS)
+        for shard, result in enumerate(processes.map(work, *several)):
+            print(f"shard {shard}: {result}")
+    if options.sql:
+        print(f"SQL: {in_sql(options.topics, options.runs)}")
+
+
+if __name__ == "__main__":
+    main()
