@@ -17,7 +17,7 @@ from trimtab_operator.cli import main
 from trimtab_operator.cluster.api import POLICIES
 from trimtab_pipeline.source import LoadSources, SourceUnavailableError
 from trimtab_pipeline.testing import StaticSources
-from trimtab_strategies.testing import cluster
+from trimtab_strategies.testing import cluster, with_bundles
 from trimtab_testbed.control_plane import ControlPlane
 
 pytestmark = pytest.mark.apiserver
@@ -29,9 +29,9 @@ Planned = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def scene(trimtab_crds: ControlPlane, kube_namespace: str) -> PolicyScene:
-    """An uneven cluster, without a policy yet."""
-    scene = PolicyScene(trimtab_crds, kube_namespace, HOT)
+def scene(trimtab_crds: ControlPlane, kube_namespace: str, request: pytest.FixtureRequest) -> PolicyScene:
+    """An uneven cluster (or the one that a test names), without a policy yet."""
+    scene = PolicyScene(trimtab_crds, kube_namespace, getattr(request, "param", HOT))
     scene.build()
     return scene
 
@@ -93,6 +93,43 @@ def test_what_is_held_back_is_told_with_its_reason(scene: PolicyScene, planned: 
     [line] = [line for line in shown.splitlines() if line.lstrip().startswith("CycleCap")]
     assert line.split()[1] == "a"
     assert "per cycle" in " ".join(shown.split())
+
+
+GROUPED = cluster(bundles=2, a=0.8, b=0.2, c=0.2)
+SPREAD = with_bundles(HOT, owner={2: 1, 3: 1, 4: 1, 5: 2, 6: 2, 7: 2})  # a keeps the fewest bundles of public/a
+FULL = {"type": "Extensible", "extensible": {"maxTopics": 1}}
+NEWEST = {"type": "Extensible", "extensible": {"preferLaterVersions": True}}
+
+
+@pytest.mark.parametrize(
+    ("scene", "selection", "asked", "reason", "words"),
+    [
+        (HOT, None, {"isolation": {"primary": ["a"]}}, "Isolation", "isolation policies allow no such move"),
+        (GROUPED, None, {"antiAffinityGroup": "shop"}, "AntiAffinity", "group would not be kept apart"),
+        (GROUPED, FULL, {}, "TopicLimit", "the other brokers have as many topics as a broker may have"),
+        (HOT, NEWEST, {}, "Version", "the other brokers run an older version"),
+        (SPREAD, {"type": "Modular"}, {}, "Uneven", "the other brokers have more bundles of the namespace"),
+        (HOT, None, {"isolation": {"primary": ["a("]}}, "InvalidPolicy", "isolation pattern 'a(' is no regular"),
+        (HOT, None, {"balanced": False}, "Excluded", "in namespaces that are left out of balancing"),
+    ],
+    indirect=["scene"],
+    ids=["isolation", "anti-affinity", "topic limit", "version", "uneven", "invalid policy", "excluded"],
+)
+def test_a_bundle_that_a_selection_keeps_is_told_with_the_reason_in_words(
+    scene: PolicyScene, selection: Any, asked: dict[str, Any], reason: str, words: str, planned: Planned
+) -> None:
+    for space in scene.load.namespaces:
+        scene.rest.patch(scene.path("topicnamespaces", space.replace("/", "-")), {"spec": asked})
+    for name, version in {"a": "4.2.4", "b": "4.0.8", "c": "4.0.8"}.items():
+        scene.rest.patch(scene.path("brokers", name), {"spec": {"version": version}})
+    scene.create_policy(**({"selection": selection} if selection else {}))
+
+    _, shown, _ = planned()
+
+    assert "moves nothing" in shown.splitlines()[0]
+    held = shown.partition("Held back")[2]
+    assert any(line.lstrip().startswith(reason) for line in held.splitlines())
+    assert words in " ".join(held.split())
 
 
 @pytest.mark.parametrize(
