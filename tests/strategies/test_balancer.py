@@ -365,6 +365,17 @@ def test_destination_that_isolation_forbids_is_not_taken_whoever_names_it() -> N
     assert held(plan(isolated, wish(0, [1], 1, returned=[2]))) == {Reason.ISOLATION: "a"}
 
 
+def test_bundle_that_a_selection_leaves_only_its_owner_says_why_and_others_are_offered_instead() -> None:
+    #      public/a on a b b c c b: a has the fewest; public/b on a a: the others have none
+    drawn = cluster(bundles={"a": [1] * 6, "b": [1] * 2}, a=0.8, b=0.1, c=0.1)
+    spread = with_bundles(drawn, owner={1: 1, 2: 1, 3: 2, 4: 2, 5: 1, 6: 0, 7: 0})
+
+    made = plan(spread, replace(PAIR, selection=registry.selection("Modular", {})))
+
+    assert {move.bundle.rpartition("/")[0] for move in made.moves} == {"public/b"}
+    assert held(made)[Reason.UNEVEN] == "a"
+
+
 def test_namespace_that_is_left_out_of_balancing_stays() -> None:
     drawn = cluster(a=0.9, b=0.1, c=0.2, bundles=10)
 
