@@ -54,7 +54,7 @@ def test_brokers_used_alike_are_left_alone_whatever_their_bundles_weigh() -> Non
 
     assert not shedding.unloads
     assert [(held.subject, held.reason) for held in shedding.held_back] == [("", Reason.BALANCED)]
-    assert "2 points" in shedding.held_back[0].detail
+    assert "5 points" in shedding.held_back[0].detail
 
 
 def test_first_targets_are_what_brokers_carry() -> None:
@@ -79,6 +79,39 @@ def test_target_of_the_busier_broker_falls_until_bundles_leave_it() -> None:
     assert all(unload.reason is Reason.OVERLOADED for unload in shedding.unloads)
 
 
+def test_original_corrects_in_its_first_cycle() -> None:
+    drawn = cluster(a=0.9, b=0.3, bundles=4)
+
+    shedding = shed(drawn, compatibility=Compatibility.JAVA, gain=0.5)
+
+    # shares .75 and .25, errors -.3 and .3: scores .6 and .4
+    assert shedding.target_weights["a"] == pytest.approx(0.6 * drawn.bundles.short[:, 2:].sum())
+    assert {(source, destination) for source, _, destination, _ in told(drawn, shedding)} == {("a", "b")}
+    assert set(shedding.memory["brokers"]) == {"score", "scored"}
+
+
+def test_noise_moves_nothing() -> None:
+    """Traffic and usage of ten brokers jitter by up to 30 percent, each for itself, for two hours."""
+    rng = np.random.default_rng(5)
+    level = cluster(bundles=40, **dict.fromkeys("abcdefghij", 0.5))
+    memory: Mapping[str, Any] = {}
+    for minute in range(120):
+        jitter = 1 + rng.uniform(-0.3, 0.3, 10)
+        brokers = replace(level.brokers, usage=level.brokers.usage * jitter[:, np.newaxis])
+        bundles = replace(level.bundles, short=level.bundles.short * jitter[level.bundles.owner, np.newaxis])
+        shedding = shed(replace(later(level, 60 * minute), brokers=brokers, bundles=bundles), memory)
+        memory = shedding.memory
+
+        assert not shedding.unloads, minute
+
+
+def test_fixed_weight_counts_also_where_usage_is_even() -> None:
+    drawn = cluster(a=0.5, b=0.5, c=0.5, bundles=10)
+    drawn = replace(drawn, traits={"a": BrokerTraits(weight=0.0)})
+
+    assert {source for source, *_ in told(drawn, shed(drawn))} == {"a"}
+
+
 def test_brokers_of_different_strength_end_equally_used() -> None:
     """Every second broker needs 1.5 times as much cpu for the same traffic; all start with the same bundles."""
     drawn = cluster(a=0.4, b=0.6, c=0.4, d=0.6, bundles=60)
@@ -97,7 +130,7 @@ def test_brokers_of_different_strength_end_equally_used() -> None:
         moves.append(sum(len(unload.bundles) + len(unload.returned) for unload in shedding.unloads))
         drawn = after(drawn, shedding)
 
-    assert np.ptp(drawn.brokers.usage[:, CPU]) <= 0.06
+    assert np.ptp(drawn.brokers.usage[:, CPU]) <= 0.1
     assert 0 < sum(moves) <= 60
     assert sum(moves[120:]) == 0
 
@@ -215,13 +248,13 @@ def test_weight_is_what_the_parameters_say() -> None:
     assert above(weighing=Weighing.LONG) == {"b"}
 
 
-def test_memory_is_a_number_or_two_a_broker_however_many_bundles() -> None:
+def test_memory_is_three_numbers_a_broker_however_many_bundles() -> None:
     drawn = cluster(bundles=600, **{f"broker-{k}": 0.3 + 0.005 * k for k in range(100)})
 
     memory = shed(later(drawn, 60), shed(drawn).memory).memory
 
     assert set(memory) == {"brokers"}
-    assert set(memory["brokers"]) == {"score", "scored"}
+    assert set(memory["brokers"]) == {"score", "scored", "error"}
     assert len(json.dumps(memory)) < 10_000
 
 

@@ -55,6 +55,7 @@ from trimtab_strategies.weights.aim import Aim
 from trimtab_strategies.weights.ledger import Ledger
 from trimtab_strategies.weights.orders import Order
 from trimtab_strategies.weights.original import original_pass
+from trimtab_strategies.weights.profiles import blended, smoothing
 from trimtab_strategies.weights.relief import corrected_pass
 from trimtab_strategies.weights.weighted import DEFECTS
 from trimtab_strategies.weights.work import UNDEFINED
@@ -90,8 +91,9 @@ class WeightedBalancerParams(WeightedParams):
     spread: Annotated[float, Field(ge=0, le=10)] = 0.5
     """Ratio by which a broker may have more bundles than the average one, to take weight off another. 0 keeps the
     numbers even, so that weight is shifted by swaps, which are two moves each. Corrected form only."""
-    dead_band: Annotated[float, Field(ge=0, le=100)] = 2
-    """Percent points: while every broker's usage is this close to the mean, nothing moves. Corrected form only."""
+    dead_band: Annotated[float, Field(ge=0, le=100)] = 5
+    """Percent points: a broker is relieved only if its usage, averaged over the window, is further than this above the
+    mean. So neither noise nor a short burst moves anything. Corrected form only."""
     floor: Annotated[float, Field(gt=0, le=1)] = 0.1
     """Ratio of the fair share 1/n below which no score falls. Corrected form only; the original has a flat 0.01."""
     compatibility: Compatibility = Compatibility.CORRECTED
@@ -114,7 +116,11 @@ class WeightedBalancerParams(WeightedParams):
 
 @dataclass(frozen=True)
 class WeightedBalancer:
-    """See the module. Memory: of each broker ``score``, the average of its raw scores, and ``scored``, when (ms)."""
+    """See the module.
+
+    Memory: of each broker ``score``, the average of its raw scores, ``scored``, when (ms), and in the corrected form
+    ``error``, the average of what its usage lacks to the mean (ratio).
+    """
 
     params: WeightedBalancerParams
 
@@ -124,9 +130,16 @@ class WeightedBalancer:
         if len(view.names) <= 1:
             alone = HeldBack("", Reason.NO_BROKERS, "fewer than two brokers whose usage is known")
             return Shedding(held_back=(alone,), memory=memory)
-        found = view.aimed(_recalled(memory, view.names))
-        unloads, held_back = ((), view.calm()) if view.at_rest(found) else view.relieved(found)
-        return Shedding(unloads, held_back, _remembered(memory, found.memory), dict(found.weights))
+        scores = _recalled(memory, view.names)
+        found = view.aimed(scores)
+        learnt = _remembered(memory, found.memory)
+        gives: list[bool] = []
+        if view.corrected and found.errors:
+            errors = view.smoothed(found.errors, recall(memory, "error", view.names), scores)
+            learnt = remember(learnt, "error", view.names, errors)
+            gives = view.gives(found.errors, errors)
+        unloads, held_back = ((), view.calm()) if gives and not any(gives) else view.relieved(found, gives)
+        return Shedding(unloads, held_back, learnt, dict(found.weights))
 
 
 def _recalled(memory: Mapping[str, Any], names: list[str]) -> dict[str, Score]:
@@ -183,22 +196,30 @@ class _View:
         rule = self.params.rule(fixed_weights(self.cluster.traits))
         return targets.update(books, loads, scores, round(self.cluster.now * 1000), rule, reported=books)
 
-    def at_rest(self, found: Targets) -> bool:
-        """Whether all brokers are used so alike that a difference is but noise."""
-        if not self.corrected or not found.errors:
-            return False
-        return max(map(abs, found.errors.values())) * 100 <= self.params.dead_band
+    def smoothed(self, errors: Mapping[str, float], before: FloatArray, scores: Mapping[str, Score]) -> FloatArray:
+        """The averages of the brokers' errors (n,); one that has none starts at 0, as no correction was needed yet."""
+        now, window = self.cluster.now * 1000, self.params.window * 1000
+        alpha = [smoothing(now - scores[name].at, window) if name in scores else 0.0 for name in self.names]
+        latest = [errors.get(name, 0.0) for name in self.names]
+        steps = zip(np.nan_to_num(before).tolist(), latest, alpha, strict=True)
+        return np.array([blended(*step) for step in steps])
+
+    def gives(self, errors: Mapping[str, float], smoothed: FloatArray) -> list[bool]:
+        """Which brokers may be relieved (n,): those used more than others on average, and those of fixed weight."""
+        much_used = (smoothed * 100 < -self.params.dead_band).tolist()
+        return [name not in errors or much for name, much in zip(self.names, much_used, strict=True)]
 
     def calm(self) -> tuple[HeldBack, ...]:
         """Why nothing moves at rest."""
-        detail = f"all brokers are within {self.params.dead_band:g} points of the mean usage"
+        detail = f"no broker's usage is on average {self.params.dead_band:g} points above the mean"
         return (HeldBack("", Reason.BALANCED, detail),)
 
-    def relieved(self, found: Targets) -> tuple[tuple[Unload, ...], tuple[HeldBack, ...]]:
+    def relieved(self, found: Targets, gives: list[bool]) -> tuple[tuple[Unload, ...], tuple[HeldBack, ...]]:
         """What moves, and which brokers above their targets nothing could be done for."""
         weights = [found.weights[name] for name in self.names]
-        above = [c for c, book in enumerate(self.books) if self.is_above(book, weights[c])]
-        unloads = self.unloads(weights) if above or not self.corrected else ()
+        givers = [c for c in range(len(self.books)) if not gives or gives[c]]
+        above = [c for c in givers if self.is_above(self.books[c], weights[c])]
+        unloads = self.unloads(weights, gives) if above or not self.corrected else ()
         relieved = {unload.broker for unload in unloads}
         left = tuple(self.left(c, weights[c]) for c in above if int(self.rows[c]) not in relieved)
         if not left and not unloads:
@@ -210,7 +231,7 @@ class _View:
         """Whether a broker is so far above its target that something should be done."""
         return book > target and (book - target) * 100 >= self.params.min_change * target
 
-    def unloads(self, weights: list[float]) -> tuple[Unload, ...]:
+    def unloads(self, weights: list[float], gives: list[bool]) -> tuple[Unload, ...]:
         """What brings the brokers towards these target weights."""
         cluster, brokers = self.cluster, self.cluster.brokers
         stable = self.may_move & cooled(cluster, self.params.stabilization)
@@ -224,6 +245,7 @@ class _View:
             min_change=self.params.min_change,
             spread=self.params.spread,
             receives=(brokers.ready & brokers.schedulable)[self.rows].tolist(),
+            gives=gives,
         )
         (corrected_pass if self.corrected else original_pass)(ledger, aim)
         return unloads_of(ledger.transfers, self.rows)

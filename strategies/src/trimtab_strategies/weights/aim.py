@@ -22,6 +22,7 @@ class Aim:
     spread:     ratio by which a consumer may exceed `limit` to take weight off another one. With 0 the numbers are kept
                 even for their own sake, too. The original knows no such thing.
     receives:   which consumers may get tasks (n,); empty: all.
+    gives:      which consumers are to be relieved (n,); empty: all. The original knows no such thing.
     """
 
     targets: Sequence[float]
@@ -30,6 +31,7 @@ class Aim:
     most: float = np.inf
     spread: float = 0.0
     receives: Sequence[bool] = ()
+    gives: Sequence[bool] = ()
 
     def open_to(self, consumer: int) -> bool:
         """Whether a consumer may get tasks."""

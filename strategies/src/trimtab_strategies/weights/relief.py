@@ -27,6 +27,8 @@ def corrected_pass(ledger: Ledger, aim: Aim) -> None:
     """Relieve every overloaded consumer once; see the module."""
     relief = _Relief(ledger, aim)
     for source in aim.overloaded(ledger):
+        if aim.gives and not aim.gives[source]:
+            continue
         if relief.is_above(source, aim.min_change):
             relief.relieve(source)
         if not aim.spread:
