@@ -1,13 +1,14 @@
 """WeightedBalancer: every broker carries its target weight, learnt from how used it is.
 
 Idea. Hermes' balancer, for bundles: each has one owner. A controller turns "this broker is more used than the others"
-into a smaller target weight, so that brokers of different strength end equally used. Who is above its target moves
-bundles out where it has too many, and swaps heavy bundles for light ones of brokers that are below theirs. What was
-moved lately stays, and a swap must change a broker's weight noticeably.
+into a smaller target weight, so that brokers of different strength end equally used. Who is above its target gives
+bundles to brokers that are below theirs, the heaviest that fit first, and swaps heavy for light ones where a broker has
+too many bundles already. What was moved lately stays, and so does everything while differences are small or short.
 
 Formula. weight of a bundle = its throughput (or message rate); T = mean usage, e = T - usage, share = own weight / all;
-score = average of share * (1 + gain * e / T), at least `floor` / n; target = all * score / sum of scores. Overloaded:
-weight > target, or more than N = ceil(bundles / brokers) bundles. With the law `average` every target is all / n.
+score = average of share * (1 + gain * e / T), at least `floor` / n; target = all * score / sum of scores. A broker is
+relieved when its weight is `min_change` percent above the target and the average of e is below -`dead_band`, until it is
+within half of that percentage. With the law `average` every target is all / n, and usage plays no role.
 
 When it helps. Brokers of different strength, bundles of very different weight, and few moves: one swap brings two
 brokers to their targets at once. When it hurts. A single bundle heavier than a target (split it); where bundles should
