@@ -7,12 +7,12 @@ too many bundles already. What was moved lately stays, and so does everything wh
 
 Formula. weight of a bundle = its throughput (or message rate); T = mean usage, e = T - usage, share = own weight / all;
 score = average of share * (1 + gain * e / T), at least `floor` / n; target = all * score / sum of scores. A broker is
-relieved when its weight is `min_change` percent above the target and the average of e is below -`dead_band`, until it is
-within half of that percentage. With the law `average` every target is all / n, and usage plays no role.
+relieved when its weight is `min_change` percent above the target and the average of e is below -`dead_band`, until it
+is within half of that percentage. With the law `average` every target is all / n, and usage plays no role.
 
 When it helps. Brokers of different strength, bundles of very different weight, and few moves: one swap brings two
-brokers to their targets at once. When it hurts. A single bundle heavier than a target (split it); where bundles should
-be few on weak brokers, as their numbers are kept even; when quickness counts, as the controller takes some cycles.
+brokers to their targets at once. When it hurts. A single bundle heavier than a target (split it); where weak brokers
+should have far fewer bundles than strong ones (see `spread`); when quickness counts, as the controller takes a window.
 
 Java's form (`compatibility: java`) is exact, and not advisable: its controller is stable only while gain * usage * n is
 at most 2, which five brokers at 40 % reach. Nobody moves a bundle cluster over from Hermes, so `corrected` and
