@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from typing import Any
 
@@ -9,6 +10,8 @@ import pytest
 
 from faulty_api import until
 from policy_scene import Play, PolicyScene
+from trimtab_operator import app
+from trimtab_operator.cluster.api import RefusedError
 from trimtab_operator.control.examining import Examiner
 from trimtab_strategies.testing import cluster, with_bundles
 
@@ -311,6 +314,29 @@ def test_a_missing_broker_that_appears_mends_the_isolation(play: Play) -> None:
         await examine(scene)
 
         assert valid(scene, "public-a")[0] == "True"
+
+    play(HOT, story)
+
+
+def test_the_running_operator_tells_without_any_policy_and_one_refusal_is_not_the_others_trouble(play: Play) -> None:
+    async def story(scene: PolicyScene) -> None:
+        scene.rest.delete(scene.path("balancingpolicies", "main"))
+        for space in ("public-a", "public-b"):
+            await ask(scene, space, isolation={"primary": ["nobody"]})
+        patch = scene.context.api.patch
+
+        async def refusing(ref, namespace, name, body, **how):  # noqa: ANN001, ANN003, ANN202  the client's own
+            if name == "public-a":
+                raise RefusedError("403 a webhook says no", status=403)
+            return await patch(ref, namespace, name, body, **how)
+
+        scene.context.api.patch = refusing  # type: ignore[method-assign]
+        running = asyncio.create_task(app.examine_topic_namespaces(scene.context))
+        await until("the problem is told", lambda: valid(scene, "public-b")[0] == "False")
+        running.cancel()
+        await asyncio.wait({running})
+
+        assert valid(scene, "public-a") == ("", "", "")
 
     play(HOT, story)
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from trimtab_operator.cluster.api import TOPIC_NAMESPACES, ConflictError, NotFoundError
+from trimtab_operator.cluster.api import TOPIC_NAMESPACES, ConflictError, NotFoundError, RefusedError
 from trimtab_operator.cluster.status import Condition, set_condition
 from trimtab_operator.cluster.topic_namespaces import TopicNamespaceRecord
 from trimtab_operator.control.asked import policies
@@ -35,7 +35,7 @@ def examined(record: TopicNamespaceRecord, problem: str, now: float) -> list[Con
     before = next((c for c in record.conditions if c["type"] == VALID), None)
     if before is None and not problem:
         return None
-    told = ("False", str(Reason.INVALID_POLICY), shortened(problem)) if problem else ("True", VALID, "can be kept to")
+    told = ("False", str(Reason.INVALID_POLICY), shortened(problem)) if problem else ("True", VALID, "")
     if before is not None and _says(before) == (*told, record.generation):
         return None
     return set_condition(record.conditions, VALID, *told, record.generation, now)
@@ -70,10 +70,12 @@ class Examiner:
             self._seen, self._problems = seen, {held.subject: held.detail for held in found}
 
     async def _tell(self, record: TopicNamespaceRecord, conditions: list[Condition]) -> None:
-        """Write them, unless somebody changed the object: then the next look tells."""
+        """Write them. When somebody changed the object, or it is refused, the next look tries again."""
         context = self.context
         body = {"metadata": {"resourceVersion": record.resource_version}, "status": {"conditions": conditions}}
         try:
             await context.api.patch(TOPIC_NAMESPACES, context.namespace, record.name, body, subresource="status")
         except (ConflictError, NotFoundError) as error:
             log.info("topic namespace %s changed before it was told: %s", record.name, error)
+        except RefusedError as error:  # its own trouble, and not that of the others
+            log.warning("topic namespace %s can't be told: %s", record.name, error)

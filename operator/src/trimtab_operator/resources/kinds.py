@@ -57,6 +57,7 @@ TOPIC_NAMESPACE = Kind(
         Column("Bundles", ".status.bundles", "integer"),
         Column("Ready", _condition("Ready")),
         Column("Message", _condition("Ready", "message"), wide=True),
+        Column("Problem", _condition("Valid", "message"), wide=True, description="What is wrong with what it asks for"),
         _AGE,
     ),
 )
