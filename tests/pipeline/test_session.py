@@ -67,6 +67,12 @@ def test_other_masters_are_refused_with_those_that_work(master: str) -> None:
         _ = SparkSettings(master).cores
 
 
+@pytest.mark.parametrize("memory", ["100m", "700", "lots", "700 MB"])
+def test_memory_that_spark_would_refuse_is_refused_with_the_bound(memory: str) -> None:
+    with pytest.raises(ValueError, match=rf"'{memory}' must be 480m or more, such as 700m or 1g"):
+        SparkSettings(memory=memory)
+
+
 def test_the_door_loads_neither_spark_nor_arrow_nor_pandas() -> None:
     code = (
         "import sys, trimtab_pipeline.source, trimtab_pipeline.testing; "

@@ -21,6 +21,7 @@ from typing import Any
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
@@ -28,6 +29,7 @@ from trimtab_pipeline.source import SourceUnavailableError
 from trimtab_pipeline.spark_settings import SparkSettings, require_java
 
 _LOGGER = logging.getLogger(__name__)
+_DYING = 5.0  # seconds that a JVM without sockets has to end
 _OUT_OF_MEMORY = 3  # exit status of a JVM under -XX:+ExitOnOutOfMemoryError
 
 
@@ -59,11 +61,12 @@ class EmbeddedSpark:
             _end_jvm(gateway)
             raise
 
-    def lost(self, session: SparkSession) -> str:  # noqa: ARG002  (a process has one JVM)
+    def lost(self, session: SparkSession) -> str:
         """What happened to the JVM and what to do; empty while it lives."""
         gateway = SparkContext._gateway  # noqa: SLF001  (no public way to the process)
-        status = None if gateway is None else gateway.proc.poll()
-        return "" if status is None else f"Spark's JVM is gone ({self._cause(status)}); starting another one"
+        if gateway is None or (gateway.proc.poll() is None and _answers(session)):
+            return ""
+        return f"Spark's JVM is gone ({self._cause(_ended(gateway.proc))}); starting another one"
 
     def _cause(self, status: int) -> str:
         if status == _OUT_OF_MEMORY:
@@ -89,6 +92,24 @@ class EmbeddedSpark:
         if (gateway := SparkContext._gateway) is not None:  # noqa: SLF001  (no public way to the process)
             _LOGGER.warning("Spark did not stop within %g s; killing its JVM", after)
             gateway.proc.kill()
+
+
+def _answers(session: SparkSession) -> bool:
+    """Whether the JVM takes calls. One that is dying has no sockets any more, but is a process for a moment longer."""
+    try:
+        session.conf.get("spark.sql.session.timeZone")
+    except (Py4JError, PySparkException, OSError):
+        return False
+    return True
+
+
+def _ended(process: subprocess.Popen[bytes]) -> int:
+    """Exit status of a JVM that does not answer."""
+    try:
+        return process.wait(timeout=_DYING)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return process.wait()
 
 
 def _end_jvm(gateway: Any) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from trimtab_pipeline.source import SourceUnavailableError
 
 _MIN_JAVA = 17
+_LEAST_HEAP = 480  # mebibytes; Spark itself refuses less than 450
 
 
 class JavaMissingError(SourceUnavailableError):
@@ -24,10 +25,17 @@ class SparkSettings:
 
     master: ``local[N]``, ``local[*]`` (all cores this process may use), or ``sc://host:port`` of a Connect server.
     memory: heap of the embedded JVM; its resident size is about 450 MB more.
+    Raises `ValueError` for a master or a memory that Spark would refuse, or not understand, only when it starts.
     """
 
     master: str = "local[*]"
     memory: str = "700m"
+
+    def __post_init__(self) -> None:
+        size = re.fullmatch(r"(\d+)([mg])", self.memory)
+        if size is None or int(size[1]) * (1024 if size[2] == "g" else 1) < _LEAST_HEAP:
+            raise ValueError(f"Spark memory {self.memory!r} must be {_LEAST_HEAP}m or more, such as 700m or 1g")
+        _ = self.cores
 
     @property
     def remote(self) -> bool:

@@ -52,6 +52,9 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         metavar="SIZE",
         help="how much of it is kept for each policy, e.g. 500Mi; the oldest goes first (%(default)s)",
     )
+    parser.add_argument(
+        "--spark-memory", default="700m", metavar="SIZE", help="heap of the embedded JVM, at least 480m (%(default)s)"
+    )
     parser.add_argument("--verbose", action="store_true", help="log what Kopf and the API client do, too")
     parser.set_defaults(run=run)
 
@@ -98,18 +101,21 @@ async def _run(arguments: argparse.Namespace, retention: Retention) -> None:
     where = Where(arguments.namespace, arguments.http_host, arguments.http_port)
     metrics = Metrics()
     async with Api.connect(arguments.kubeconfig, arguments.context, observe=metrics.observe_request) as api:
-        sources = start_spark(arguments.history, arguments.spark, retention)
+        sources = start_spark(arguments.history, arguments.spark, retention, arguments.spark_memory)
         try:
             await run_operator(api, where, sources, metrics)
         finally:
             await asyncio.to_thread(sources.close)
 
 
-def start_spark(history: Path, master: str, retention: Retention = KEEP_A_DAY) -> LoadSources:
-    """Sources of load with their history below `history`. Raises `CommandError` when there is no Java to start."""
+def start_spark(history: Path, master: str, retention: Retention = KEEP_A_DAY, memory: str = "700m") -> LoadSources:
+    """Sources of load with their history below `history`.
+
+    Raises `CommandError` when there is no Java to start, no client for a Connect server, or a setting that is none.
+    """
     try:
-        return spark_sources(history, master=master, retention=retention)
-    except SourceUnavailableError as error:
+        return spark_sources(history, master=master, memory=memory, retention=retention)
+    except (SourceUnavailableError, ValueError) as error:
         raise CommandError(str(error)) from error
 
 
