@@ -36,7 +36,7 @@ def test_another_number_of_candidates_makes_a_new_list() -> None:
 
 def test_a_candidate_that_left_makes_a_new_list_when_its_turn_comes() -> None:
     assert turns("abc", "adc", "adc") == ["a", "d", "c"]
-    assert turns("abc", "abd", "abd") == ["a", "b", "d"]
+    assert turns("abc", "abe", "abe") == ["a", "b", "e"]
 
 
 @pytest.mark.parametrize(("count", "expected"), [(2147483647, ["b", "a"]), (7, ["b", "c"])])
