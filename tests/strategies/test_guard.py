@@ -37,6 +37,28 @@ def test_healthy_cluster_may_do_everything() -> None:
     assert allowed.held_back == ()
 
 
+def test_a_broker_s_heartbeat_stays_where_it_is() -> None:
+    drawn = replace(cluster(a=0.9, b=0.1), namespaces=("pulsar/local/a:8080", "public/b", "public/new"))
+
+    verdict = guarded(drawn).sheddable
+
+    assert verdict.allowed.tolist() == [False] * 4 + [True] * 4
+    assert verdict.reason(0) is Reason.EXCLUDED
+
+
+@pytest.mark.parametrize("value", [-1.0, np.inf])
+def test_traffic_that_can_not_be_is_not_believed(value: float) -> None:
+    drawn = cluster(a=0.9, b=0.1, c=0.1)
+    traffic = drawn.brokers.traffic.copy()
+    traffic[0, 2] = value
+
+    assert reasons(replace(drawn, brokers=replace(drawn.brokers, traffic=traffic))) == {
+        "a": Reason.UNTRUSTED,
+        "b": None,
+        "c": None,
+    }
+
+
 def test_each_bundle_that_stays_has_one_reason() -> None:
     drawn = with_bundles(
         cluster(a=0.9, b=0.1, bundles=4, unowned=1),

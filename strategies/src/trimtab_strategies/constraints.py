@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from trimtab_strategies.model import NO_POLICY, ClusterLoad, HeldBack, Reason, counted
 from trimtab_strategies.model.load import BoolArray
+from trimtab_strategies.topics import is_monitoring
 from trimtab_strategies.usage import MOVING
 
 _CODES = tuple(Reason)
@@ -120,12 +121,16 @@ def trusted_brokers(cluster: ClusterLoad) -> Verdict:
     verdict = Verdict(len(brokers)).rule_out(~brokers.ready, Reason.NOT_READY)
     verdict = verdict.rule_out(~np.isfinite(brokers.age) | (brokers.trusted & ~complete), Reason.NO_LOAD_DATA)
     verdict = verdict.rule_out(~brokers.trusted & known.all(axis=1), Reason.OUT_DATED_DATA)
-    impossible = np.logical_or((usage < 0).any(axis=1), (brokers.traffic < 0).any(axis=1))
+    traffic = (brokers.traffic < 0) | np.isinf(brokers.traffic)
+    impossible = np.logical_or((usage < 0).any(axis=1), traffic.any(axis=1))
     return verdict.rule_out(~brokers.trusted | impossible, Reason.UNTRUSTED)
 
 
 def movable_bundles(cluster: ClusterLoad, limits: Limits) -> Verdict:
-    """The bundles that may be chosen for a move: owned, not pinned, not moving, not just moved, and measured."""
+    """The bundles that may be chosen for a move: owned, not pinned, not moving, not just moved, and measured.
+
+    A broker's own heartbeat, and what a namespace leaves out of balancing, stays as well.
+    """
     bundles = cluster.bundles
     verdict = Verdict(len(bundles)).rule_out(bundles.owner < 0, Reason.UNOWNED)
     verdict = verdict.rule_out(bundles.pinned, Reason.PINNED)
@@ -133,7 +138,9 @@ def movable_bundles(cluster: ClusterLoad, limits: Limits) -> Verdict:
     since = cluster.now - bundles.last_unload
     # a move in the future was written by a clock that was wrong: it must not hold a bundle until then
     verdict = verdict.rule_out((since <= limits.cool_down) & (since >= -limits.cool_down), Reason.COOL_DOWN)
-    excluded = [not cluster.policies.get(space, NO_POLICY).unload for space in cluster.namespaces]
+    excluded = [
+        is_monitoring(space) or not cluster.policies.get(space, NO_POLICY).unload for space in cluster.namespaces
+    ]
     verdict = verdict.rule_out(np.array(excluded, dtype=bool)[bundles.namespace], Reason.EXCLUDED)
     return verdict.rule_out(~measured(cluster), Reason.NO_LOAD_DATA)
 
