@@ -20,6 +20,8 @@ from trimtab_strategies.model import (
     Topics,
 )
 from trimtab_strategies.model.load import IntArray
+from trimtab_strategies.placement.least_message_rate import LeastLongTermMessageRate, LeastLongTermMessageRateParams
+from trimtab_strategies.placement.round_robin import RoundRobin, RoundRobinParams
 from trimtab_strategies.protocols import Choice
 from trimtab_strategies.selection import (
     InvalidIsolationError,
@@ -30,7 +32,7 @@ from trimtab_strategies.selection import (
     check_isolation,
 )
 from trimtab_strategies.selection.versions import UnknownVersionError, precedence
-from trimtab_strategies.testing import cluster, with_bundles
+from trimtab_strategies.testing import NOW, cluster, with_bundles
 
 EVERYONE = np.arange(3)
 
@@ -276,6 +278,23 @@ def test_excluded_namespaces_have_a_placement_and_a_memory_of_their_own() -> Non
 
     assert (usual.offered, other.offered) == ([[0, 1]], [[0, 1, 2]])
     assert memory == {"excluded": {"asked": 1}, "asked": 1}
+
+
+def test_turns_of_excluded_namespaces_go_on_in_the_next_picture() -> None:
+    """Whatever else the usual placement forgets from picture to picture."""
+    params = SelectionParams(excluded_namespaces=("public/new",), overload_threshold=95)
+    selection = Selection(Manager.MODULAR, params, RoundRobin(RoundRobinParams()))
+    usual = LeastLongTermMessageRate(LeastLongTermMessageRateParams())
+    memory: Mapping[str, Any] = {}
+    turns = []
+    for turn in range(3):
+        selecting = selection.on(replace(three(), now=NOW + 60 * turn))
+        memory = selecting.choose(4, EVERYONE, usual, memory).memory
+        choice = selecting.choose(6, EVERYONE, usual, memory)
+        memory = choice.memory
+        turns += choice.brokers.tolist()
+
+    assert turns == [0, 1, 2]
 
 
 @pytest.mark.parametrize("manager", Manager)

@@ -76,7 +76,8 @@ class LeastLongTermMessageRate:
         if memory.get("now") == cluster.now:
             return memory
         carried = _carried(cluster.bundles.long, cluster.bundles.owner, len(cluster.brokers))
-        return remember({"now": cluster.now}, "longTerm", cluster.brokers.names, carried)
+        begun = {**memory, "now": cluster.now, "brokers": {}}  # a selection keeps its own in the same memory
+        return remember(begun, "longTerm", cluster.brokers.names, carried)
 
     def _overloaded(self, cluster: ClusterLoad, rows: IntArray) -> BoolArray:
         """Which of the brokers `rows` are above the limit."""
