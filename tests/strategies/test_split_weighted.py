@@ -22,6 +22,7 @@ from trimtab_strategies.predicted import PredictedLoad
 from trimtab_strategies.protocols import Splitting
 from trimtab_strategies.splitting.boundaries import children
 from trimtab_strategies.splitting.cutting import cut_into, distinct_places
+from trimtab_strategies.splitting.limits import Inside
 from trimtab_strategies.splitting.weighted import WeightedSplitter, WeightedSplitterParams
 from trimtab_strategies.topics import BundleName, bundle_names, default_boundaries, parse_bundle
 from trimtab_strategies.usage import Weights
@@ -205,6 +206,14 @@ def test_too_many_topics_are_divided_by_their_number() -> None:
 
     assert wish.reason is Reason.TOPICS
     assert wish.shares.tolist() == pytest.approx([0.5, 0.5])
+
+
+def test_no_child_has_less_than_nothing_when_a_topic_s_load_can_not_be() -> None:
+    drawn = with_topics(large({}), {0: [(0.1, 50.0), (0.3, 50.0), (0.6, 90.0), (0.9, -90.0)]})
+
+    shares = Inside(drawn).shares(0, np.array([0x20000000, 0x30000000]))
+
+    assert shares.tolist() == pytest.approx([100 / 190, 90 / 190, 0])
 
 
 def test_many_refusals_are_told_in_a_few_lines() -> None:

@@ -120,7 +120,7 @@ class PictureReports:
         if not self._in_steps:
             return throughput[:, np.newaxis]
         known = self._cluster.bundles
-        sessions = np.nan_to_num(known.topics[bundles]) + np.nan_to_num(known.sessions[bundles])
+        sessions = np.nan_to_num([known.topics[bundles], known.sessions[bundles]], posinf=0.0, neginf=0.0).sum(axis=0)
         return reported_steps(np.nan_to_num(known.short[bundles]), sessions, np.zeros(len(bundles)))
 
     def _open_to_reports(self, bundles: IntArray) -> BoolArray:

@@ -170,13 +170,18 @@ class Inside:
     def load(self, topics: IntArray) -> FloatArray:
         """Messages and bytes a second of topics (rows, t): (t, 2)."""
         traffic = self.cluster.topics.traffic[topics]
-        rate = traffic[:, RATE_IN] + traffic[:, RATE_OUT]
-        return np.stack([rate, traffic[:, THROUGHPUT_IN] + traffic[:, THROUGHPUT_OUT]], axis=1)
+        with np.errstate(invalid="ignore"):
+            rate, throughput = (
+                traffic[:, RATE_IN] + traffic[:, RATE_OUT],
+                traffic[:, THROUGHPUT_IN] + traffic[:, THROUGHPUT_OUT],
+            )
+        return np.stack([rate, throughput], axis=1)
 
     def shares(self, bundle: int, boundaries: IntArray) -> FloatArray:
         """Ratio 0-1 of a bundle's load in each child, summing to 1.
 
-        By the bytes of its topics, else by their number; by width when nothing is known of its inside.
+        By the bytes of its topics, else by their number; by width when nothing is known of its inside. Bytes that can't
+        be (NaN, infinite, negative) count 0.
         """
         topics = self.of(bundle)
         lower, upper = parse_bundle(self.cluster.bundles.names[bundle])[1:]
@@ -184,7 +189,7 @@ class Inside:
             widths = [right - left for left, right in pairwise([lower, *boundaries.tolist(), upper])]
             return np.array(widths) / (upper - lower)
         child = child_of(boundaries, self.cluster.topics.place[topics])
-        weights = np.nan_to_num(self.load(topics)[:, 1], posinf=0.0, neginf=0.0)
+        weights = np.maximum(np.nan_to_num(self.load(topics)[:, 1], posinf=0.0), 0.0)
         if not weights.sum() > 0:
             weights = np.ones(len(topics))
         shares: FloatArray = np.bincount(child, weights, minlength=len(boundaries) + 1) / weights.sum()
