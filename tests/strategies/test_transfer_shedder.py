@@ -152,6 +152,16 @@ def test_rest_ends_after_exactly_the_delay() -> None:
     assert shedding.memory["brokers"]["unloaded"] == {"a": NOW}
 
 
+@pytest.mark.parametrize("compatibility", Compatibility)
+def test_rest_that_a_wrong_clock_set_far_ahead_is_forgotten(compatibility: Compatibility) -> None:
+    memory = {"brokers": {"unloaded": {"a": NOW + 86400, "b": NOW + 86400}}}
+
+    shedding = shed(cluster(**APART), memory, compatibility=compatibility)
+
+    assert {unload.broker for unload in shedding.unloads} == {0}
+    assert shedding.memory["brokers"]["unloaded"]["a"] == NOW
+
+
 def test_corrected_lets_the_receiver_rest_as_well() -> None:
     shedding = shed(cluster(**APART), compatibility=Compatibility.CORRECTED)
 

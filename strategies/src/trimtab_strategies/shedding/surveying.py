@@ -62,6 +62,8 @@ class Survey:
         """Fresh brokers within the delay; those past it are forgotten, up to the one that stops the cycle."""
         names, rows = self.cluster.brokers.names, self._fresh
         unloaded = recall(self.memory, "unloaded", names)
+        # a time far in the future was written by a clock that was wrong: it must not hold the cluster until then
+        unloaded[unloaded > self.cluster.now + self.delay] = 0
         elapsed = self.cluster.now - self.cluster.brokers.age[rows] - unloaded[rows]
         resting = np.round(elapsed * 1000) < np.round(self.delay * 1000)
         seen = len(rows) if self.corrected or not resting.any() else int(np.argmax(resting))
