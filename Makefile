@@ -61,6 +61,7 @@ docs: $(STAMP) ## write the generated pages: docs/strategies.md and docs/compari
 
 bench: $(STAMP) oracle ## the benchmarks, beside their references (see docs/benchmarks.md)
 	$(BIN)/python benchmarks/decide.py
+	$(BIN)/python benchmarks/hermes.py
 	$(BIN)/python benchmarks/pipeline_cycle.py
 
 record: $(STAMP) oracle ## record afresh what Pulsar's own classes decide on random scenarios (SEED=1000 COUNT=100)

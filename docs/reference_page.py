@@ -11,6 +11,7 @@ from typing import Any
 from trimtab_strategies import registry
 from trimtab_strategies.params import StrategyParams
 from trimtab_strategies.registry import Row
+from trimtab_strategies.selection import pipelines
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
@@ -18,6 +19,7 @@ KINDS: Mapping[str, tuple[str, Mapping[str, Row[Any]]]] = {
     "Shedders": ("say which bundles should leave which brokers.", registry.SHEDDERS),
     "Placements": ("say which broker a bundle should go to.", registry.PLACEMENTS),
     "Splitters": ("say which bundles should be divided, and where.", registry.SPLITTERS),
+    "Selections": ("say which brokers a bundle may go to at all, before the placement.", registry.SELECTIONS),
 }
 
 PARTS = re.compile(r"\b(Idea|Formula|When it helps|When it hurts|Compatibility|Source)\. ")
@@ -80,7 +82,7 @@ def _kind_of(row: Row[Any]) -> str:
 def _strategy(name: str, row: Row[Any], described: dict[str, str]) -> str:
     """A strategy's section. `described` knows where a module that several strategies share was described."""
     kind = _kind_of(row)
-    heading, module = _heading(kind, name), row.build.__module__
+    heading, module = _heading(kind, name), _module(row)
     lines = [f"### {heading}\n", f"{row.summary}  \n`{row.original}`\n"]
     if module in described:
         lines.append(f"Described under {described[module]}.\n")
@@ -91,9 +93,15 @@ def _strategy(name: str, row: Row[Any], described: dict[str, str]) -> str:
     return "\n".join(part for part in lines if part)
 
 
+def _module(row: Row[Any]) -> str:
+    """Where a strategy is described: its own module. The registry puts selections together of several."""
+    module = row.build.__module__
+    return pipelines.__name__ if module == registry.__name__ else module
+
+
 def _as_written(text: str, module: str) -> str:
     """The text with the names of the module's parameters as a policy spells them."""
-    rows = [row for _, table in KINDS.values() for row in table.values() if row.build.__module__ == module]
+    rows = [row for _, table in KINDS.values() for row in table.values() if _module(row) == module]
     fields = {name: info.alias or name for row in rows for name, info in row.params.model_fields.items()}
     return re.sub(r"\b[a-z]+(_[a-z]+)+\b", lambda match: fields.get(match[0], match[0]), text)
 

@@ -14,7 +14,7 @@ from trimtab_strategies.params import pulsar_keys
 from trimtab_strategies.simulation import SCENARIOS
 
 DOCS = Path(__file__).parents[2] / "docs"
-TABLES = (registry.SHEDDERS, registry.PLACEMENTS, registry.SPLITTERS)
+TABLES = (registry.SHEDDERS, registry.PLACEMENTS, registry.SPLITTERS, registry.SELECTIONS)
 ROWS = [pytest.param(name, row, id=name) for table in TABLES for name, row in table.items()]  # type: ignore[attr-defined]
 
 
