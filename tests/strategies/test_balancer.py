@@ -416,6 +416,24 @@ def test_children_that_leave_count_against_the_cap() -> None:
     assert plan(drawn, pair, max_moves_per_cycle=3).moves
 
 
+def test_children_and_moves_together_keep_to_the_cap_per_broker() -> None:
+    drawn = cluster(a=0.9, b=0.3, c=0.2, d=0.1, bundles={"a": [1, 1, 3], "b": [1], "c": [1], "d": [1]})
+    pair = replace(wish(0, [1], 2), splitter=Splits())
+
+    assert not plan(drawn, pair, max_moves_per_broker=2).moves
+    assert plan(drawn, pair, max_moves_per_broker=3).moves
+
+
+def test_children_stay_when_the_hour_s_moves_are_spent() -> None:
+    pair = replace(wish(0, [1], 2), splitter=Splits())
+
+    decision = decide(FOUR, pair, Limits(), Memory(), np.random.default_rng(0), moved_last_hour=200)
+
+    (split,) = decision.plan.splits
+    assert split.destinations == ()
+    assert not decision.plan.moves
+
+
 def test_repeated_decisions_end_level_and_stay_there() -> None:
     """Six brokers, one hot; each plan is carried out at once. In the end nothing moves any more."""
     drawn = cluster(a=1.0, b=0.2, c=0.2, d=0.2, e=0.2, f=0.2, bundles=16)

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trimtab_strategies.constraints import Limits
-from trimtab_strategies.dividing import Division, among, divide, splittable_bundles
+from trimtab_strategies.caps import Caps
+from trimtab_strategies.choosing import Choosing, selecting_on
+from trimtab_strategies.dividing import Division, divide, splittable_bundles
 from trimtab_strategies.model import ClusterLoad, Memory, NamespacePolicy, Reason
 from trimtab_strategies.model.load import BoolArray, IntArray
 from trimtab_strategies.predicted import PredictedLoad
-from trimtab_strategies.protocols import Choice, Splitting, SplitWish
+from trimtab_strategies.protocols import Choice, Splitter, Splitting, SplitWish
 from trimtab_strategies.splitting.boundaries import InvalidBoundaryError
 from trimtab_strategies.testing import cluster, with_bundles
 from trimtab_strategies.topics import parse_bundle
@@ -51,15 +52,17 @@ class LeastUsed:
         return Choice(candidates[usage == usage.min()], {"asked": memory.get("asked", 0) + 1})
 
 
-def _divide(drawn: ClusterLoad, splitter: Quarters, *, max_splits: int = 10, **limits: int) -> Division:
+def _divide(
+    drawn: ClusterLoad, splitter: Splitter, *, max_splits: int = 10, budget: int = 20, per_broker: int = 10
+) -> Division:
     return divide(
         drawn,
         splitter,
-        among(LeastUsed(), np.arange(len(drawn.brokers))),
+        Choosing(LeastUsed(), np.arange(len(drawn.brokers)), selecting_on(drawn, None)),
         PredictedLoad(drawn, Weights()),
         Memory({"kept": 1}, {}, {}),
         rng=np.random.default_rng(0),
-        limits=Limits(**limits),
+        caps=Caps(len(drawn.brokers), budget=budget, per_broker=per_broker),
         max_splits=max_splits,
     )
 
@@ -89,11 +92,11 @@ def test_the_prediction_follows_the_children() -> None:
     divide(
         drawn,
         Quarters((0,)),
-        among(LeastUsed(), np.arange(2)),
+        Choosing(LeastUsed(), np.arange(2), None),
         predicted,
         Memory(),
         rng=np.random.default_rng(0),
-        limits=Limits(),
+        caps=Caps(2, budget=20, per_broker=10),
         max_splits=1,
     )
 
@@ -126,9 +129,40 @@ def test_children_stay_when_the_namespace_may_not_be_unloaded() -> None:
 def test_children_count_against_the_cap_per_broker() -> None:
     drawn = cluster(a=0.8, b=0.0, c=0.0, bundles={"a": [1], "b": [], "c": []})
 
-    division = _divide(drawn, Quarters((0,)), max_moves_per_broker=1)
+    division = _divide(drawn, Quarters((0,)), per_broker=1)
 
     assert sorted(division.splits[0].destinations).count("a") == 3
+
+
+def test_children_stay_once_the_moves_of_the_decision_are_spent() -> None:
+    drawn = cluster(a=0.8, b=0.0, c=0.0, bundles={"a": [1], "b": [], "c": []})
+
+    assert _divide(drawn, Quarters((0,)), budget=1).moved == 1
+    assert _divide(drawn, Quarters((0,)), budget=0).splits[0].destinations == ()
+
+
+def test_children_stay_where_their_group_is_spread_as_evenly_as_can_be() -> None:
+    drawn = cluster(a=0.8, b=0.1, bundles=1)
+    apart = NamespacePolicy(anti_affinity_group="apart")
+
+    division = _divide(replace(drawn, policies={"public/a": apart, "public/b": apart}), Quarters((0,)))
+
+    assert division.splits[0].destinations == ()
+    assert _divide(replace(drawn, policies={"public/a": apart}), Quarters((0,))).moved > 0
+
+
+def test_however_often_the_cap_cuts_nothing_is_remembered_as_divided_that_is_not() -> None:
+    """A splitter that wants two more each time it is asked."""
+
+    @dataclass(frozen=True)
+    class Endless(Quarters):
+        def split(self, cluster: ClusterLoad, splittable: BoolArray, memory: Mapping[str, Any]) -> Splitting:
+            return Quarters(tuple(np.flatnonzero(splittable)[:3].tolist())).split(cluster, splittable, memory)
+
+    division = _divide(cluster(a=0.8, b=0.1, bundles=30), Endless(()), max_splits=1)
+
+    assert division.memory.splitter == {"divided": division.rows.tolist()}
+    assert len(division.splits) == 1
 
 
 def test_what_the_cap_cuts_off_is_not_remembered_as_divided() -> None:

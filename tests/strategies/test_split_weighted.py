@@ -11,8 +11,9 @@ import pytest
 from hypothesis import assume, given, settings, strategies as st
 
 from splitting_worlds import large, with_topics
-from trimtab_strategies.constraints import Limits
-from trimtab_strategies.dividing import among, divide
+from trimtab_strategies.caps import Caps
+from trimtab_strategies.choosing import Choosing
+from trimtab_strategies.dividing import divide
 from trimtab_strategies.model import ClusterLoad, Memory, Reason
 from trimtab_strategies.placement.least_resource_usage import (
     LeastResourceUsageWithWeight,
@@ -235,11 +236,11 @@ def test_a_hot_bundle_ends_on_several_brokers_in_one_plan() -> None:
     division = divide(
         drawn,
         WeightedSplitter(WeightedSplitterParams(hit_count=1)),
-        among(placement, np.arange(4)),
+        Choosing(placement, np.arange(4), None),
         predicted,
         Memory(),
         rng=np.random.default_rng(0),
-        limits=Limits(),
+        caps=Caps(4, budget=20, per_broker=10),
         max_splits=1,
     )
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from trimtab_strategies.assignment import assign
+from trimtab_strategies.caps import Caps
 from trimtab_strategies.choosing import Choosing, selecting_on
 from trimtab_strategies.constraints import Guarded, Limits, guard
 from trimtab_strategies.dividing import Division, divide
@@ -66,9 +67,13 @@ def decide(
         return Decision(Plan((), held_back, cluster.brokers.names, before, predicted.percent()), memory)
     receivers = np.flatnonzero(allowed.may_receive.allowed)
     choosing = Choosing(pair.placement, receivers, selecting_on(landed, pair.selection))
-    division = _divide(landed, pair.splitter, choosing, predicted, memory, rng, limits)
+    caps = Caps(len(landed.brokers), budget=allowed.budget, per_broker=limits.max_moves_per_broker)
+    division = Division((), NOTHING, (), memory)
+    if pair.splitter is not None:
+        most = limits.max_splits_per_cycle
+        division = divide(landed, pair.splitter, choosing, predicted, memory, rng=rng, caps=caps, max_splits=most)
     allowed = without(allowed, division)
-    placing = Placing(landed, choosing, allowed, limits, predicted, rng, division.memory.placement)
+    placing = Placing(landed, choosing, allowed, limits, caps, predicted, rng, division.memory.placement)
     shedding, moves = _shed_and_place(landed, pair.shedder, allowed, placing, memory.shedder)
     names = cluster.brokers.names
     plan = Plan(
@@ -90,31 +95,11 @@ def decide(
     return Decision(plan, Memory(*(forget_others(part, names) for part in parts)))
 
 
-def _divide(  # noqa: PLR0917 - what `divide` needs, without its names
-    cluster: ClusterLoad,
-    splitter: Splitter | None,
-    choosing: Choosing,
-    predicted: PredictedLoad,
-    memory: Memory,
-    rng: np.random.Generator,
-    limits: Limits,
-) -> Division:
-    """What the splitter would divide, nothing without one."""
-    if splitter is None:
-        return Division((), NOTHING, (), memory)
-    cap = limits.max_splits_per_cycle
-    return divide(cluster, splitter, choosing.best, predicted, memory, rng=rng, limits=limits, max_splits=cap)
-
-
 def without(allowed: Guarded, division: Division) -> Guarded:
-    """What a decision may still touch after `division`: its bundles stay, and children that leave are moves, too."""
+    """What a decision may still touch after `division`: its bundles stay."""
     divided = np.zeros(len(allowed.sheddable.allowed), dtype=bool)
     divided[division.rows] = True
-    return replace(
-        allowed,
-        sheddable=allowed.sheddable.rule_out(divided, Reason.SPLITTING),
-        budget=max(0, allowed.budget - division.moved),
-    )
+    return replace(allowed, sheddable=allowed.sheddable.rule_out(divided, Reason.SPLITTING))
 
 
 def _shed_and_place(

@@ -2,43 +2,30 @@
 
 Children of a wish that asks for it are placed one after the other, the heaviest first, each on the load as it will be
 with those before it: dividing a bundle and then waiting for the shedder to find the children would leave the owner as
-hot as it was. A child leaves only if its new owner, with it, stays below what the old one is at then; else it stays.
+hot as it was. A child leaves only if its parent might have, if the caps allow, and if its new owner, with it, stays
+below what the old one is at then; else it stays.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from trimtab_strategies.constraints import Limits
+from trimtab_strategies.caps import Caps
+from trimtab_strategies.choosing import Choosing
 from trimtab_strategies.model import ClusterLoad, HeldBack, Memory, Reason, Split, counted
 from trimtab_strategies.model.load import BoolArray, FloatArray, IntArray
 from trimtab_strategies.predicted import PredictedLoad
-from trimtab_strategies.protocols import NOTHING, Choice, Placement, Splitter, Splitting, SplitWish
+from trimtab_strategies.protocols import NOTHING, Splitter, Splitting, SplitWish
 from trimtab_strategies.splitting.boundaries import children
 from trimtab_strategies.topics import is_monitoring, parse_bundle
 from trimtab_strategies.usage import attributed
 
 MAX_ROUNDS = 10
 """How often a splitter is asked for others than those that the cap cut off."""
-
-Chooser = Callable[[int, ClusterLoad, Mapping[str, Any]], Choice]
-"""Which brokers (rows) may get a bundle (row): asked on the predicted cluster, with the placement's memory.
-
-No broker at all when none may.
-"""
-
-
-def among(placement: Placement, candidates: IntArray) -> Chooser:
-    """A chooser that asks `placement` among the same `candidates` (rows, ascending) for every bundle."""
-
-    def choose(bundle: int, cluster: ClusterLoad, memory: Mapping[str, Any]) -> Choice:
-        return placement.best(cluster, bundle, candidates, memory) if len(candidates) else Choice(NOTHING, memory)
-
-    return choose
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,19 +58,19 @@ def splittable_bundles(cluster: ClusterLoad) -> BoolArray:
 def divide(
     cluster: ClusterLoad,
     splitter: Splitter,
-    choose: Chooser,
+    choosing: Choosing,
     predicted: PredictedLoad,
     memory: Memory,
     *,
     rng: np.random.Generator,
-    limits: Limits,
+    caps: Caps,
     max_splits: int,
 ) -> Division:
-    """What `splitter` would divide now, with an owner for each child.
+    """What `splitter` wants divided, at most `max_splits` of it, and an owner for each child.
 
-    cluster: moves in flight counted as landed. choose: the placement among the brokers that may get a bundle.
-    predicted: follows the children. rng: picks among equally good owners. limits: `max_moves_per_broker` holds for
-    children as for moves. max_splits: in one decision; 0 asks nobody, so that no hit is counted.
+    cluster: moves in flight counted as landed. choosing: of owners for children. predicted: follows the children. rng:
+    picks among equally good owners. caps: count children that leave as moves. max_splits: in one decision; 0 asks
+    nobody, so that no hit is counted.
 
     Raises `InvalidBoundaryError` when a splitter's boundaries do not divide the bundle.
     """
@@ -92,7 +79,7 @@ def divide(
     splitting, cut = _within(cluster, splitter, memory.splitter, max_splits)
     rows = np.array([wish.bundle for wish in splitting.wishes], dtype=np.int64)
     loads = dict(zip(rows.tolist(), attributed(cluster, rows), strict=True))
-    spreading = _Spreading(cluster, choose, predicted, rng, limits.max_moves_per_broker, memory.placement, loads)
+    spreading = _Spreading(cluster, choosing, predicted, rng, caps, memory.placement, loads)
     splits = tuple(spreading.split(wish) for wish in splitting.wishes)
     held_back = (*splitting.held_back, *((_capped(max_splits, cut),) if cut else ()))
     after = Memory(memory.shedder, spreading.memory, splitting.memory)
@@ -118,10 +105,12 @@ def _within(
         splitting = _allowed(splitter.split(cluster, splittable, memory), splittable)
         beyond = [wish.bundle for wish in splitting.wishes[max_splits:]]
         if not beyond:
-            break
+            return splitting, cut
         splittable[beyond] = False
         cut += len(beyond)
-    return Splitting(splitting.wishes[:max_splits], splitting.held_back, splitting.memory), cut
+    only = np.zeros_like(splittable)
+    only[[wish.bundle for wish in splitting.wishes[:max_splits]]] = True
+    return _allowed(splitter.split(cluster, only, memory), only), cut
 
 
 def _allowed(splitting: Splitting, splittable: BoolArray) -> Splitting:
@@ -138,19 +127,13 @@ class _Spreading:
     """One decision's children under way: the prediction, the counts and the placement's memory so far."""
 
     cluster: ClusterLoad
-    choose: Chooser
+    choosing: Choosing
     predicted: PredictedLoad
     rng: np.random.Generator
-    per_broker: int
+    caps: Caps
     memory: Mapping[str, Any]
     loads: Mapping[int, FloatArray]
     moved: int = 0
-    _sent: IntArray = field(init=False)
-    _received: IntArray = field(init=False)
-
-    def __post_init__(self) -> None:
-        count = len(self.cluster.brokers)
-        self._sent, self._received = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
 
     def split(self, wish: SplitWish) -> Split:
         """The split of a wish, with its children's owners if any of them leaves."""
@@ -169,7 +152,7 @@ class _Spreading:
         load = self.loads[wish.bundle]
         traffic = np.nan_to_num(self.cluster.bundles.short[wish.bundle], posinf=0.0, neginf=0.0)
         owners = [source] * count
-        if not self.cluster.policy_of(wish.bundle).unload:
+        if not self.cluster.policy_of(wish.bundle).unload or self.choosing.may_leave(wish.bundle) is not None:
             return owners
         for child in np.argsort(-shares, kind="stable").tolist():
             owners[child] = self.owner(wish.bundle, source, load * shares[child], traffic * shares[child])
@@ -177,19 +160,17 @@ class _Spreading:
 
     def owner(self, bundle: int, source: int, load: FloatArray, traffic: FloatArray) -> int:
         """The broker (row) that gets a child of `load` (5,) and `traffic` (4,), which may be its parent's owner."""
-        choice = self.choose(bundle, self.predicted.cluster, self.memory)
-        self.memory = choice.memory
-        if self._sent[source] >= self.per_broker:
+        if not self.caps.allow() or not self.caps.may_send(source):
             return source
-        others = choice.brokers[(choice.brokers != source) & (self._received[choice.brokers] < self.per_broker)]
-        better = self.predicted.better(source, others, load)
+        choice = self.choosing.best(bundle, self.predicted.cluster, self.memory, self.caps.full)
+        self.memory = choice.memory
+        better = self.predicted.better(source, choice.brokers[choice.brokers != source], load)
         if not len(better):
             return source
         pressure = self.predicted.pressure(better)
         tied = better[pressure == pressure.min()]
         chosen = int(tied[self.rng.integers(len(tied))])
         self.predicted.move(source, chosen, load, traffic)
-        self._sent[source] += 1
-        self._received[chosen] += 1
+        self.caps.count(source, chosen)
         self.moved += 1
         return chosen

@@ -15,12 +15,13 @@ from typing import Any
 
 import numpy as np
 
+from trimtab_strategies.caps import Caps
 from trimtab_strategies.choosing import Choosing
 from trimtab_strategies.constraints import Guarded, Limits
 from trimtab_strategies.model import CPU, ClusterLoad, HeldBack, Move, Reason, counted
 from trimtab_strategies.model.load import BoolArray, FloatArray, IntArray
 from trimtab_strategies.predicted import PredictedLoad
-from trimtab_strategies.protocols import NOTHING, Unload
+from trimtab_strategies.protocols import Unload
 from trimtab_strategies.usage import attributed, percent
 
 _FOR_NOW = (Reason.SAME_BROKER, Reason.BROKER_CAP, Reason.CYCLE_CAP, Reason.HOUR_CAP)
@@ -38,17 +39,14 @@ class Placing:
     choosing: Choosing
     allowed: Guarded
     limits: Limits
+    caps: Caps
     predicted: PredictedLoad
     rng: np.random.Generator
     memory: Mapping[str, Any]
     _left_out: dict[tuple[int, Reason], list[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        count = len(self.cluster.brokers)
-        self._sent, self._received = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
-        self._full: IntArray = NOTHING
-        self._giving = np.zeros(count, dtype=bool)
-        self._budget = self.allowed.budget
+        self._giving = np.zeros(len(self.cluster.brokers), dtype=bool)
         self._seen: set[int] = set()
         self._caused: dict[int, tuple[FloatArray, float]] = {}
         self.homeless: BoolArray = np.zeros(len(self.cluster.bundles), dtype=bool)
@@ -106,9 +104,9 @@ class Placing:
     def place(self, offer: Unload) -> tuple[Move, ...] | Reason:
         """The move of one bundle to the broker that gets it, or why none does."""
         bundle, source = int(offer.bundles[0]), offer.broker
-        if self._budget <= 0:
+        if not self.caps.allow():
             return self.allowed.cap
-        if self._sent[source] >= self.limits.max_moves_per_broker:
+        if not self.caps.may_send(source):
             return Reason.BROKER_CAP
         if (stays := self.choosing.may_leave(bundle)) is not None:
             return stays
@@ -119,14 +117,14 @@ class Placing:
     def wished(self, offer: Unload) -> int | None:
         """The destination that the shedder named, if it may receive and would be better off than the source is."""
         wish, bundle = offer.destination, int(offer.bundles[0])
-        if wish < 0 or wish in self._full or self._giving[wish] or not self.choosing.allows(bundle, wish):
+        if wish < 0 or not self.caps.may_receive(wish) or self._giving[wish] or not self.choosing.allows(bundle, wish):
             return None
         better = self.predicted.better(offer.broker, np.array([wish]), self._caused[bundle][0])
         return wish if len(better) else None
 
     def chosen(self, bundle: int, source: int) -> int | Reason:
         """The destination that the placement chooses, or why there is none."""
-        choice = self.choosing.best(bundle, self.predicted.cluster, self.memory, self._full)
+        choice = self.choosing.best(bundle, self.predicted.cluster, self.memory, self.caps.full)
         self.memory = choice.memory
         if not len(choice.brokers):
             return Reason.BROKER_CAP if len(self.choosing.candidates(bundle)) else self.choosing.why_none(bundle)
@@ -153,12 +151,12 @@ class Placing:
 
     def capped(self, offer: Unload) -> Reason | None:
         """The cap that a swap, taken as a whole, would exceed; None if it fits."""
-        ends, most = np.array([offer.broker, offer.destination]), self.limits.max_moves_per_broker
-        sent = np.array([len(offer.bundles), len(offer.returned)])
-        if self._budget < sent.sum():
+        leave, come = len(offer.bundles), len(offer.returned)
+        if not self.caps.allow(leave + come):
             return self.allowed.cap
-        full = (self._sent[ends] + sent > most) | (self._received[ends] + sent[::-1] > most)
-        return Reason.BROKER_CAP if full.any() else None
+        ways = ((offer.broker, leave, come), (offer.destination, come, leave))
+        fits = all(self.caps.may_send(end, out) and self.caps.may_receive(end, back) for end, out, back in ways)
+        return None if fits else Reason.BROKER_CAP
 
     def kept_apart(self, offer: Unload) -> Reason | None:
         """Why a swap's bundles may not go where they should; None if they may."""
@@ -185,12 +183,8 @@ class Placing:
         cluster, source = self.cluster, offer.broker
         load, cpu = self._caused[bundle]
         self.predicted.move(source, destination, load, cluster.bundles.short[bundle])
-        self._budget -= 1
-        self._sent[source] += 1
-        self._received[destination] += 1
+        self.caps.count(source, destination)
         self.memory = self.choosing.chosen(bundle, destination, self.predicted.cluster, self.memory)
-        if self._received[destination] >= self.limits.max_moves_per_broker:
-            self._full = np.append(self._full, destination)
         names = cluster.brokers.names
         return Move(cluster.bundles.names[bundle], names[source], names[destination], offer.reason, cpu)
 
