@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from trimtab_strategies.constraints import Guarded, Limits, guard
-from trimtab_strategies.model import CPU, NETWORK_IN, ClusterLoad, DataQuality, HeldBack, Reason
+from trimtab_strategies.model import CPU, NETWORK_IN, ClusterLoad, DataQuality, Doubt, HeldBack, Reason
 from trimtab_strategies.testing import NOW, cluster, with_bundles
 
 
@@ -121,6 +121,18 @@ def test_broker_that_is_not_believed_says_what_is_wrong_with_its_data() -> None:
         "d": Reason.UNTRUSTED,
         "e": Reason.NO_LOAD_DATA,
     }
+
+
+def test_what_was_told_of_a_broker_s_data_is_its_reason_and_its_detail() -> None:
+    drawn = cluster(a=0.5, b=0.5, c=0.5, untrusted=["c"])
+    doubts = {
+        "b": Doubt(Reason.UNTRUSTED, "not said of b"),
+        "c": Doubt(Reason.PARTIAL_DATA, "its shard did not answer"),
+    }
+    drawn = replace(drawn, quality=DataQuality(doubts=doubts))
+
+    assert reasons(drawn) == {"a": None, "b": None, "c": Reason.PARTIAL_DATA}
+    assert guarded(drawn).held_back == (HeldBack("c", Reason.PARTIAL_DATA, "its shard did not answer"),)
 
 
 def test_resource_that_one_broker_lacks_rules_that_broker_out() -> None:

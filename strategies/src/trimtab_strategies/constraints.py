@@ -118,12 +118,22 @@ def trusted_brokers(cluster: ClusterLoad) -> Verdict:
     believed = brokers.ready & brokers.trusted
     required: BoolArray = np.logical_or.reduce(known[believed], axis=0)
     complete = np.logical_and(known[:, required].all(axis=1), required.any())
-    verdict = Verdict(len(brokers)).rule_out(~brokers.ready, Reason.NOT_READY)
+    verdict = _as_told(Verdict(len(brokers)).rule_out(~brokers.ready, Reason.NOT_READY), cluster)
     verdict = verdict.rule_out(~np.isfinite(brokers.age) | (brokers.trusted & ~complete), Reason.NO_LOAD_DATA)
     verdict = verdict.rule_out(~brokers.trusted & known.all(axis=1), Reason.OUT_DATED_DATA)
     traffic = (brokers.traffic < 0) | np.isinf(brokers.traffic)
     impossible = np.logical_or((usage < 0).any(axis=1), traffic.any(axis=1))
     return verdict.rule_out(~brokers.trusted | impossible, Reason.UNTRUSTED)
+
+
+def _as_told(verdict: Verdict, cluster: ClusterLoad) -> Verdict:
+    """`verdict`, with the brokers that are not trusted ruled out for the reason that whoever measured them gave."""
+    brokers, doubts = cluster.brokers, cluster.quality.doubts
+    told = [doubts[name].reason if name in doubts else None for name in brokers.names]
+    for reason in sorted({reason for reason in told if reason is not None}):
+        rows = np.array([other is reason for other in told], dtype=bool)
+        verdict = verdict.rule_out(rows & ~brokers.trusted, reason)
+    return verdict
 
 
 def movable_bundles(cluster: ClusterLoad, limits: Limits) -> Verdict:
@@ -202,8 +212,13 @@ def _brokers_held_back(cluster: ClusterLoad, may_receive: Verdict) -> list[HeldB
     held_back = []
     for row in np.flatnonzero(~may_receive.allowed).tolist():
         if (reason := may_receive.reason(row)) is not None:
-            detail = words[reason].format(cluster.brokers.age[row])
-            held_back.append(HeldBack(cluster.brokers.names[row], reason, detail))
+            name, doubt = cluster.brokers.names[row], cluster.quality.doubts.get(cluster.brokers.names[row])
+            detail = (
+                doubt.text
+                if doubt is not None and doubt.reason is reason
+                else words[reason].format(cluster.brokers.age[row])
+            )
+            held_back.append(HeldBack(name, reason, detail))
     return held_back
 
 

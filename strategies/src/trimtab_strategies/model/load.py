@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from trimtab_strategies.model.reason import Reason
+
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
@@ -245,15 +247,24 @@ NO_POLICY = NamespacePolicy()
 """Policy of a namespace for which none was given."""
 
 
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """Why a broker's data is not believed: one word for machines, and a text with the figures for people."""
+
+    reason: Reason
+    text: str
+
+
 @dataclass(frozen=True)
 class DataQuality:
     """How far the picture can be trusted.
 
-    dropped:  samples that were not used, counted by `Reason`-like word (``NaN``, ``Infinite``, ``Negative``,
-              ``AboveLimit``, ``NoLimit``, ``Duplicate``, ``Unknown``).
+    dropped:  samples that were not used, counted by the word of whoever measured (``NaN``, ``AboveLimit``, ...).
     missing_brokers, missing_bundles: expected by the resources, absent from the source.
     failed:   (shard or query, error text) of every part of the source that did not answer.
     warnings: what the source itself said about its answer (``warnings`` of Prometheus: partial data).
+    doubts:   by broker's name, why it is not trusted, where that is known.
+    notes:    what is odd about the data and does not make it partial (a series that is there twice, a clock).
     """
 
     dropped: Mapping[str, int] = field(default_factory=dict)
@@ -261,6 +272,8 @@ class DataQuality:
     missing_bundles: int = 0
     failed: tuple[tuple[str, str], ...] = ()
     warnings: tuple[str, ...] = ()
+    doubts: Mapping[str, Doubt] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     @property
     def partial(self) -> bool:
