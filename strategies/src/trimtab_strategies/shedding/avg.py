@@ -37,7 +37,7 @@ from trimtab_strategies.params import Compatibility, Defect, StrategyParams, Wei
 from trimtab_strategies.protocols import Choice, Shedding, Unload, recall, remember
 from trimtab_strategies.shedding import planned
 from trimtab_strategies.shedding.pairs import Pairs
-from trimtab_strategies.shedding.picking import both_directions, reported, sorted_out, that_fit
+from trimtab_strategies.shedding.picking import both_directions, reported, sole_bundle, sorted_out, that_fit
 from trimtab_strategies.usage import Weights, broker_usage
 
 DEFECTS = (
@@ -153,8 +153,7 @@ class AvgShedder:
         """What goes from broker `busy` to broker `idle` (rows), or why nothing does."""
         name, owned = cluster.brokers.names[busy], cluster.bundles.owned_by(busy)
         if len(owned) == 1 and not self.java:
-            bundle = cluster.bundles.names[owned[0]]
-            return HeldBack(name, Reason.SOLE_BUNDLE, f"all of its load is {bundle}: split it or add partitions")
+            return sole_bundle(cluster, busy)
         rate, throughput = ((v[busy] - v[idle]) * self.params.max_unload for v in reported(cluster))
         by_rate, by_throughput = rate > self.params.min_rate, throughput > self.params.min_throughput
         if not by_rate and not by_throughput:

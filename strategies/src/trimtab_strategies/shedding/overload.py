@@ -27,12 +27,9 @@ from pydantic import Field
 from trimtab_strategies.model import ClusterLoad, HeldBack, Reason
 from trimtab_strategies.model.load import BoolArray, FloatArray
 from trimtab_strategies.params import Compatibility, Defect, WeightedParams
-from trimtab_strategies.protocols import Shedding, Unload
-from trimtab_strategies.shedding.picking import TWO_TIME_BASES, busiest_first, carried, reported, sorted_out
+from trimtab_strategies.protocols import Shedding
+from trimtab_strategies.shedding.picking import MARGIN, TWO_TIME_BASES, carried, relieved, reported, sorted_out
 from trimtab_strategies.usage import broker_usage
-
-MARGIN = 0.05
-"""Ratio of a broker's throughput that it sheds beyond its excess, so that it does not end on the threshold."""
 
 DEFECTS = (
     TWO_TIME_BASES,
@@ -74,7 +71,7 @@ class OverloadShedder:
         rows = np.flatnonzero(over)
         wanted = self._throughput(cluster)[rows] * (usage[rows] - limit + MARGIN)
         shares = zip(rows.tolist(), wanted.tolist(), strict=True)
-        return sorted_out(_relieved(cluster, sheddable, row, share) for row, share in shares)
+        return sorted_out(relieved(cluster, sheddable, row, share, Reason.OVERLOADED) for row, share in shares)
 
     def _throughput(self, cluster: ClusterLoad) -> FloatArray:
         java = self.params.compatibility is Compatibility.JAVA
@@ -87,15 +84,3 @@ class OverloadShedder:
         top = int(np.argmax(usage))
         highest, limit = cluster.brokers.names[top], self.params.overload_threshold
         return f"highest is {highest} at {usage[top] * 100:.1f} %, limit {limit:g} %"
-
-
-def _relieved(cluster: ClusterLoad, sheddable: BoolArray, broker: int, wanted: float) -> Unload | HeldBack:
-    """The busiest sheddable bundles of `broker` (row) that make up `wanted` bytes/s, or why there are none."""
-    name, owned = cluster.brokers.names[broker], cluster.bundles.owned_by(broker)
-    if len(owned) == 1:
-        bundle = cluster.bundles.names[owned[0]]
-        return HeldBack(name, Reason.SOLE_BUNDLE, f"all of its load is {bundle}: split it or add partitions")
-    rows = busiest_first(cluster, owned[sheddable[owned]], wanted)
-    if not len(rows):
-        return HeldBack(name, Reason.NO_BUNDLES, f"none of its {len(owned)} bundles may leave it now")
-    return Unload(broker, rows, Reason.OVERLOADED)

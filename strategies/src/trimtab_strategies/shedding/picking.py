@@ -7,11 +7,14 @@ from math import inf
 
 import numpy as np
 
-from trimtab_strategies.model import RATE_IN, RATE_OUT, THROUGHPUT_IN, THROUGHPUT_OUT, ClusterLoad, HeldBack
-from trimtab_strategies.model.load import FloatArray, IntArray
+from trimtab_strategies.model import RATE_IN, RATE_OUT, THROUGHPUT_IN, THROUGHPUT_OUT, ClusterLoad, HeldBack, Reason
+from trimtab_strategies.model.load import BoolArray, FloatArray, IntArray
 from trimtab_strategies.params import Defect
 from trimtab_strategies.protocols import Shedding, Unload
 from trimtab_strategies.usage import bundle_throughput
+
+MARGIN = 0.05
+"""Ratio of a broker's throughput that leaves beyond its excess, so that it does not end on the threshold."""
 
 TWO_TIME_BASES = Defect(
     "What has to leave is a share of the broker's own report, which is of this moment, but it is made up of bundles'"
@@ -52,6 +55,27 @@ def busiest_first(cluster: ClusterLoad, bundles: IntArray, wanted: float) -> Int
     marked_before = np.cumsum(throughput[order])[:-1]
     count = 1 + np.count_nonzero(marked_before < wanted)
     return bundles[order[:count]]
+
+
+def sole_bundle(cluster: ClusterLoad, broker: int) -> HeldBack:
+    """That the only bundle of `broker` (row) stays: the hot spot would move along with it."""
+    bundle = cluster.bundles.names[cluster.bundles.owned_by(broker)[0]]
+    told = f"all of its load is {bundle}: split it or add partitions"
+    return HeldBack(cluster.brokers.names[broker], Reason.SOLE_BUNDLE, told)
+
+
+def relieved(
+    cluster: ClusterLoad, sheddable: BoolArray, broker: int, wanted: float, reason: Reason
+) -> Unload | HeldBack:
+    """The `busiest_first` bundles of `broker` (row) that are `sheddable` (m), or why nothing leaves it."""
+    owned = cluster.bundles.owned_by(broker)
+    if len(owned) == 1:
+        return sole_bundle(cluster, broker)
+    rows = busiest_first(cluster, owned[sheddable[owned]], wanted)
+    if not len(rows):
+        told = f"none of its {len(owned)} bundles may leave it now"
+        return HeldBack(cluster.brokers.names[broker], Reason.NO_BUNDLES, told)
+    return Unload(broker, rows, reason)
 
 
 def that_fit(values: FloatArray, room: float, *, whole: bool = False) -> IntArray:

@@ -7,22 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from trimtab_strategies.model import THROUGHPUT_IN, THROUGHPUT_OUT, ClusterLoad, HeldBack, Reason
+from trimtab_strategies.model import ClusterLoad, HeldBack, Reason
 from trimtab_strategies.model.load import BoolArray, FloatArray, IntArray
 from trimtab_strategies.protocols import Unload, recall, remember
+from trimtab_strategies.shedding.picking import carried, reported
 from trimtab_strategies.shedding.transferring import Loads, Spread
 
 
 def current_throughput(cluster: ClusterLoad) -> FloatArray:
     """What brokers carry now, in plus out, bytes/s (n,); where a broker did not say, the sum over its bundles."""
-    traffic = cluster.brokers.traffic
-    total: FloatArray = traffic[:, THROUGHPUT_IN] + traffic[:, THROUGHPUT_OUT]
-    if np.isfinite(total).all():
-        return total
-    short = cluster.bundles.short
-    carried = np.nan_to_num(short[:, THROUGHPUT_IN] + short[:, THROUGHPUT_OUT], posinf=0.0, neginf=0.0)
-    summed = np.bincount(cluster.bundles.owner + 1, weights=carried, minlength=len(total) + 1)[1:]
-    return np.where(np.isfinite(total), total, summed)
+    total = reported(cluster)[1]
+    known = np.isfinite(total)
+    return total if known.all() else np.where(known, total, carried(cluster)[1])
 
 
 class Survey:

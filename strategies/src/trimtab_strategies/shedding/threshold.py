@@ -30,11 +30,8 @@ from trimtab_strategies.model import ClusterLoad, HeldBack, Reason
 from trimtab_strategies.model.load import BoolArray, FloatArray, IntArray
 from trimtab_strategies.params import Compatibility, Defect, WeightedParams
 from trimtab_strategies.protocols import Shedding, Unload, recall, remember
-from trimtab_strategies.shedding.picking import TWO_TIME_BASES, busiest_first, carried, reported, sorted_out
+from trimtab_strategies.shedding.picking import MARGIN, TWO_TIME_BASES, carried, relieved, reported, sorted_out
 from trimtab_strategies.usage import broker_usage, mean, smooth
-
-MARGIN = 0.05
-"""Ratio of a broker's throughput that it sheds beyond its excess, so that it does not end on the threshold."""
 
 MEBIBYTE = 1048576
 
@@ -140,19 +137,11 @@ class _View:
 
     def relieve(self, broker: int, wanted: float, reason: Reason) -> Unload | HeldBack:
         """The busiest sheddable bundles of `broker` (row) that make up `wanted` bytes/s, or why there are none."""
-        name, owned = self.cluster.brokers.names[broker], self.cluster.bundles.owned_by(broker)
         if not wanted >= self.params.min_throughput * MEBIBYTE:
             least = f"{self.params.min_throughput:g} MiB/s"
-            return HeldBack(
-                name, Reason.BELOW_MINIMUM, f"{wanted / MEBIBYTE:.3g} MiB/s to move, at least {least} wanted"
-            )
-        if len(owned) == 1:
-            bundle = self.cluster.bundles.names[owned[0]]
-            return HeldBack(name, Reason.SOLE_BUNDLE, f"all of its load is {bundle}: split it or add partitions")
-        rows = busiest_first(self.cluster, owned[self.sheddable[owned]], wanted)
-        if not len(rows):
-            return HeldBack(name, Reason.NO_BUNDLES, f"none of its {len(owned)} bundles may leave it now")
-        return Unload(broker, rows, reason)
+            told = f"{wanted / MEBIBYTE:.3g} MiB/s to move, at least {least} wanted"
+            return HeldBack(self.cluster.brokers.names[broker], Reason.BELOW_MINIMUM, told)
+        return relieved(self.cluster, self.sheddable, broker, wanted, reason)
 
     def nobody_above(self, ema: FloatArray, average: float) -> str:
         """Who comes closest, in words."""

@@ -30,7 +30,7 @@ from trimtab_strategies.model import ClusterLoad, HeldBack, Reason
 from trimtab_strategies.model.load import BoolArray, FloatArray, IntArray
 from trimtab_strategies.params import Compatibility, Defect, StrategyParams
 from trimtab_strategies.protocols import Shedding, Unload
-from trimtab_strategies.shedding.picking import both_directions, reported, that_fit
+from trimtab_strategies.shedding.picking import both_directions, reported, sole_bundle, that_fit
 
 LARGEST_INT = 2147483647
 SMALLEST_INT = -2147483648
@@ -116,8 +116,7 @@ class UniformLoadShedder:
         broker = self._first(cluster, np.flatnonzero(scale.values == scale.most))
         name, owned = cluster.brokers.names[broker], cluster.bundles.owned_by(broker)
         if len(owned) == 1:
-            bundle = cluster.bundles.names[owned[0]]
-            return HeldBack(name, Reason.SOLE_BUNDLE, f"all of its load is {bundle}: split it or add partitions")
+            return sole_bundle(cluster, broker)
         least = (self.params.min_rate, self.params.min_throughput)[scale.column]
         wanted = (scale.most - scale.least) * self.params.max_unload
         wanted = _to_int(wanted) if self.java else wanted
