@@ -326,6 +326,13 @@ def test_a_dead_broker_s_bundle_is_taken_by_force(
     assert forced.version == record.version + 1
 
 
+@pytest.mark.parametrize("state", [State.DELETED, State.FREE])
+def test_what_no_broker_serves_is_not_taken_from_one(state: State) -> None:
+    """Else a bundle that was divided would be served beside its children."""
+    with pytest.raises(OvertakenError, match=f"can't be taken from a: it is {state}"):
+        override(BUNDLE, Record(state, "", "a", version=3), "a", "b")
+
+
 def test_a_split_whose_broker_died_is_finished_by_another() -> None:
     wish = {LEFT: "", MIDDLE: "", RIGHT: ""}
     begun = _carried_out({BUNDLE: OWNED}, split(BUNDLE, {BUNDLE: OWNED}, wish), count=2)[-1]

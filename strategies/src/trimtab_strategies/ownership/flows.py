@@ -25,7 +25,7 @@ from itertools import pairwise
 from trimtab_strategies.ownership.conflicts import refusal
 from trimtab_strategies.ownership.duties import Work, duty
 from trimtab_strategies.ownership.records import Record, next_version, state_of
-from trimtab_strategies.ownership.states import State, Storage
+from trimtab_strategies.ownership.states import ACTIVE, State, Storage
 
 Table = Mapping[str, Record]
 """All records, by bundle."""
@@ -148,7 +148,10 @@ def override(bundle: str, record: Record, dead: str, broker: str, *, now: float 
     """Take a bundle away from the broker `dead` without asking it: a forced record, which holds in any state.
 
     broker: who gets it; empty: nobody can, and it becomes free. A bundle that was being divided is divided by `broker`.
+    Raises `OvertakenError` for a record of nobody, or of a bundle that was divided: its children have owners.
     """
+    if record.state not in ACTIVE:
+        raise _overtaken(bundle, record, f"taken from {dead}")
     source = "" if broker == dead else dead
     version = next_version(record)
     if not broker:
