@@ -129,14 +129,14 @@ def test_a_threshold_shedder_levels_a_skewed_cluster() -> None:
 def test_a_moved_bundle_stays_for_half_an_hour() -> None:
     record = run(world(RNG(1), [0.9, 0.1]), AsPulsar(threshold()), RNG(1))
 
-    assert record.times.max() <= 2
+    assert 1 <= record.times.max() <= 2
 
 
 def test_the_hour_s_cap_holds() -> None:
     record = run(world(RNG(1), [0.8] * 20 + [0.0] * 20), UnderTrimtab(threshold()), RNG(1))
 
-    assert record.moves.max() <= 20
-    assert record.moves.sum() <= 200
+    assert record.moves.max() == 20
+    assert record.moves.sum() == 200
 
 
 def test_the_same_seed_gives_the_same_run() -> None:

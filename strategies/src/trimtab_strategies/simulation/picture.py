@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from trimtab_strategies.averages import LONG_WINDOW, SHORT_WINDOW, with_sample
 from trimtab_strategies.model import CPU, MEMORY, NETWORK_IN, NETWORK_OUT, Brokers, Bundles, ClusterLoad
 from trimtab_strategies.model.load import FloatArray, IntArray
 from trimtab_strategies.simulation.world import World
@@ -23,15 +24,6 @@ NIC = 25e9 / 8
 RECEIVED = 1 / 3
 """Ratio of a bundle's traffic that comes in; the rest goes out, as every message has two readers."""
 
-SHORT_SAMPLES, LONG_SAMPLES = 10, 1000
-"""Over how many samples Pulsar averages a bundle's traffic."""
-
-
-def averaged(before: FloatArray, sample: FloatArray, count: int, most: int) -> FloatArray:
-    """Pulsar's average of the last samples, of which `sample` is number `count`; never over more than `most`."""
-    n = min(count, most)
-    return before * ((n - 1) / n) + sample / n
-
 
 @dataclass
 class Measured:
@@ -43,9 +35,9 @@ class Measured:
 
     def see(self, served: FloatArray) -> None:
         """One more sample, (m,) bytes/s."""
+        self.short, _ = with_sample(self.short, self.count, served, SHORT_WINDOW)
+        self.long, _ = with_sample(self.long, self.count, served, LONG_WINDOW)
         self.count += 1
-        self.short = averaged(self.short, served, self.count, SHORT_SAMPLES)
-        self.long = averaged(self.long, served, self.count, LONG_SAMPLES)
 
 
 def traffic(load: FloatArray, message: FloatArray) -> FloatArray:
