@@ -13,10 +13,12 @@ from trimtab_strategies.model import (
     CPU,
     MEMORY,
     THROUGHPUT_OUT,
+    BrokerTraits,
     ClusterLoad,
     Isolation,
     NamespacePolicy,
     Reason,
+    Topics,
 )
 from trimtab_strategies.params import Compatibility
 from trimtab_strategies.protocols import Shedding
@@ -311,6 +313,19 @@ def test_isolated_bundles_move_only_if_asked_and_only_where_they_may() -> None:
     assert (0, 1) not in ends
     without_b = replace(picture, brokers=replace(picture.brokers, schedulable=np.array([True, False, True])))
     assert {unload.destination for unload in shed(without_b, policy_bundles=True).unloads} == {2}
+
+
+def test_bundle_with_non_persistent_topics_goes_only_to_a_broker_that_serves_them() -> None:
+    """Whatever holds for other bundles of its namespace."""
+    drawn = cluster(**APART)
+    topics = Topics(("non-persistent://public/a/t",), np.array([1]), np.array([0]), np.ones((1, 4)))
+    picture = replace(drawn, topics=topics, traits={"b": BrokerTraits(non_persistent=False)})
+
+    left, moved = moves(shed(picture)), moves(shed(drawn))
+
+    assert [bundles for _, bundles, *_ in moved][:2] == [[0], [1]]
+    assert [bundles for _, bundles, *_ in left][:1] == [[0]]
+    assert [1] not in [bundles for _, bundles, *_ in left]
 
 
 def test_excluded_namespaces_stay() -> None:

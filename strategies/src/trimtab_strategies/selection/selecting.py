@@ -76,6 +76,13 @@ class Selecting(ABC):
         else a full primary broker would open the secondary ones.
         """
 
+    def kind(self, bundle: int) -> tuple[int, bool]:
+        """What the candidates for `bundle` (row) hang on: they are the same for all bundles of one kind.
+
+        That is its namespace (row), and whether a non-persistent topic is known in it.
+        """
+        return int(self.cluster.bundles.namespace[bundle]), bundle in self._with_non_persistent
+
     def moved(self, bundle: int, destination: int) -> None:
         """Count `bundle` (row) with `destination` (row) from now on."""
         self.counts.moved(bundle, destination)

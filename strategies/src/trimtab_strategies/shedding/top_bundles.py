@@ -85,7 +85,7 @@ class PictureReports:
         self._receivers = np.flatnonzero(cluster.brokers.ready & cluster.brokers.schedulable)
         self._reported: dict[int, IntArray] = {}
         self._open: dict[int, bool] = {}
-        self._candidates: dict[int, BoolArray] = {}
+        self._candidates: dict[tuple[int, bool], BoolArray] = {}
 
     def of(self, broker: int) -> IntArray | None:
         """See `Reports`."""
@@ -139,11 +139,11 @@ class PictureReports:
         return self._open[namespace]
 
     def _candidates_of(self, bundle: int) -> BoolArray:
-        """Which brokers (mask, n) may have the bundle: the same for all bundles of a namespace that are reported."""
-        namespace = int(self._cluster.bundles.namespace[bundle])
-        if namespace not in self._candidates:
+        """Which brokers (mask, n) may have the bundle."""
+        kind = self._selecting.kind(bundle)
+        if kind not in self._candidates:
             among = np.zeros(len(self._cluster.brokers), dtype=bool)
             verdict = self._selecting.candidates(bundle, self._receivers)
             among[self._receivers[verdict.allowed]] = True
-            self._candidates[namespace] = among
-        return self._candidates[namespace]
+            self._candidates[kind] = among
+        return self._candidates[kind]
