@@ -3,7 +3,7 @@
 Up to PR 26246 Pulsar's plan is a hash map whose key is the bundle's *statistics*, an object that goes on changing while
 it is in the map. An entry is found when its statistics at the time of the entry are those of the bundle asked for, and
 so are the statistics its own bundle has now. Two consequences: an entry is lost with the next report, and bundles
-with equal statistics share one. `Statistics` keeps to that exactly; from the fix on the key is the bundle's name.
+with equal statistics share one. `look_up` and `put` keep to that exactly; from the fix on the key is the bundle's name.
 
 Forms in memory. By statistics: a list of entries [bundle (empty once it is gone), statistics at the time of the entry,
 the bundle's statistics last seen, destination]. By name: bundle to destination.
