@@ -39,6 +39,8 @@ from trimtab_pipeline.source import PrometheusSettings, Topology, spark_sources
 SIZES = {"S": (10, 1_000), "L": (100, 60_000)}
 SHARDS = 2
 START = 1_750_000_000.0
+_VALUES = {"time": "1750000000", "limit": "4"}
+_CHECKED = {"samples": "4", "resets": "0", "copies": "1", "ahead": ""}
 Floats = npt.NDArray[np.float64]
 
 
@@ -81,7 +83,8 @@ class Fleet:
     def body(self, table: Table, column: str, pods: Sequence[str]) -> bytes:
         """What Prometheus would answer for one column of one shard."""
         if table is not BUNDLES:
-            value = "1750000000" if column.endswith("_time") else "4" if column.endswith("limit") else "1.5"
+            value = _CHECKED.get(column, _VALUES.get(column.rpartition("_")[2], "1.5"))
+            pods = pods if value else ()
             rows = (f'{{"metric":{{"pod":"{pod}"}},"value":[{START:.3f},"{value}"]}}' for pod in pods)
         else:
             scale = 1 + table.columns.index(column)

@@ -78,6 +78,8 @@ def test_the_last_cycle_of_a_history_is_shown_as_tables(kept: Path, capsys: Capt
         "1 bundles not measured",
         "no answer for broker b: http://prometheus.acme.example: refused",
         "the source warns: store 2 is out",
+        "not believed: b: PartialData, its part of the source did not answer",
+        "odd: a: counters were reset",
     ):
         assert told in shown
 
@@ -91,6 +93,9 @@ def test_json_holds_the_same_with_null_for_unknown(kept: Path, capsys: Captured)
         ("b", False, pytest.approx(20.0, abs=0.01), 1),
     ]
     assert [bundle["bundle"] for bundle in data["bundles"]] == [LOAD.bundles.names[2]]
+    doubt = {"reason": "PartialData", "text": "its part of the source did not answer"}
+    assert [broker["doubt"] for broker in data["brokers"]] == [None, doubt]
+    assert data["quality"]["notes"] == ["a: counters were reset"]
     assert data["quality"]["dropped"] == {"NaN": 3}
     assert data["quality"]["failed"] == [{"part": "broker b", "error": "http://prometheus.acme.example: refused"}]
 

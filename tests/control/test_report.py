@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,8 @@ import pytest
 
 from trimtab_operator.actuators import Written
 from trimtab_operator.control.report import CycleResult, conditions, cpu_range, policy_status, transitions
-from trimtab_strategies.model import HeldBack, Move, Plan, Reason
+from trimtab_strategies.model import DataQuality, Doubt, HeldBack, Move, Plan, Reason
+from trimtab_strategies.testing import cluster
 
 MOVE = Move("t/n/0x0_0x1", "a", "b", Reason.OVERLOADED)
 
@@ -71,6 +73,27 @@ def test_a_refusal_for_want_of_data_is_no_verdict_on_the_cluster() -> None:
     assert found["Balanced"] == ("Unknown", "SourceUnavailable")
     assert found["Ready"] == ("False", "SourceUnavailable")
     assert found["Valid"][0] == "True"
+
+
+def data_message(of: CycleResult) -> str:
+    return next(c["message"] for c in conditions(of, []) if c["type"] == "DataTrusted")
+
+
+def test_the_data_s_condition_says_what_is_wrong_with_whose_data() -> None:
+    doubts = {
+        "b": Doubt(Reason.OUT_DATED_DATA, "newest sample 130 s old"),
+        "c": Doubt(Reason.NO_LOAD_DATA, "never measured"),
+    }
+    load = replace(cluster(a=0.5, b=0.5, c=0.5, untrusted=["b", "c"]), quality=DataQuality(doubts=doubts))
+    told = "b (newest sample 130 s old), c (never measured)"
+
+    assert (
+        data_message(result(plan=plan(), load=load))
+        == f"{told}: neither shed nor receive until their metrics can be believed"
+    )
+
+    refusal = HeldBack("", Reason.OUT_DATED_DATA, "1 of 3 ready brokers have trusted data")
+    assert data_message(result(load=load, refusal=refusal)) == f"{refusal.detail}: {told}"
 
 
 def test_a_status_keeps_nothing_of_the_cycle_before() -> None:

@@ -189,7 +189,7 @@ def test_times_of_newest_samples_are_remembered_until_the_horizon() -> None:
 
 def test_sixty_thousand_bundles_are_aligned_in_milliseconds() -> None:
     names = [f"t/n{i // 64}/{i % 64}" for i in range(60_000)]
-    columns = {"bundle": names[::-1], "pod": ["a"] * len(names), "seen": [NOW] * len(names)}
+    columns = {"bundle": names[::-1], "pod": ["a"] * len(names), "seen": [NOW] * len(names), "time": [NOW] * len(names)}
     table = pa.table({f.name: columns.get(f.name, [1.0] * len(names)) for f in BUNDLE_STATE}, schema=BUNDLE_STATE)
     world, measured = topology({"a": "a"}, dict.fromkeys(names, "a")), Measured(brokers(a={}), table)
     begin = time.perf_counter()

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from metrics_exporter import Exporter
@@ -58,4 +59,6 @@ def test_a_scraped_cluster_is_measured_and_a_broker_that_stops_loses_trust(
         stopped = until(source, lambda seen: bool(seen.brokers.age[1] > 3.0))
         assert stopped.brokers.trusted.tolist() == [True, False]
         assert stopped.quality.missing_brokers == 1
-        assert stopped.bundles.short[1, RATE_IN] == pytest.approx(20.0)
+        assert stopped.quality.doubts["broker-b"].text.startswith("not measured any more; newest sample ")
+        forgotten = until(source, lambda seen: bool(np.isnan(seen.bundles.short[1]).all()))
+        assert forgotten.bundles.short[0, RATE_IN] == pytest.approx(10.0)

@@ -142,9 +142,10 @@ def test_a_broker_whose_metrics_stop_ages_until_it_is_not_trusted(fake: FakeProm
         if metric.startswith("pulsar_"):
             fake.series[metric] = [row for row in fake.series[metric] if row.labels["pod"] != "b"]
     assert look(source, AT + 60).brokers.age.tolist() == [0.0, 60.0]
+    assert look(source, AT + 120).bundles.short[1, RATE_IN] == 10.0
     stale = look(source, AT + 180)
     assert stale.brokers.trusted.tolist() == [True, False]
-    assert stale.bundles.short[1, RATE_IN] == 10.0
+    assert np.isnan(stale.bundles.short[1]).all()
 
 
 def test_samples_that_stand_still_are_noticed(fake: FakePrometheus, observing: Observing) -> None:
@@ -152,6 +153,50 @@ def test_samples_that_stand_still_are_noticed(fake: FakePrometheus, observing: O
     load = look(observing(fake.url, max_age=120.0))
     assert load.brokers.age.tolist() == [0.0, 250.0]
     assert load.brokers.trusted.tolist() == [True, False]
+
+
+def test_a_sample_that_is_shown_again_feeds_no_average(fake: FakePrometheus, observing: Observing) -> None:
+    source = observing(fake.url, short_tau=100.0)
+    add_broker(fake, "a", time=AT)
+    look(source)
+    add_bundle(fake, FIRST, "a", 110.0)
+    assert look(source, AT + 60).bundles.short[0, RATE_IN] == 10.0
+    add_broker(fake, "a", time=AT + 100)
+    assert look(source, AT + 120).bundles.short[0, RATE_IN] == pytest.approx(110 - 100 * math.exp(-1))
+
+
+def test_a_bundle_of_which_nothing_good_comes_any_more_becomes_unknown(
+    fake: FakePrometheus, observing: Observing
+) -> None:
+    source = observing(fake.url, max_age=90.0)
+    look(source)
+    add_bundle(fake, FIRST, "a", "NaN")
+    assert look(source, AT + 60).bundles.short[:, RATE_IN].tolist() == [10.0, 10.0]
+    gone = look(source, AT + 120)
+    assert np.isnan(gone.bundles.short[0]).all()
+    assert gone.quality.dropped == {"NaN": 4, "OutDated": 1}
+
+
+def test_a_check_that_the_server_does_not_know_costs_a_note_and_no_load(
+    fake: FakePrometheus, observing: Observing
+) -> None:
+    fake.faults = Faults(where=lambda promql: " offset -" in promql, status=400, text="unexpected offset")
+    load = look(observing(fake.url))
+    assert load.brokers.trusted.all()
+    assert not load.quality.partial
+    assert [note.partition(": ")[0] for note in load.quality.notes] == ["ahead of brokers can't be checked"]
+
+
+def test_a_clock_and_a_series_that_is_there_twice_are_noted(fake: FakePrometheus, observing: Observing) -> None:
+    fake.clock = time.time() + 95
+    where = {"namespace": "pulsar", "pod": "b", "container": "broker"}
+    fake.put("container_cpu_usage_seconds_total", 1.0, **where, replica="2")
+    load = look(observing(fake.url))
+    assert load.brokers.trusted.all()
+    assert load.quality.dropped == {"Duplicate": 1}
+    twice, clock = load.quality.notes
+    assert twice.startswith("broker-b: the same series is there more than once")
+    assert clock.startswith("the source's clock is 9")
 
 
 def test_nan_is_counted_and_never_becomes_load(fake: FakePrometheus, observing: Observing) -> None:

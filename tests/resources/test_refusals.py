@@ -39,6 +39,14 @@ REFUSED = {
         policy(shedder={"type": "ThresholdShedder", "thresholdShedder": {"threshold": 0}}),
         ["spec.shedder.thresholdShedder.threshold", "greater than 0"],
     ),
+    "a clock that may be wrong by an hour": (
+        policy(source={"prometheus": {"url": "http://prometheus:9090", "trust": {"maxClockSkew": "1h"}}}),
+        ["spec.source.prometheus.trust.maxClockSkew", "a clock's skew is 1s to 5m"],
+    ),
+    "a rate of one sample": (
+        policy(source={"prometheus": {"url": "http://prometheus:9090", "trust": {"minSamples": 1}}}),
+        ["spec.source.prometheus.trust.minSamples", "greater than or equal to 2"],
+    ),
     "two strategies": (
         policy(
             placement={

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 from urllib.parse import parse_qs
@@ -33,19 +34,39 @@ class Faults:
 
 @dataclass
 class Series:
-    """One series: labels, value as Prometheus prints it, and the time of its sample (None: just now)."""
+    """One series: labels, value as Prometheus prints it, and the time of its sample (None: just now).
+
+    samples, resets: of it, in whatever window is asked about. ahead: samples of the future.
+    """
 
     labels: Mapping[str, str]
     value: str
     time: float | None = None
+    samples: int = 4
+    resets: int = 0
+    ahead: int = 0
+
+    def answer(self, promql: str, at: float) -> str | None:
+        """What a query that begins so says of it, None for nothing."""
+        if promql.startswith("max by (pod) (timestamp("):
+            return str(self.time or at)
+        if "] offset -" in promql:
+            return str(self.ahead) if self.ahead else None
+        if "count_over_time(" in promql:
+            return str(self.samples)
+        return str(self.resets) if "resets(" in promql else self.value
 
 
 @dataclass
 class FakePrometheus:
-    """Serves `series` (by metric name) on a free port of 127.0.0.1 while entered; `queries` keeps what was asked."""
+    """Serves `series` (by metric name) on a free port of 127.0.0.1 while entered; `queries` keeps what was asked.
+
+    clock: what its clock says (epoch s), None if it does not tell.
+    """
 
     series: dict[str, list[Series]] = field(default_factory=dict)
     faults: Faults = field(default_factory=Faults)
+    clock: float | None = None
     queries: list[dict[str, str]] = field(default_factory=list)
 
     def __enter__(self) -> Self:
@@ -85,8 +106,11 @@ class FakePrometheus:
         for row in self.series.get(found[1], []):
             if _matches(row.labels, found[2]):
                 labels = {name: row.labels[name] for name in sorted(by[1].split(", ")) if name in row.labels}
-                value = str(row.time or at) if promql.startswith("max by (pod) (timestamp(") else row.value
-                groups[tuple(labels.items())] = value
+                key = tuple(labels.items())
+                if "count by (" in promql:
+                    groups[key] = str(int(groups.get(key, 0)) + 1)
+                elif (value := row.answer(promql, at)) is not None:
+                    groups[key] = value
         result = [{"metric": dict(labels), "value": [at, value]} for labels, value in groups.items()]
         body: dict[str, Any] = {"status": "success", "data": {"resultType": "vector", "result": result}}
         if self.faults.warnings and self.faults.where(promql):
@@ -116,7 +140,9 @@ class FakePrometheus:
 
             def _send(self, status: int, text: str) -> None:
                 body = text.encode()
-                head = f"HTTP/1.1 {status} x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+                date = "" if fake.clock is None else f"Date: {formatdate(fake.clock, usegmt=True)}\r\n"
+                kind = f"Content-Type: application/json\r\n{date}"
+                head = f"HTTP/1.1 {status} x\r\n{kind}Content-Length: {len(body)}\r\n\r\n"
                 try:
                     self.wfile.write(head.encode() + body)
                 except ConnectionError:  # the client gave up waiting, which is what a slow server is for

@@ -15,7 +15,7 @@ from trimtab_pipeline.housekeeping import Housekeeping
 from trimtab_pipeline.keeping import TABLES
 from trimtab_pipeline.picture import broker_table, quality_table
 from trimtab_pipeline.source import Retention
-from trimtab_strategies.model import ClusterLoad, DataQuality
+from trimtab_strategies.model import ClusterLoad, DataQuality, Doubt, Reason
 from trimtab_strategies.testing import cluster
 
 HOUR = 3600.0
@@ -24,7 +24,13 @@ AT = 486_111 * HOUR
 LOAD = replace(
     cluster(bundles={"a": [1, 2, 3], "b": [1]}, a=0.8, b=0.2),
     quality=DataQuality(
-        {"NaN": 3}, 0, 1, (("broker b", "http://prometheus.acme.example: refused"),), ("store 2 is out",)
+        {"NaN": 3},
+        0,
+        1,
+        (("broker b", "http://prometheus.acme.example: refused"),),
+        ("store 2 is out",),
+        {"b": Doubt(Reason.PARTIAL_DATA, "its part of the source did not answer")},
+        ("a: counters were reset",),
     ),
 )
 
@@ -60,6 +66,6 @@ def tables(load: ClusterLoad, at: float) -> dict[str, pa.Table]:
     return {
         "bundles": pa.table(full, schema=BUNDLE_STATE),
         "brokers": pa.table(brokers, schema=BROKER_STATE),
-        "picture": broker_table(load.brokers, pods),
+        "picture": broker_table(load.brokers, pods, load.quality.doubts),
         "quality": quality_table(load.quality),
     }

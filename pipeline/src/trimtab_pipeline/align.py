@@ -1,7 +1,6 @@
-"""From measured tables to a `ClusterLoad`: rows of the topology, and a verdict on what can be believed.
+"""From measured tables to a `ClusterLoad`: rows of the topology, and what can be believed of it.
 
-Trust is decided here, once, per broker. A broker is trusted when its part of the source answered, its newest samples
-are young enough, and each resource that this cluster measures is known, with its limit, and possible.
+Trust is decided here, once: per broker by `trimtab_pipeline.trust`, per bundle by the age of its newest sample.
 """
 
 from __future__ import annotations
@@ -17,11 +16,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trimtab_pipeline.cycle import LONG, SHORT
-from trimtab_pipeline.queries import TIMES, TRAFFIC
+from trimtab_pipeline.picture import unless
+from trimtab_pipeline.queries import CHECKS, TIMES, TRAFFIC
 from trimtab_pipeline.source import PrometheusSettings, Topology
 from trimtab_pipeline.topics import INSIDE, hottest
+from trimtab_pipeline.trust import Doubts, Drop, Evidence, doubts_about, measured_resources
 from trimtab_strategies.model import NO_TOPICS, Brokers, Bundles, ClusterLoad, DataQuality, Topics, counted
-from trimtab_strategies.model.load import CPU, MEMORY, BoolArray, FloatArray, IntArray
+from trimtab_strategies.model.load import FloatArray, IntArray
 
 USAGE = ("cpu", "memory", "direct_memory", "network_in", "network_out")
 """Measured usage columns, in the order of `trimtab_strategies.model.RESOURCES`."""
@@ -29,7 +30,6 @@ _LIMIT = ("cpu_limit", "memory_limit", "", "network_limit", "network_limit")
 _SHOWN = ("throttled",)
 _NOTHING_INSIDE = pa.schema(list(INSIDE)).empty_table()
 _PERCENT = 100.0
-_ABOVE, _ABSURD = 1.0, 10.0  # ratios of the limit: worth counting, not to be believed
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +63,23 @@ class Measured:
     def dropped(self) -> Counter[str]:
         """Samples and rows that were not used, by cause."""
         total = sum((Counter(report["dropped"]) for report in self.reports), Counter[str]())
-        return total + Counter(Duplicate=self.duplicates)
+        return total + Counter({Drop.DUPLICATE: self.duplicates})
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """What the server said about its answers."""
         return tuple(sorted({text for report in self.reports for text in report["warnings"]}))
+
+    def notes(self, max_clock_skew: float) -> tuple[str, ...]:
+        """What could not be checked, and a server's clock that is further from ours than `max_clock_skew` seconds."""
+        told = {text for report in self.reports for text in report.get("notes", ())}
+        clocks = [report["clock"] for report in self.reports if report.get("clock") is not None]
+        skew = max(clocks, key=abs, default=0.0)
+        if abs(skew) > max_clock_skew:
+            told.add(
+                f"the source's clock is {abs(skew):.0f} s {'ahead of' if skew > 0 else 'behind'} ours: set the clocks"
+            )
+        return tuple(sorted(told))
 
 
 def _span(pods: tuple[str, ...]) -> str:
@@ -79,9 +90,17 @@ def _span(pods: tuple[str, ...]) -> str:
 def align(measured: Measured, topology: Topology, settings: PrometheusSettings, at: float) -> ClusterLoad:
     """The picture at `at` (epoch seconds), rows as in `topology`."""
     dropped = measured.dropped
-    brokers, missing_brokers = _brokers(measured, topology, settings, at, dropped)
-    bundles, missing_bundles = _bundles(measured.bundles, topology, at, dropped)
-    quality = DataQuality(dict(dropped), missing_brokers, missing_bundles, measured.failed, measured.warnings)
+    brokers, doubts, missing_brokers = _brokers(measured, topology, settings, at, dropped)
+    bundles, missing_bundles = _bundles(measured.bundles, topology, settings, at, dropped)
+    quality = DataQuality(
+        dropped={str(cause): count for cause, count in dropped.items()},
+        missing_brokers=missing_brokers,
+        missing_bundles=missing_bundles,
+        failed=measured.failed,
+        warnings=measured.warnings,
+        doubts=doubts.found,
+        notes=(*doubts.notes, *measured.notes(settings.trust.max_clock_skew)),
+    )
     topics = _topics(measured, topology, settings.hot_bundles, at)
     return ClusterLoad(brokers, bundles, topology.namespaces, at, quality, topics)
 
@@ -179,38 +198,34 @@ def _brokers(
     settings: PrometheusSettings,
     at: float,
     dropped: Counter[str],
-) -> tuple[Brokers, int]:
-    table = measured.brokers
-    pods = pa.array(topology.pods, pa.string())
-    row = _rows(pods, table["pod"])
-    usage, traffic = _values(table, USAGE, row), _values(table, TRAFFIC, row)
-    limit = _limits(table, row, topology, settings)
+) -> tuple[Brokers, Doubts, int]:
+    """The brokers, why which are not believed, and how many were expected and not measured.
+
+    A resource that nobody measures counts as none.
+    """
+    table, row = measured.brokers, _rows(pa.array(topology.pods, pa.string()), measured.brokers["pod"])
     times = _values(table, TIMES, row)
     newest = np.where(np.isnan(times).any(axis=1), -np.inf, times.min(axis=1))
-    age = np.maximum(at - newest, 0.0)
-    answered = ~np.isin(topology.pods, measured.failed_pods)
-    present = answered & ~np.isnan(usage).all(axis=1)
-    usage, limit, plausible = _judged(usage, limit, present, dropped)
+    evidence = Evidence(
+        usage=_values(table, USAGE, row),
+        limit=_limits(table, row, topology, settings),
+        age=np.maximum(at - newest, 0.0),
+        answered=~np.isin(topology.pods, measured.failed_pods),
+        checks={name: _values(table, (name,), row)[:, 0] for name in CHECKS},
+    )
+    doubts = doubts_about(evidence, topology, settings, dropped)
+    known = measured_resources(evidence)
     brokers = Brokers(
         names=topology.brokers,
-        usage=usage,
-        limit=limit,
-        traffic=traffic,
-        age=age,
+        usage=np.where(known, evidence.usage, 0.0),
+        limit=np.where(known, evidence.limit, 0.0),
+        traffic=_values(table, TRAFFIC, row),
+        age=evidence.age,
         ready=topology.ready,
         schedulable=topology.schedulable,
-        trusted=present & plausible & (age <= settings.max_age) & ~_shared(topology, dropped),
+        trusted=doubts.trusted,
     )
-    return brokers, int((answered & ~present).sum())
-
-
-def _shared(topology: Topology, dropped: Counter[str]) -> BoolArray:
-    """Brokers that name the same pod as another one: whose load is measured there, nobody can tell."""
-    _, which, count = np.unique(np.array(topology.pods, object), return_inverse=True, return_counts=True)
-    shared: BoolArray = np.asarray((count[which] > 1) & (np.array(topology.pods, object) != ""))
-    if clashes := int(shared.sum()):
-        dropped["Duplicate"] += clashes
-    return shared
+    return brokers, doubts, int((evidence.answered & ~evidence.present).sum())
 
 
 def _limits(table: pa.Table, row: IntArray, topology: Topology, settings: PrometheusSettings) -> FloatArray:
@@ -222,40 +237,23 @@ def _limits(table: pa.Table, row: IntArray, topology: Topology, settings: Promet
     return np.where(np.isnan(topology.declared_limit), reported, topology.declared_limit)
 
 
-def _judged(
-    usage: FloatArray,
-    limit: FloatArray,
-    present: BoolArray,
-    dropped: Counter[str],
-) -> tuple[FloatArray, FloatArray, BoolArray]:
-    """Usage and limit where a resource that nobody measures counts as none, and which rows are complete and possible.
-
-    CPU and memory are always there: where one is unknown everywhere, nobody is trusted. A broker full to the brim would
-    otherwise look empty as soon as its memory is not measured.
-    """
-    measured: BoolArray = np.asarray(~np.isnan(usage[present]).all(axis=0))
-    measured[[CPU, MEMORY]] = True
-    unlimited = ~(limit > 0) & ~np.isnan(usage)
-    ratio = usage / np.where(limit > 0, limit, np.nan)
-    for cause, cells in {"NoLimit": unlimited, "AboveLimit": ratio > _ABOVE}.items():
-        if count := int(cells[present].sum()):
-            dropped[cause] += count
-    fine = ~np.isnan(usage) & ~unlimited & (ratio <= _ABSURD)
-    complete: BoolArray = np.asarray(fine[:, measured].all(axis=1))
-    return np.where(measured, usage, 0.0), np.where(measured, limit, 0.0), complete
-
-
-def _bundles(table: pa.Table, topology: Topology, at: float, dropped: Counter[str]) -> tuple[Bundles, int]:
+def _bundles(
+    table: pa.Table, topology: Topology, settings: PrometheusSettings, at: float, dropped: Counter[str]
+) -> tuple[Bundles, int]:
+    """The bundles, and how many were expected and not measured. What is too old is unknown."""
     row = _rows(pa.array(topology.bundles, pa.string()), table["bundle"])
-    seen = _values(table, ("seen",), row)[:, 0]
+    seen, time = _values(table, ("seen", "time"), row).T
     counts = _values(table, ("topics", "sessions"), row)
     measured_now = int((_column(table, "seen") == at).sum())
     known_now = int((seen == at).sum())
     if unknown := measured_now - known_now:
-        dropped["Unknown"] += unknown
+        dropped[Drop.UNKNOWN] += unknown
+    old = at - time > settings.max_age
+    if count := int(old.sum()):
+        dropped[Drop.OUT_DATED] += count
     bundles = topology.carrying(
-        short=_values(table, SHORT, row),
-        long=_values(table, LONG, row),
+        short=unless(old, _values(table, SHORT, row)),
+        long=unless(old, _values(table, LONG, row)),
         topics=counts[:, 0],
         sessions=counts[:, 1],
     )

@@ -5,8 +5,9 @@ the rule it is. Each cycle makes a new plan, since Spark answers a plan it has r
 But the text stays the same, the evaluation time being a column, so that Spark compiles it once.
 
 Averages are exponential and know time: after `dt` seconds without a sample a new one counts
-``alpha = 1 - exp(-dt / tau)``, so a missed cycle, a restart or another interval needs no special case. A first sample
-is its own average. Pulsar counts samples instead (10 short, 1000 long), so its averages depend on how often they are
+``alpha = 1 - exp(-dt / tau)``, so a missed cycle, a restart or another interval needs no special case. Time is that of
+the samples: one that Prometheus shows again, since there is no newer one, counts nothing. A first sample is its own
+average. Pulsar counts samples instead (10 short, 1000 long), so its averages depend on how often they are
 recomputed.
 """
 
@@ -16,7 +17,7 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
-from trimtab_pipeline.queries import RESOURCES, TIMES, TRAFFIC
+from trimtab_pipeline.queries import CHECKS, RESOURCES, TIMES, TRAFFIC
 
 SHORT = tuple(f"short_{name}" for name in TRAFFIC)
 LONG = tuple(f"long_{name}" for name in TRAFFIC)
@@ -27,10 +28,11 @@ def _schema(names: Iterable[str], numbers: Iterable[str]) -> pa.Schema:
     return pa.schema([*((name, pa.string()) for name in names), *((name, pa.float64()) for name in numbers)])
 
 
-BUNDLE_STATE = _schema(("bundle", "pod"), (*TRAFFIC, "topics", "sessions", *SHORT, *LONG, "seen"))
-"""Columns of the bundles' history: what was measured (null: not this time), averages, ``seen`` (epoch s)."""
-BROKER_STATE = _schema(("pod",), (*RESOURCES, *TRAFFIC, *TIMES))
-"""Columns of the brokers' history: what was measured, and the times of the newest samples ever seen."""
+BUNDLE_STATE = _schema(("bundle", "pod"), (*TRAFFIC, "topics", "sessions", *SHORT, *LONG, "seen", "time"))
+"""Columns of the bundles' history: what was measured (null: not this time), averages, ``seen`` (epoch s of the cycle
+that measured it last), ``time`` (epoch s of the newest sample of which all traffic was good)."""
+BROKER_STATE = _schema(("pod",), (*RESOURCES, *TRAFFIC, *TIMES, *CHECKS))
+"""Columns of the brokers' history: what was measured, the times of the newest samples ever seen, and the checks."""
 
 
 def horizon(long_tau: float) -> float:
@@ -46,6 +48,7 @@ def bundle_sql(short_tau: float, long_tau: float) -> str:
     """
     taus = {"short": short_tau, "long": long_tau}
     averages = (_average(f"{term}_{name}", name, tau) for term, tau in taus.items() for name in TRAFFIC)
+    all_good = " + ".join(f"w.{name}" for name in TRAFFIC)
     columns = (
         "coalesce(w.bundle, s.bundle) as bundle",
         "coalesce(w.pod, s.pod) as pod",
@@ -54,6 +57,7 @@ def bundle_sql(short_tau: float, long_tau: float) -> str:
         "coalesce(w.producers + w.consumers, s.sessions) as sessions",
         *averages,
         "coalesce(w.at, s.seen) as seen",
+        f"coalesce(if({all_good} is null, null, greatest(w.time, s.time)), s.time) as time",
         "w.broker",
         "w.report",
         "w.inside",
@@ -66,5 +70,5 @@ def bundle_sql(short_tau: float, long_tau: float) -> str:
 
 def _average(column: str, sample: str, tau: float) -> str:
     """An average's next value: the old one without a sample, the sample without an old one, else a step towards it."""
-    step = f"s.{column} + (1D - exp((s.seen - w.at) / {float(tau)!r}D)) * (w.{sample} - s.{column})"
+    step = f"s.{column} + (1D - exp(least(s.time - w.time, 0D) / {float(tau)!r}D)) * (w.{sample} - s.{column})"
     return f"coalesce({step}, w.{sample}, s.{column}) as {column}"

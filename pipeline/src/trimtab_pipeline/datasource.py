@@ -85,7 +85,13 @@ class PrometheusReader(DataSourceReader):
             return
         ranges = None if self._ranges is None else Ranges.from_text(self._ranges)
         with self.request.server(self._credentials) as server:
-            yield from read_shard(self.request, shard, lambda promql: server.query(promql, self.request.at), ranges)
+            yield from read_shard(
+                self.request,
+                shard,
+                lambda promql: server.query(promql, self.request.at),
+                ranges,
+                lambda: server.clock_ahead,
+            )
 
 
 def _ddl(kind: pa.DataType) -> str:

@@ -6,6 +6,7 @@ A disk that refuses costs the history, not the cycle. It is told once, and once 
 from __future__ import annotations
 
 import logging
+import math
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from threading import Event
@@ -23,10 +24,10 @@ _UNWRITTEN = ("can't be written, averages go on from its last file", "is written
 _UNTIDY = ("can't be tidied up and grows", "is tidied up again")
 
 TABLES = {
-    "bundles": (BUNDLE_STATE, "bundles/2"),
-    "brokers": (BROKER_STATE, "brokers/2"),
-    "picture": (BROKER_PICTURE, "picture/1"),
-    "quality": (QUALITY, "quality/1"),
+    "bundles": (BUNDLE_STATE, "bundles/3"),
+    "brokers": (BROKER_STATE, "brokers/3"),
+    "picture": (BROKER_PICTURE, "picture/2"),
+    "quality": (QUALITY, "quality/2"),
 }
 """Folder of each table in a policy's history -> its columns and their version."""
 
@@ -70,14 +71,16 @@ class Keeping:
         self.brokers.doubt()
         self.bundles.doubt()
 
-    def keep(self, measured: Measured, load: ClusterLoad, topology: Topology) -> None:
+    def keep(self, measured: Measured, load: ClusterLoad, topology: Topology, max_age: float = math.inf) -> None:
         """Write a cycle, its bundles last, then tidy up in the background unless that is still going on.
+
+        max_age: seconds up to which its data was believed.
 
         If the disk refuses, the next cycle starts from an older state: averages know time.
         """
         tables = {
             "quality": quality_table(load.quality),
-            "picture": broker_table(load.brokers, topology.pods),
+            "picture": broker_table(load.brokers, topology.pods, load.quality.doubts, max_age),
             "brokers": measured.brokers,
             "bundles": measured.bundles,
         }

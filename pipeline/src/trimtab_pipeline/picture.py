@@ -6,14 +6,16 @@ strategies saw them, and the data's quality. With the bundles of the state they 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 import pyarrow as pa
 
 from trimtab_pipeline.cycle import LONG, SHORT
 from trimtab_pipeline.queries import TRAFFIC
-from trimtab_strategies.model import Brokers, Bundles, ClusterLoad, DataQuality
+from trimtab_strategies.model import Brokers, Bundles, ClusterLoad, DataQuality, Doubt, Reason
 from trimtab_strategies.model.load import BoolArray, FloatArray
 
 _USAGE = ("cpu", "memory", "direct_memory", "network_in", "network_out")
@@ -26,22 +28,32 @@ BROKER_PICTURE = pa.schema(
         ("pod", pa.string()),
         *((name, pa.float64()) for name in (*_USAGE, *_LIMITS, *TRAFFIC, "age")),
         *((name, pa.bool_()) for name in _FLAGS),
+        *((name, pa.string()) for name in ("reason", "doubt")),
+        ("max_age", pa.float64()),
     ]
 )
-"""Columns of the brokers as they were believed: as in `trimtab_strategies.model.Brokers`, null unknown."""
+"""Columns of the brokers as they were believed: as in `trimtab_strategies.model.Brokers`, null unknown; why one was not
+(a `Reason`, and a text); and how old data might be (s), of bundles as well."""
 QUALITY = pa.schema([("kind", pa.string()), ("what", pa.string()), ("count", pa.int64())])
 """What was wrong with the data. ``kind`` is ``dropped`` (``what``: the cause), ``missing`` (brokers, bundles),
-``failed`` (``what``: which brokers and why) or ``warning`` (what the source said)."""
+``failed`` (``what``: which brokers and why), ``warning`` (what the source said) or ``note`` (what was odd)."""
+_NO_DOUBTS: Mapping[str, Doubt] = MappingProxyType({})
 
 
-def broker_table(brokers: Brokers, pods: Sequence[str]) -> pa.Table:
-    """Rows of `BROKER_PICTURE`."""
+def broker_table(
+    brokers: Brokers, pods: Sequence[str], doubts: Mapping[str, Doubt] = _NO_DOUBTS, max_age: float = math.inf
+) -> pa.Table:
+    """Rows of `BROKER_PICTURE`. max_age: seconds up to which data was believed."""
     columns = {"broker": pa.array(brokers.names, pa.string()), "pod": pa.array(pods, pa.string())}
     blocks = ((_USAGE, brokers.usage), (_LIMITS, brokers.limit), (TRAFFIC, brokers.traffic))
     for names, values in blocks:
         columns |= {name: _nullable(values[:, k]) for k, name in enumerate(names)}
     columns["age"] = _nullable(brokers.age)
     columns |= {name: pa.array(getattr(brokers, name)) for name in _FLAGS}
+    found = [doubts.get(name) for name in brokers.names]
+    columns["reason"] = pa.array([None if doubt is None else str(doubt.reason) for doubt in found], pa.string())
+    columns["doubt"] = pa.array([None if doubt is None else doubt.text for doubt in found], pa.string())
+    columns["max_age"] = _nullable(np.full(len(brokers), max_age))
     return pa.table(columns, schema=BROKER_PICTURE)
 
 
@@ -53,6 +65,7 @@ def quality_table(quality: DataQuality) -> pa.Table:
         *(("missing", what, count) for what, count in missing.items() if count),
         *(("failed", f"{who}: {why}", 1) for who, why in quality.failed),
         *(("warning", text, 1) for text in quality.warnings),
+        *(("note", text, 1) for text in quality.notes),
     ]
     return pa.Table.from_pylist([dict(zip(QUALITY.names, row, strict=True)) for row in rows], schema=QUALITY)
 
@@ -63,7 +76,7 @@ def load_of(at: float, bundles: pa.Table, brokers: pa.Table, quality: pa.Table) 
     A bundle's owner is the broker that reported it. What only the resources know (pins, wishes, moves) is not in it.
     """
     believed = _brokers(brokers)
-    return ClusterLoad(believed, *_bundles(bundles, brokers), at, _quality(quality))
+    return ClusterLoad(believed, *_bundles(bundles, brokers, at), at, _quality(quality, brokers))
 
 
 def _nullable(values: FloatArray) -> pa.DoubleArray:
@@ -96,20 +109,21 @@ def _flags(table: pa.Table, name: str) -> BoolArray:
     return flags
 
 
-def _bundles(table: pa.Table, brokers: pa.Table) -> tuple[Bundles, tuple[str, ...]]:
+def _bundles(table: pa.Table, brokers: pa.Table, at: float) -> tuple[Bundles, tuple[str, ...]]:
     names = tuple(table["bundle"].to_pylist())
     homes = [name.rpartition("/")[0] for name in names]
     namespaces = tuple(sorted(set(homes)))
     row = {namespace: k for k, namespace in enumerate(namespaces)}
     serving = {pod: k for k, pod in enumerate(brokers["pod"].to_pylist()) if pod}
     count = len(names)
-    topics, sessions = _floats(table, ("topics", "sessions")).T
+    topics, sessions, time = _floats(table, ("topics", "sessions", "time")).T
+    old = at - time > _floats(brokers, ("max_age",)).min(initial=math.inf)
     bundles = Bundles(
         names=names,
         namespace=np.array([row[home] for home in homes], np.int64),
         owner=np.array([serving.get(pod, -1) for pod in table["pod"].to_pylist()], np.int64),
-        short=_floats(table, SHORT),
-        long=_floats(table, LONG),
+        short=unless(old, _floats(table, SHORT)),
+        long=unless(old, _floats(table, LONG)),
         topics=topics,
         sessions=sessions,
         last_unload=np.full(count, np.nan),
@@ -121,8 +135,14 @@ def _bundles(table: pa.Table, brokers: pa.Table) -> tuple[Bundles, tuple[str, ..
     return bundles, namespaces
 
 
-def _quality(table: pa.Table) -> DataQuality:
-    rows = {kind: [] for kind in ("dropped", "missing", "failed", "warning")}  # type: dict[str, list[tuple[str, int]]]
+def unless(old: BoolArray, values: FloatArray) -> FloatArray:
+    """`values` (m, k), with NaN in the rows of `old` (mask)."""
+    values[old] = np.nan
+    return values
+
+
+def _quality(table: pa.Table, brokers: pa.Table) -> DataQuality:
+    rows = {kind: [] for kind in ("dropped", "missing", "failed", "warning", "note")}  # type: dict[str, list[tuple[str, int]]]
     for row in table.to_pylist():
         rows[row["kind"]].append((row["what"], row["count"]))
     missing = dict(rows["missing"])
@@ -133,4 +153,10 @@ def _quality(table: pa.Table) -> DataQuality:
         missing_bundles=missing.get("bundles", 0),
         failed=failed,
         warnings=tuple(what for what, _ in rows["warning"]),
+        doubts={
+            row["broker"]: Doubt(Reason(row["reason"]), row["doubt"] or "")
+            for row in brokers.select(["broker", "reason", "doubt"]).to_pylist()
+            if row["reason"]
+        },
+        notes=tuple(what for what, _ in rows["note"]),
     )

@@ -16,7 +16,9 @@ from __future__ import annotations
 import json
 import ssl
 import tempfile
+import time
 from collections.abc import Iterator
+from email.utils import parsedate_to_datetime
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -144,6 +146,7 @@ class ArrowSession(requests.Session):
     def __init__(self, credentials: Credentials = NO_CREDENTIALS) -> None:
         super().__init__()
         self._credentials = credentials
+        self.clock_ahead: float | None = None
         self.auth = _Signed(credentials)
         self.headers["Accept-Encoding"] = "identity"
 
@@ -152,6 +155,7 @@ class ArrowSession(requests.Session):
         if method == "POST":
             kwargs["data"] = kwargs.pop("params")
         response = super().request(method, url, allow_redirects=False, **kwargs)
+        self.clock_ahead = _ahead(response.headers.get("Date", ""), time.time())
         if response.status_code != _OK:
             told = self._credentials.hide(_told(response) + _advice(response.status_code, self._credentials))
             raise PrometheusStatusError(
@@ -206,6 +210,14 @@ class Prometheus:
             self._session.mount(self.url, _TlsAdapter(tls_context(self._credentials), retry))
         return client
 
+    @property
+    def clock_ahead(self) -> float | None:
+        """Seconds that the server's clock was ahead of ours at its last answer, to the second; None if it did not tell.
+
+        It is the clock that the samples of a scrape get their times from.
+        """
+        return self._session.clock_ahead
+
     def query(self, promql: str, at: float) -> Samples:
         """The vector `promql` evaluates to at `at` (epoch seconds). Raises `PrometheusError`."""
         params = {"time": f"{at:.3f}", "timeout": f"{self._timeout * 1000:.0f}ms", **self._dialect}
@@ -229,6 +241,15 @@ class Prometheus:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._session.close()
+
+
+def _ahead(date: str, now: float) -> float | None:
+    """Seconds that a ``Date`` header, which is cut to the second, is ahead of `now` (epoch s)."""
+    try:
+        told = parsedate_to_datetime(date).timestamp()
+    except ValueError:
+        return None
+    return told - now if told > now else min(0.0, told + 1.0 - now)
 
 
 def _text(url: str | bytes) -> str:

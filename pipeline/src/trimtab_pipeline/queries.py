@@ -34,6 +34,13 @@ which it was kept from using more CPU: shown, as a limit that bites explains muc
 TIMES = ("resource_time", "traffic_time")
 """Epoch seconds of a broker's newest samples: of its usage, and of its own traffic metrics."""
 
+CHECKS = ("samples", "resets", "copies", "ahead")
+"""What tells whether a broker's samples can be believed; null where nobody says. ``samples``: of CPU in the window of
+the rates. ``resets``: of its counters in that window. ``copies``: series of the same thing, 1 if there is no other.
+``ahead``: samples of a time that is further ahead of the evaluation time than clocks may differ."""
+_AHEAD = 600
+"""Seconds: Prometheus takes no samples that are further ahead of its clock."""
+
 
 class UnknownPresetError(ValueError):
     """A name that is no preset of broker usage. Says which ones there are."""
@@ -86,12 +93,20 @@ def _limit(resource: str) -> str:
     return f"max by (pod) ({' or '.join(choices)})"
 
 
+def _ahead(*series: str) -> str:
+    """How many samples are further ahead than allowed. A negative offset: an instant query sees nothing ahead of it."""
+    return f"max by (pod) ({' or '.join(f'count_over_time({one}[$beyond] offset -{_AHEAD}s)' for one in series)})"
+
+
 _ON_NODE = 'kube_pod_info{$pod,node!=""} * on (node) group_left ()'
 _VIRTUAL = "lo|veth.*|docker.*|cni.*|cali.*|cilium.*|lxc.*|flannel.*|vxlan.*|tunl.*|br-.*|virbr.*|kube-.*|dummy.*"
 _SPEED = f'node_network_speed_bytes{{device!~"{_VIRTUAL}",node'
 _BY_INSTANCE = f'label_replace({_SPEED}=""}} > 0, "node", "$$1", "instance", "([^:]+).*")'  # no label of its own
 _NIC = f'max by (node) ({_SPEED}!=""}} > 0 or {_BY_INSTANCE})'
 _CPU, _MEMORY = "container_cpu_usage_seconds_total{$container}", "container_memory_working_set_bytes{$container}"
+_RECEIVED, _TRAFFIC = "container_network_receive_bytes_total{$network}", "pulsar_broker_rate_in{$broker}"
+_LB_CPU = "pulsar_lb_cpu_usage{$broker}"
+_CONTAINER = "__name__, pod, id, name"  # whose containers differ by id and name where a pod has restarted
 _PERIODS, _THROTTLED = (f"container_cpu_cfs_{name}periods_total{{$container}}" for name in ("", "throttled_"))
 
 _KUBERNETES = {
@@ -99,19 +114,25 @@ _KUBERNETES = {
     "cpu_limit": _limit("cpu"),
     "memory": _newest(_MEMORY, _MEMORY),
     "memory_limit": _limit("memory"),
-    "network_in": _rate("container_network_receive_bytes_total{$network}"),
+    "network_in": _rate(_RECEIVED),
     "network_out": _rate("container_network_transmit_bytes_total{$network}"),
     "network_limit": f"max by (pod) ({_ON_NODE} {_NIC})",
     "throttled": _newest(_THROTTLED, f"rate({_THROTTLED}[$window]) / (rate({_PERIODS}[$window]) > 0)"),
     "resource_time": f"max by (pod) (timestamp({_CPU}))",
+    "samples": _newest(_CPU, f"count_over_time({_CPU}[$window])"),
+    "resets": f"max by (pod) (resets({_CPU}[$window]) or resets({_RECEIVED}[$window]))",
+    "copies": f"max by (pod) (count by ({_CONTAINER}) ({_CPU}) or count by (__name__, pod) ({_TRAFFIC}))",
+    "ahead": _ahead(_CPU, _TRAFFIC),
 }
 _PULSAR = {
-    "cpu": "max by (pod) (pulsar_lb_cpu_usage{$broker})",
+    "cpu": f"max by (pod) ({_LB_CPU})",
     "memory": "max by (pod) (pulsar_lb_memory_usage{$broker})",
     "direct_memory": "max by (pod) (pulsar_lb_directMemory_usage{$broker})",
     "network_in": "max by (pod) (pulsar_lb_bandwidth_in_usage{$broker})",
     "network_out": "max by (pod) (pulsar_lb_bandwidth_out_usage{$broker})",
-    "resource_time": "max by (pod) (timestamp(pulsar_lb_cpu_usage{$broker}))",
+    "resource_time": f"max by (pod) (timestamp({_LB_CPU}))",
+    "copies": f"max by (pod) (count by (__name__, pod) ({_LB_CPU}) or count by (__name__, pod) ({_TRAFFIC}))",
+    "ahead": _ahead(_LB_CPU, _TRAFFIC),
 }
 _BROKER_TRAFFIC = {
     "rate_in": "max by (pod) (pulsar_broker_rate_in{$broker})",
@@ -168,13 +189,17 @@ def brokers(preset: str) -> Table:
     if preset not in RESOURCE_PRESETS:
         raise UnknownPresetError(f"resources {preset!r} is no preset; use one of {', '.join(RESOURCE_PRESETS)}")
     queries = MappingProxyType({**RESOURCE_PRESETS[preset], **_BROKER_TRAFFIC})
-    return Table(("pod",), (*RESOURCES, *TRAFFIC, *TIMES), queries)
+    return Table(("pod",), (*RESOURCES, *TRAFFIC, *TIMES, *CHECKS), queries)
 
 
 BUNDLE = "bundle_"
 """What the name of a bundle's signal begins with, among the queries that a person writes."""
 SIGNALS = frozenset({*RESOURCES, *TRAFFIC, *TIMES, *(BUNDLE + name for name in BUNDLES.columns)}) - {"direct_memory"}
 """Signals for which a person may write a query; direct memory has no limit that it could be measured by."""
+
+_CHECKED = {"cpu", "rate_in"}
+"""Signals whose series `CHECKS` look at. Whoever writes a query of one's own has other series, of which nobody knows
+what they should be like."""
 
 
 def tables(settings: PrometheusSettings) -> tuple[Table, Table]:
@@ -185,7 +210,10 @@ def tables(settings: PrometheusSettings) -> tuple[Table, Table]:
     queries = dict(settings.queries)
     if unknown := sorted(set(queries) - SIGNALS):
         raise UnknownSignalError(f"queries: {unknown[0]!r} is no signal; use some of {', '.join(sorted(SIGNALS))}")
-    return brokers(settings.resources).overridden(queries), BUNDLES.overridden(queries, BUNDLE)
+    ours = brokers(settings.resources)
+    if _CHECKED & set(queries):
+        ours = replace(ours, queries={name: promql for name, promql in ours.queries.items() if name not in CHECKS})
+    return ours.overridden(queries), BUNDLES.overridden(queries, BUNDLE)
 
 
 def render(table: Table, settings: PrometheusSettings, pods: Sequence[str]) -> dict[str, str]:
@@ -202,6 +230,7 @@ def render(table: Table, settings: PrometheusSettings, pods: Sequence[str]) -> d
         "broker": f"{settings.namespace_label}={namespace},{pod}",
         "topic": f'{settings.namespace_label}=~{either},{pod},topic=~"$topics"',
         "window": _duration(settings.window),
+        "beyond": _duration(_AHEAD - settings.trust.max_clock_skew),
     }
     return {column: Template(text).safe_substitute(words) for column, text in table.queries.items()}
 

@@ -7,6 +7,8 @@ Every shard ends with a *report row*, whose column ``report`` is JSON:
     error     why not; empty when ok. ``misconfigured``: whether it stays so until somebody changes a query
     dropped   samples not used, by cause (``NaN``, ``Infinite``, ``Negative``)
     warnings  what the server said about its answers
+    notes     what could not be checked, and why
+    clock     seconds that the server's clock is ahead of ours; null when it does not tell
     bundles   how many bundles had metrics of their own
     seconds   time spent in HTTP and parsing
 """
@@ -25,16 +27,17 @@ import pyarrow.compute as pc
 
 from trimtab_pipeline.asking import ReadRequest
 from trimtab_pipeline.prometheus import PrometheusError, PrometheusFormatError, PrometheusStatusError
-from trimtab_pipeline.queries import BUNDLES, RESOURCES, TIMES, TOPICS, TRAFFIC, topics_in
+from trimtab_pipeline.queries import BUNDLES, CHECKS, RESOURCES, TIMES, TOPICS, TRAFFIC, topics_in
 from trimtab_pipeline.ranges import Ranges, is_bundle
 from trimtab_pipeline.samples import Samples
 from trimtab_pipeline.topics import INSIDE, Topics, hottest
+from trimtab_pipeline.trust import Drop
 from trimtab_strategies.model.load import IntArray
 
 Fetch = Callable[[str], Samples]
 """Answers one PromQL query. Raises `PrometheusError`."""
 
-BROKER_COLUMNS = (*RESOURCES, *TRAFFIC, *TIMES)
+BROKER_COLUMNS = (*RESOURCES, *TRAFFIC, *TIMES, *CHECKS)
 """Values of a broker, null where the preset does not ask for one."""
 _BROKER = pa.struct([("pod", pa.string()), *((name, pa.float64()) for name in BROKER_COLUMNS)])
 SCHEMA = pa.schema(
@@ -42,13 +45,14 @@ SCHEMA = pa.schema(
         *((key, pa.string()) for key in BUNDLES.keys),
         *((name, pa.float64()) for name in BUNDLES.columns),
         ("at", pa.float64()),
+        ("time", pa.float64()),
         ("broker", _BROKER),
         ("report", pa.string()),
         ("inside", pa.list_(INSIDE)),
     ]
 )
-"""Columns of every batch. A row is a bundle (``at`` is the evaluation time), a broker, or a report, which also carries
-the topics inside the shard's hottest bundles."""
+"""Columns of every batch. A row is a bundle (``at`` is the evaluation time, ``time`` that of its samples), a broker, or
+a report, which also carries the topics inside the shard's hottest bundles."""
 
 
 class WrongQueryError(PrometheusError):
@@ -56,16 +60,23 @@ class WrongQueryError(PrometheusError):
 
 
 def read_shard(
-    request: ReadRequest, shard: int, fetch: Fetch, ranges: Ranges | None = None
+    request: ReadRequest,
+    shard: int,
+    fetch: Fetch,
+    ranges: Ranges | None = None,
+    clock: Callable[[], float | None] = lambda: None,
 ) -> Iterator[pa.RecordBatch]:
-    """Brokers and bundles of shard number `shard`, then its report. Does not raise what `fetch` may raise."""
+    """Brokers and bundles of shard number `shard`, then its report. Does not raise what `fetch` may raise.
+
+    clock: seconds that the server's clock was ahead of ours when it answered last, None if it did not tell.
+    """
     begin, reading = time.perf_counter(), Reading(request, shard, fetch, ranges)
     report: dict[str, Any] = {"shard": shard, "ok": True, "error": ""}
     try:
         yield from reading.rows()
     except PrometheusError as error:
         report |= {"ok": False, "error": str(error), "misconfigured": isinstance(error, WrongQueryError)}
-    report |= reading.report() | {"seconds": time.perf_counter() - begin}
+    report |= reading.report() | {"seconds": time.perf_counter() - begin, "clock": clock()}
     yield _batch(report=pa.array([json.dumps(report)]), inside=reading.inside())
 
 
@@ -75,7 +86,7 @@ class Reading:
     def __init__(self, request: ReadRequest, shard: int, fetch: Fetch, ranges: Ranges | None) -> None:
         self._request, self._fetch, self._ranges = request, fetch, ranges
         self._wanted = request.shards[shard]
-        self._dropped, self._warnings = Counter[str](), set[str]()
+        self._dropped, self._warnings, self._notes = Counter[str](), set[str](), set[str]()
         self._own = 0
         self._inside: dict[str, pa.Array] = {}
 
@@ -84,11 +95,13 @@ class Reading:
         brokers = self._wide(("pod",), BROKER_COLUMNS, self._wanted.brokers)
         bundles = self._bundles(brokers)
         yield _batch(broker=pa.StructArray.from_arrays(list(brokers.values()), fields=list(_BROKER)))
-        yield _batch(**bundles, at=pa.array(np.full(len(bundles["pod"]), self._request.at)))
+        at = pa.array(np.full(len(bundles["pod"]), self._request.at))
+        yield _batch(**bundles, at=at, time=_times(bundles, brokers, at))
 
     def report(self) -> dict[str, Any]:
         """What is told of the rows."""
-        return {"dropped": self._dropped, "warnings": sorted(self._warnings), "bundles": self._own}
+        told = {"warnings": sorted(self._warnings), "notes": sorted(self._notes)}
+        return {"dropped": self._dropped, **told, "bundles": self._own}
 
     def inside(self) -> pa.ListArray:
         """One list, of the topics inside the hottest bundles."""
@@ -105,7 +118,7 @@ class Reading:
             return bundles
         topics = self._topics(self._ranges)
         if topics.outside:
-            self._dropped["Unknown"] += topics.outside
+            self._dropped[Drop.UNKNOWN] += topics.outside
         summed = topics.by_bundle()
         self._inside = topics.within(summed.row[self._hottest(summed.columns())])
         # where no topic is reported, brokers do not export them: nothing is known then, not even that all is idle
@@ -148,11 +161,24 @@ class Reading:
             raise WrongQueryError(f"{_told(signal)} {complaint}")
         return answer.of_pods(self._wanted.pods)
 
+    def _check(self, name: str, promql: str, keys: Sequence[str]) -> Samples:
+        """The answer to a check; none where the server knows no such query, which costs nobody the load itself."""
+        try:
+            return self._fetch(promql)
+        except PrometheusStatusError as error:
+            if not error.refused:
+                raise
+            self._notes.add(f"{name} of brokers can't be checked: {error}")
+            return Samples({key: pa.array([], pa.string()) for key in keys}, pa.array([], pa.float64()))
+
     def _wide(self, keys: Sequence[str], names: Sequence[str], queries: Mapping[str, str]) -> dict[str, pa.Array]:
         """Columns `keys` and `names` of one table; no rows when nothing is asked."""
         if not queries:
             return {key: pa.array([], pa.string()) for key in keys} | {n: pa.array([], pa.float64()) for n in names}
-        answers = {name: self._answer(promql, keys) for name, promql in queries.items()}
+        answers = {
+            name: self._check(name, promql, keys) if name in CHECKS else self._answer(promql, keys)
+            for name, promql in queries.items()
+        }
         self._warnings.update(text for answer in answers.values() for text in answer.warnings)
         labels, values = pivot(list(answers.values()), keys)
         columns = {name: _clean(column, self._dropped) for name, column in zip(answers, values, strict=True)}
@@ -200,6 +226,15 @@ def pivot(answers: Sequence[Samples], keys: Sequence[str]) -> tuple[list[pa.Arra
     return key_columns, [answer.values.take(row) for answer, row in zip(answers, found, strict=True)]
 
 
+def _times(bundles: Mapping[str, pa.Array], brokers: Mapping[str, pa.Array], at: pa.DoubleArray) -> pa.DoubleArray:
+    """When the samples of each bundle were taken: with those of its pod's own traffic, which are on the same page.
+
+    A server answers with samples up to 5 minutes old. A sample of the future counts as one of `at`.
+    """
+    row = pc.index_in(bundles["pod"], value_set=brokers["pod"])
+    return pc.min_element_wise(pc.coalesce(brokers["traffic_time"].take(row), at), at)
+
+
 def _joined(columns: Sequence[pa.StringArray]) -> pa.StringArray:
     return pc.binary_join_element_wise(*columns, "\n") if len(columns) > 1 else columns[0]
 
@@ -211,7 +246,8 @@ def _clean(column: pa.DoubleArray, dropped: Counter[str]) -> pa.DoubleArray:
     if good.all():
         return column
     present = column.is_valid().to_numpy(zero_copy_only=False)
-    causes = {"NaN": np.isnan(values), "Infinite": np.isinf(values), "Negative": np.isfinite(values) & (values < 0)}
+    negative = np.isfinite(values) & (values < 0)
+    causes = {Drop.NAN: np.isnan(values), Drop.INFINITE: np.isinf(values), Drop.NEGATIVE: negative}
     for cause, rows in causes.items():
         if count := int((rows & present).sum()):
             dropped[cause] += count

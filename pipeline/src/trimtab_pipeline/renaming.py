@@ -34,6 +34,7 @@ class Renaming:
             "bundle": self.bundle,
             "topic": self.topic,
             "kind": str,
+            "reason": str,
         }
 
     def broker(self, name: str) -> str:
@@ -75,7 +76,7 @@ class Renaming:
 
     def _column(self, rows: pa.Table, name: str) -> pa.Array | pa.ChunkedArray:
         if name == "what":
-            return pc.if_else(pc.is_in(rows["kind"], pa.array(["failed", "warning"])), _FREE_TEXT, rows["what"])
+            return pc.if_else(pc.is_in(rows["kind"], pa.array(["failed", "warning", "note"])), _FREE_TEXT, rows["what"])
         rename = self._columns.get(name)
         if rename is None:
             return pa.nulls(len(rows), pa.string())

@@ -221,6 +221,30 @@ class LoadSources(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Trust:
+    """From where on samples are not believed. Age has a bound of its own, `PrometheusSettings.max_age`.
+
+    above_limit:    usage of so many times its limit can't be.
+    max_resets:     so many resets of a broker's counters within the window of the rates are borne; `rate()` copes with
+                    each, but what restarts all the time has no rate.
+    max_clock_skew: seconds by which a sample's time may be ahead of the evaluation time.
+    min_samples:    so many samples of CPU in the window make a rate.
+    Raises `ValueError` for a bound that would believe nobody, or that Prometheus can't be asked for.
+    """
+
+    above_limit: float = 10.0
+    max_resets: int = 3
+    max_clock_skew: float = 30.0
+    min_samples: int = 2
+
+    def __post_init__(self) -> None:
+        bounds = {"above_limit": (1, 1e6), "max_resets": (0, 1e6), "max_clock_skew": (1, 300), "min_samples": (2, 1e6)}
+        for name, (lowest, highest) in bounds.items():
+            if not lowest <= (value := getattr(self, name)) <= highest:
+                raise ValueError(f"trust {name} {value!r} must be {lowest:g} to {highest:g}")
+
+
+@dataclass(frozen=True, slots=True)
 class PrometheusSettings:
     """How to read one Prometheus.
 
@@ -230,6 +254,7 @@ class PrometheusSettings:
     window:     seconds over which rates are taken; at least two scrape intervals.
     timeout:    seconds for one query.
     max_age:    seconds after which the newest sample of a broker counts as stale.
+    trust:      what else a broker's samples must be like to be believed.
     nic_speed:  bytes/s that count as 100 % of network in, and of network out, where node exporter does not say it
                 (preset ``kubernetes``).
     container:  container name of the broker in its pod.
@@ -256,6 +281,7 @@ class PrometheusSettings:
     window: float = 60.0
     timeout: float = 10.0
     max_age: float = 120.0
+    trust: Trust = Trust()
     nic_speed: float = 1.25e9
     container: str = "broker"
     namespace_label: str = "namespace"

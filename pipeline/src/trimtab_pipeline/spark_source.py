@@ -171,7 +171,7 @@ class SparkLoadSource:
         measured = one_row_each(measured, topology)
         load = align(measured, topology, self._settings, at)
         clock.append(time.perf_counter())
-        self._keeping.keep(measured, load, topology)
+        self._keeping.keep(measured, load, topology, self._settings.max_age)
         clock.append(time.perf_counter())
         in_tasks = max(report["seconds"] for report in measured.reports)
         spark_seconds, aligning, write = (after - before for before, after in itertools.pairwise(clock))

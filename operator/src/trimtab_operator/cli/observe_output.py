@@ -53,6 +53,7 @@ def as_data(shown: Shown, top: int) -> dict[str, Any]:
         {
             "broker": name,
             "trusted": bool(load.brokers.trusted[row]),
+            "doubt": _doubt(load.quality, name),
             "ready": bool(load.brokers.ready[row]),
             "schedulable": bool(load.brokers.schedulable[row]),
             "age": _known(load.brokers.age[row]),
@@ -70,6 +71,11 @@ def as_data(shown: Shown, top: int) -> dict[str, Any]:
         "topics": [_topic(load, int(row)) for row in hottest(load.topics.traffic, top)],
         "quality": _quality(load.quality),
     }
+
+
+def _doubt(quality: DataQuality, broker: str) -> dict[str, str] | None:
+    doubt = quality.doubts.get(broker)
+    return None if doubt is None else {"reason": str(doubt.reason), "text": doubt.text}
 
 
 def _known(value: float) -> float | None:
@@ -109,6 +115,7 @@ def _quality(quality: DataQuality) -> dict[str, Any]:
         "missingBundles": quality.missing_bundles,
         "failed": [{"part": part, "error": error} for part, error in quality.failed],
         "warnings": list(quality.warnings),
+        "notes": list(quality.notes),
     }
 
 
@@ -228,4 +235,6 @@ def quality_lines(quality: DataQuality) -> list[str]:
         *(f"{count:,} {what} not measured" for what, count in missing.items() if count),
         *(f"no answer for {part}: {error}" for part, error in quality.failed),
         *(f"the source warns: {text}" for text in quality.warnings),
+        *(f"not believed: {broker}: {doubt.reason}, {doubt.text}" for broker, doubt in quality.doubts.items()),
+        *(f"odd: {text}" for text in quality.notes),
     ]

@@ -16,6 +16,8 @@ from trimtab_strategies.model import CPU, MEMORY, NETWORK_IN, NETWORK_OUT, Clust
 SHOWN_MOVES = 50
 _LONGEST = 1024
 """Characters of a condition's message."""
+_NAMED = 5
+"""Brokers that a message names."""
 
 DATA_REASONS = frozenset(
     {
@@ -166,17 +168,29 @@ def _valid(result: CycleResult) -> tuple[str, str, str]:
 
 def _data(result: CycleResult) -> tuple[str, str, str]:
     if result.refusal is not None and result.refusal.reason in DATA_REASONS:
-        return "False", str(result.refusal.reason), result.refusal.detail
+        doubts = "" if result.load is None else _doubted(result.load)
+        return (
+            "False",
+            str(result.refusal.reason),
+            f"{result.refusal.detail}: {doubts}" if doubts else result.refusal.detail,
+        )
     if result.load is None:
         return "Unknown", str(result.outcome), "nothing was measured in this cycle"
-    brokers = result.load.brokers
-    untrusted = [name for name, trusted in zip(brokers.names, brokers.trusted, strict=True) if not trusted]
-    if untrusted:
-        shown = ", ".join(untrusted[:5]) + (" and others" if len(untrusted) > 5 else "")  # noqa: PLR2004  a readable few
-        return "False", str(Reason.UNTRUSTED), f"{shown}: neither shed nor receive until their metrics can be believed"
+    if untrusted := _doubted(result.load):
+        until = "neither shed nor receive until their metrics can be believed"
+        return "False", str(Reason.UNTRUSTED), f"{untrusted}: {until}"
     if result.load.quality.partial:
         return "False", str(Reason.PARTIAL_DATA), quality_text(result.load)
-    return "True", "Trusted", f"{len(brokers)} brokers measured"
+    odd = "".join(f"; {note}" for note in result.load.quality.notes)
+    return "True", "Trusted", f"{len(result.load.brokers)} brokers measured{odd}"
+
+
+def _doubted(load: ClusterLoad) -> str:
+    """The first brokers that are not trusted, each with what is wrong with its data; empty when all are."""
+    doubts, brokers = load.quality.doubts, load.brokers
+    names = [name for name, trusted in zip(brokers.names, brokers.trusted, strict=True) if not trusted]
+    shown = [f"{name} ({doubts[name].text})" if name in doubts else name for name in names[:_NAMED]]
+    return ", ".join(shown) + (" and others" if len(names) > _NAMED else "")
 
 
 def quality_text(load: ClusterLoad) -> str:

@@ -10,8 +10,8 @@ from pydantic import ValidationError
 
 from trimtab_operator.resources.common import seconds
 from trimtab_operator.resources.policy import BalancingPolicySpec, Mode
-from trimtab_operator.resources.prometheus import Auth
-from trimtab_pipeline.source import PrometheusSettings
+from trimtab_operator.resources.prometheus import Auth, TrustSpec
+from trimtab_pipeline.source import PrometheusSettings, Trust
 from trimtab_strategies import registry
 from trimtab_strategies.balancer import Pair
 from trimtab_strategies.constraints import Limits
@@ -92,6 +92,7 @@ def _prometheus(spec: BalancingPolicySpec, namespace: str) -> PrometheusSettings
         window=seconds(source.window),
         timeout=seconds(source.timeout),
         max_age=seconds(source.max_age),
+        trust=_trust(source.trust),
         nic_speed=source.nic_speed,
         container=source.container,
         bundle_metrics=source.bundle_metrics.value.lower(),
@@ -99,6 +100,15 @@ def _prometheus(spec: BalancingPolicySpec, namespace: str) -> PrometheusSettings
         hot_bundles=source.hot_bundles,
         method=source.method.value,
         partial_response=source.partial_response,
+    )
+
+
+def _trust(spec: TrustSpec) -> Trust:
+    return Trust(
+        above_limit=spec.above_limit,
+        max_resets=spec.max_resets,
+        max_clock_skew=seconds(spec.max_clock_skew),
+        min_samples=spec.min_samples,
     )
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, Self
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
-from trimtab_operator.resources.common import Duration, Name, Resource, cel
+from trimtab_operator.resources.common import Duration, Name, Resource, cel, seconds
 
 Url = Annotated[str, Field(pattern=r"^https?://[^\s@]+$", max_length=512)]
 """A URL without a user name: credentials have a place of their own, where nobody reads them."""
@@ -17,6 +17,19 @@ SecretEntry = Annotated[str, Field(pattern=r"^[-._a-zA-Z0-9]+$", min_length=1, m
 _ONE_WAY = "bearerToken and basic exclude each other: leave one out"
 _PAIR = "certificate and key belong together: give both, or none"
 _ONE_VALUE = "a header has a value or a secret: give one of them"
+
+_SKEW = "duration(self) >= duration('1s') && duration(self) <= duration('5m')"
+_SKEW_BOUNDS = "a clock's skew is 1s to 5m"
+
+
+def _skew(text: str) -> str:
+    if not 1 <= seconds(text) <= 300:  # noqa: PLR2004  (the bounds, in seconds)
+        raise ValueError(_SKEW_BOUNDS)
+    return text
+
+
+ClockSkew = Annotated[Duration, Field(json_schema_extra=cel((_SKEW, _SKEW_BOUNDS))), AfterValidator(_skew)]
+"""How far clocks may differ. Prometheus itself takes no samples of a time further ahead than ten minutes."""
 
 
 class ResourcePreset(StrEnum):
@@ -175,6 +188,20 @@ class Queries(Resource):
         return tuple((name, text) for name, text in self if text is not None)
 
 
+class TrustSpec(Resource):
+    """What a broker's samples must be like to be believed. One that is not believed neither sheds nor receives."""
+
+    above_limit: Annotated[float, Field(ge=1, le=1000)] = 10
+    """Usage of so many times its limit can't be: the limit, or the usage, is wrong."""
+    max_resets: Annotated[int, Field(ge=0, le=1000)] = 3
+    """So many resets of its counters within `window` are borne. Rates take account of each, but what restarts all the
+    time has none."""
+    max_clock_skew: ClockSkew = "30s"
+    """A sample may be of a time that is so much ahead of the operator's clock; 1s to 5m."""
+    min_samples: Annotated[int, Field(ge=2, le=1000)] = 2
+    """So many samples of CPU within `window` make a rate (preset `Kubernetes`). More than 2 notices gaps."""
+
+
 class PrometheusSpec(Resource):
     """A Prometheus server, or what speaks its language (Thanos, Mimir), and how to read it."""
 
@@ -207,7 +234,10 @@ class PrometheusSpec(Resource):
     timeout: Duration = "10s"
     """How long one query may take."""
     max_age: Duration = "2m"
-    """A broker whose newest sample is older is not trusted: it neither sheds nor receives."""
+    """A broker whose newest sample is older is not trusted: it neither sheds nor receives. Nor is a bundle's load
+    believed whose newest sample is older: it stays where it is."""
+    trust: TrustSpec = TrustSpec()
+    """What else a broker's samples must be like."""
     nic_speed: Annotated[float, Field(gt=0)] = 1.25e9
     """Bytes per second that count as 100 % of network in, and of network out, where node exporter does not tell
     (1.25e9 = 10 Gbit/s)."""

@@ -1,0 +1,195 @@
+"""Whom to believe: the closed list of why samples are not used, and a verdict on each broker.
+
+A broker is trusted when its part of the source answered, its newest samples are young enough and not of the future, and
+each resource that this cluster measures is known, with its limit, and possible. The first thing that is wrong is told.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import numpy as np
+
+from trimtab_pipeline.queries import CHECKS
+from trimtab_pipeline.source import PrometheusSettings, Topology
+from trimtab_strategies.model import RESOURCES, Doubt, Reason, counted
+from trimtab_strategies.model.load import CPU, MEMORY, BoolArray, FloatArray
+
+_ABOVE = 1.0  # ratio of the limit: worth counting
+_NAMED = 3  # brokers that a note names
+
+
+class Drop(StrEnum):
+    """Why samples were not used, or not as they came: the words of `DataQuality.dropped`. What counts is beside."""
+
+    NAN = "NaN"  # samples that are no number
+    INFINITE = "Infinite"  # samples
+    NEGATIVE = "Negative"  # samples of what can't be less than nothing
+    ABOVE_LIMIT = "AboveLimit"  # resources of brokers; used up to `Trust.above_limit`
+    NO_LIMIT = "NoLimit"  # resources of brokers that have usage and no limit to measure it by
+    DUPLICATE = "Duplicate"  # series, rows of bundles, or brokers on one pod, that are there more than once
+    UNKNOWN = "Unknown"  # bundles or topics that no resource knows
+    GAP = "Gap"  # brokers with too few samples for a rate
+    RESET = "Reset"  # brokers whose counters were reset too often
+    CLOCK_SKEW = "ClockSkew"  # brokers with samples of the future
+    DISAPPEARED = "Disappeared"  # brokers that were measured before, and are not any more
+    OUT_DATED = "OutDated"  # brokers and bundles whose newest sample is too old
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What speaks for and against n brokers.
+
+    usage, limit: (n, 5). age: (n,) seconds. answered: (n,) whether its part of the source did; checks: (n, 4) columns
+    `CHECKS`, NaN where nobody says.
+    """
+
+    usage: FloatArray
+    limit: FloatArray
+    age: FloatArray
+    answered: BoolArray
+    checks: Mapping[str, FloatArray]
+
+    @property
+    def present(self) -> BoolArray:
+        """Brokers of which anything was measured."""
+        present: BoolArray = self.answered & ~np.isnan(self.usage).all(axis=1)
+        return present
+
+
+@dataclass(slots=True)
+class Doubts:
+    """The first doubt about each broker, as they are found; what is dropped is counted.
+
+    found: by name. dropped: by `Drop`. notes: what is odd and no reason for doubt.
+    """
+
+    names: tuple[str, ...]
+    dropped: Counter[str]
+    found: dict[str, Doubt] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def trusted(self) -> BoolArray:
+        """(n,) brokers about which there is none."""
+        return np.array([name not in self.found for name in self.names], bool)
+
+    def add(self, rows: BoolArray, reason: Reason, text: Callable[[int], str], drop: Drop | None = None) -> None:
+        """A doubt about these rows (mask), which counts as `drop` where it is the first."""
+        for row in np.flatnonzero(rows & self.trusted).tolist():
+            self.found[self.names[row]] = Doubt(reason, text(row))
+            if drop is not None:
+                self.dropped[drop] += 1
+
+    def note(self, rows: BoolArray, text: str) -> None:
+        """What is odd about these rows."""
+        if names := [self.names[row] for row in np.flatnonzero(rows)]:
+            shown = ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
+            self.notes.append(f"{shown}: {text}")
+
+
+def doubts_about(evidence: Evidence, topology: Topology, settings: PrometheusSettings, dropped: Counter[str]) -> Doubts:
+    """Why which brokers (rows as in `topology`) are not to be believed; `dropped` counts."""
+    doubts = Doubts(topology.brokers, dropped)
+    _absent(doubts, evidence, topology, settings)
+    _oddly_sampled(doubts, evidence, settings)
+    _impossible(doubts, evidence, settings)
+    return doubts
+
+
+def measured_resources(evidence: Evidence) -> BoolArray:
+    """(5,) resources that anybody measures. CPU and memory are always there: where nobody measures one, nobody is
+    trusted. A broker full to the brim would otherwise look empty as soon as its memory is not measured."""
+    measured: BoolArray = np.asarray(~np.isnan(evidence.usage[evidence.present]).all(axis=0))
+    measured[[CPU, MEMORY]] = True
+    return measured
+
+
+def _absent(doubts: Doubts, evidence: Evidence, topology: Topology, settings: PrometheusSettings) -> None:
+    """Who did not answer, shares a pod, was never measured, is not measured any more, or is too old."""
+    present, age = evidence.present, evidence.age
+    doubts.add(~evidence.answered, Reason.PARTIAL_DATA, lambda _: "its part of the source did not answer")
+    pods = np.array(topology.pods, object)
+    _, which, count = np.unique(pods, return_inverse=True, return_counts=True)
+    shared = (count[which] > 1) & (pods != "")
+    doubts.add(shared, Reason.UNTRUSTED, lambda row: f"another broker names its pod {pods[row]}, too", Drop.DUPLICATE)
+    doubts.add(~present & ~np.isfinite(age), Reason.NO_LOAD_DATA, lambda _: "never measured")
+    bound = f"older than {settings.max_age:g} s (source.prometheus.maxAge)"
+    gone = "not measured any more"
+    doubts.add(
+        ~present, Reason.OUT_DATED_DATA, lambda row: f"{gone}; newest sample {age[row]:.0f} s old", Drop.DISAPPEARED
+    )
+    doubts.add(
+        ~np.isfinite(age), Reason.NO_LOAD_DATA, lambda _: "the time of its samples, or of its traffic, is unknown"
+    )
+    doubts.add(
+        age > settings.max_age,
+        Reason.OUT_DATED_DATA,
+        lambda row: f"newest sample {age[row]:.0f} s old, {bound}",
+        Drop.OUT_DATED,
+    )
+
+
+def _oddly_sampled(doubts: Doubts, evidence: Evidence, settings: PrometheusSettings) -> None:
+    """Whose samples are of the future, too few, reset all the time, or there twice."""
+    trust = settings.trust
+    samples, resets, copies, ahead = (evidence.checks[name] for name in CHECKS)
+    doubts.add(
+        ahead > 0,
+        Reason.UNTRUSTED,
+        lambda _: (
+            f"has samples more than {trust.max_clock_skew:g} s in the future (trust.maxClockSkew); set the clocks"
+        ),
+        Drop.CLOCK_SKEW,
+    )
+    doubts.add(
+        resets > trust.max_resets,
+        Reason.UNTRUSTED,
+        lambda row: f"{resets[row]:.0f} counter resets in {settings.window:g} s, more than trust.maxResets",
+        Drop.RESET,
+    )
+    doubts.note(
+        (resets > 0) & doubts.trusted, "counters were reset within the window of the rates, which take account of it"
+    )
+    few = np.nan_to_num(samples) < trust.min_samples
+    doubts.add(
+        few & ~np.isnan(samples).all(),  # where nobody says, nobody was asked
+        Reason.UNTRUSTED,
+        lambda row: (
+            f"{counted(int(np.nan_to_num(samples[row])), 'sample')} of CPU in {settings.window:g} s, "
+            f"{trust.min_samples} make a rate (trust.minSamples)"
+        ),
+        Drop.GAP,
+    )
+    twice = copies > 1
+    doubts.note(
+        twice,
+        "the same series is there more than once (two replicas of the server, or two scrape jobs); the highest counts",
+    )
+    if extra := int((copies[twice] - 1).sum()):
+        doubts.dropped[Drop.DUPLICATE] += extra
+
+
+def _impossible(doubts: Doubts, evidence: Evidence, settings: PrometheusSettings) -> None:
+    """Whose usage is not known in what others are measured in, has no limit, or can't be."""
+    usage, limit, present = evidence.usage, evidence.limit, evidence.present
+    unlimited = ~(limit > 0) & ~np.isnan(usage)
+    ratio = usage / np.where(limit > 0, limit, np.nan)
+    for cause, cells in {Drop.NO_LIMIT: unlimited, Drop.ABOVE_LIMIT: ratio > _ABOVE}.items():
+        if count := int(cells[present].sum()):
+            doubts.dropped[cause] += count
+    for column in np.flatnonzero(measured_resources(evidence)).tolist():
+        _impossible_in(doubts, RESOURCES[column], unlimited[:, column], ratio[:, column], settings.trust.above_limit)
+
+
+def _impossible_in(doubts: Doubts, resource: str, unlimited: BoolArray, ratio: FloatArray, above: float) -> None:
+    doubts.add(unlimited, Reason.UNTRUSTED, lambda _: f"its limit of {resource} is unknown")
+    doubts.add(np.isnan(ratio), Reason.UNTRUSTED, lambda _: f"its {resource} is unknown")
+    doubts.add(
+        ratio > above,
+        Reason.UNTRUSTED,
+        lambda row: f"its {resource} is {ratio[row]:.0%} of the limit, more than {above:g} times (trust.aboveLimit)",
+    )

@@ -1,0 +1,187 @@
+"""Whom to believe, why not, and what is counted: each kind of bad data by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from pipeline_worlds import topology
+from trimtab_pipeline.align import Measured, align
+from trimtab_pipeline.cycle import BROKER_STATE, BUNDLE_STATE
+from trimtab_pipeline.queries import CHECKS, tables
+from trimtab_pipeline.source import PrometheusSettings, Trust
+from trimtab_strategies.model import RATE_IN, ClusterLoad, Reason
+
+NOW = 1_750_000_000.0
+SETTINGS = PrometheusSettings("http://x", "pulsar", max_age=60, nic_speed=1000)
+WORLD = topology({"a": "a", "b": "b"}, {"t/n/1": "a", "t/n/2": "b"})
+USAGE = {"cpu": 1.0, "cpu_limit": 4.0, "memory": 2.0, "memory_limit": 8.0, "network_in": 100.0, "network_out": 200.0}
+TIMES = {"resource_time": NOW - 10, "traffic_time": NOW - 20}
+CHECKED = {"samples": 4.0, "resets": 0.0, "copies": 1.0, "ahead": None}
+GONE = dict.fromkeys(USAGE)
+
+Row = Mapping[str, float | None]
+
+
+def seen(b: Row, *, trust: Trust | None = None, reports: tuple[Mapping[str, object], ...] = ()) -> ClusterLoad:
+    """A picture of a healthy broker a, and of broker b that is healthy but for what is told."""
+    rows = [{"pod": "a", **USAGE, **TIMES, **CHECKED}, {"pod": "b", **USAGE, **TIMES, **CHECKED, **b}]
+    settings = SETTINGS if trust is None else PrometheusSettings("http://x", "pulsar", max_age=60, trust=trust)
+    shards = tuple((pod,) for pod, _ in zip("ab", reports, strict=False))
+    measured = Measured(
+        pa.Table.from_pylist(rows, BROKER_STATE), BUNDLE_STATE.empty_table(), reports=reports, shards=shards
+    )
+    return align(measured, WORLD, settings, NOW)
+
+
+def report(**told: object) -> Mapping[str, object]:
+    return {"shard": 0, "ok": True, "error": "", "dropped": {}, "warnings": [], **told}
+
+
+@pytest.mark.parametrize(
+    ("change", "reason", "text", "dropped"),
+    [
+        pytest.param(
+            {"samples": 1.0},
+            Reason.UNTRUSTED,
+            "1 sample of CPU in 60 s, 2 make a rate (trust.minSamples)",
+            {"Gap": 1},
+            id="gap",
+        ),
+        pytest.param(
+            {"samples": None, "cpu": None},
+            Reason.UNTRUSTED,
+            "0 samples of CPU in 60 s, 2 make a rate (trust.minSamples)",
+            {"Gap": 1},
+            id="nothing in the window",
+        ),
+        pytest.param(
+            {"resets": 4.0},
+            Reason.UNTRUSTED,
+            "4 counter resets in 60 s, more than trust.maxResets",
+            {"Reset": 1},
+            id="resets",
+        ),
+        pytest.param(
+            {"ahead": 2.0},
+            Reason.UNTRUSTED,
+            "has samples more than 30 s in the future (trust.maxClockSkew); set the clocks",
+            {"ClockSkew": 1},
+            id="future",
+        ),
+        pytest.param(
+            GONE | {"resource_time": NOW - 35},
+            Reason.OUT_DATED_DATA,
+            "not measured any more; newest sample 35 s old",
+            {"Disappeared": 1},
+            id="disappeared",
+        ),
+        pytest.param(GONE | dict.fromkeys(TIMES), Reason.NO_LOAD_DATA, "never measured", {}, id="never measured"),
+        pytest.param(
+            {"resource_time": NOW - 61},
+            Reason.OUT_DATED_DATA,
+            "newest sample 61 s old, older than 60 s (source.prometheus.maxAge)",
+            {"OutDated": 1},
+            id="old",
+        ),
+        pytest.param(
+            {"cpu": 44.0},
+            Reason.UNTRUSTED,
+            "its cpu is 1100% of the limit, more than 10 times (trust.aboveLimit)",
+            {"AboveLimit": 1},
+            id="above limit",
+        ),
+        pytest.param(
+            {"memory_limit": None}, Reason.UNTRUSTED, "its limit of memory is unknown", {"NoLimit": 1}, id="no limit"
+        ),
+        pytest.param({"memory": None}, Reason.UNTRUSTED, "its memory is unknown", {}, id="unknown"),
+    ],
+)
+def test_a_broker_that_is_not_believed_says_why_and_is_counted(
+    change: Row, reason: Reason, text: str, dropped: Mapping[str, int]
+) -> None:
+    load = seen(change)
+    assert load.brokers.trusted.tolist() == [True, False]
+    assert list(load.quality.doubts) == ["b"]
+    assert (load.quality.doubts["b"].reason, load.quality.doubts["b"].text) == (reason, text)
+    assert load.quality.dropped == dropped
+
+
+def test_a_broker_whose_shard_failed_says_so() -> None:
+    load = seen(GONE, reports=(report(), report(shard=1, ok=False, error="503")))
+    doubt = load.quality.doubts["b"]
+    assert (doubt.reason, doubt.text) == (Reason.PARTIAL_DATA, "its part of the source did not answer")
+    assert load.quality.dropped == {}
+
+
+def test_a_few_resets_are_noted_and_believed() -> None:
+    load = seen({"resets": 3.0})
+    assert load.brokers.trusted.all()
+    assert load.quality.notes == ("b: counters were reset within the window of the rates, which take account of it",)
+    assert not load.quality.partial
+
+
+def test_series_that_are_there_twice_are_counted_once_noted_and_believed() -> None:
+    load = seen({"copies": 3.0})
+    assert load.brokers.trusted.all()
+    assert load.quality.dropped == {"Duplicate": 2}
+    assert load.quality.notes[0].startswith("b: the same series is there more than once")
+    assert not load.quality.partial
+
+
+@pytest.mark.parametrize(
+    ("change", "trust"),
+    [
+        ({"cpu": 44.0}, Trust(above_limit=11)),
+        ({"resets": 9.0}, Trust(max_resets=9)),
+    ],
+)
+def test_bounds_are_the_policys(change: Row, trust: Trust) -> None:
+    assert seen(change, trust=trust).brokers.trusted.all()
+
+
+def test_more_samples_may_be_asked_for() -> None:
+    assert not seen({}, trust=Trust(min_samples=5)).brokers.trusted.any()
+
+
+@pytest.mark.parametrize(
+    "bound", [{"above_limit": 0.5}, {"max_resets": -1}, {"max_clock_skew": 301}, {"min_samples": 1}]
+)
+def test_a_bound_that_can_not_be_is_refused(bound: dict[str, float]) -> None:
+    (name,) = bound
+    with pytest.raises(ValueError, match=f"trust {name} .* must be"):
+        Trust(**bound)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("clock", "told"), [(95.0, "95 s ahead of"), (-95.0, "95 s behind")])
+def test_a_servers_clock_that_is_wrong_is_noted(clock: float, told: str) -> None:
+    load = seen({}, reports=(report(clock=0.0), report(shard=1, clock=clock)))
+    assert load.quality.notes == (f"the source's clock is {told} ours: set the clocks",)
+    assert not seen({}, reports=(report(clock=20.0), report(shard=1, clock=None))).quality.notes
+
+
+def test_checks_look_at_series_of_the_preset_only() -> None:
+    own = PrometheusSettings("http://x", "pulsar", queries=(("cpu", "max by (pod) (mine)"),))
+    assert not set(CHECKS) & set(tables(own)[0].queries)
+    assert set(CHECKS) <= set(tables(SETTINGS)[0].queries)
+
+
+def bundle(name: str, time: float | None, rate: float = 10.0) -> dict[str, object]:
+    averages = {f"{term}_{column}": rate for term in ("short", "long") for column in BUNDLE_TRAFFIC}
+    return {"bundle": name, "pod": "a", "seen": NOW, "time": time, **averages}
+
+
+BUNDLE_TRAFFIC = ("rate_in", "rate_out", "throughput_in", "throughput_out")
+
+
+def test_a_bundle_whose_newest_sample_is_too_old_is_unknown() -> None:
+    rows = [bundle("t/n/1", NOW - 60), bundle("t/n/2", NOW - 61)]
+    brokers = pa.Table.from_pylist([{"pod": pod, **USAGE, **TIMES, **CHECKED} for pod in "ab"], BROKER_STATE)
+    load = align(Measured(brokers, pa.Table.from_pylist(rows, BUNDLE_STATE)), WORLD, SETTINGS, NOW)
+    assert load.bundles.short[0, RATE_IN] == load.bundles.long[0, RATE_IN] == 10.0
+    assert np.isnan(load.bundles.short[1]).all()
+    assert np.isnan(load.bundles.long[1]).all()
+    assert load.quality.dropped == {"OutDated": 1}
