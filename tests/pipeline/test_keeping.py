@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -63,6 +64,18 @@ def test_a_cycle_is_a_file_of_each_table(tmp_path: Path, background: Background)
     assert found == [f"{table}/20250615T150000.000000Z.parquet" for table in sorted(TABLES)]
     quality = pq.read_table(tmp_path / "quality")
     assert quality.drop_columns("at").to_pylist() == [{"kind": "dropped", "what": "NaN", "count": 2}]
+
+
+def test_a_cycle_in_which_nobody_is_believed_removes_nothing(tmp_path: Path, at_once: Background) -> None:
+    keeping = Keeping(tmp_path, Retention(seconds=HOUR, merge_after=0), at_once)
+    keeping.keep(MEASURED, load(AT), WORLD)
+    before = set(tmp_path.rglob("*.parquet"))
+    jumped = load(AT + 1000 * HOUR)
+    nobody = replace(jumped, brokers=replace(jumped.brokers, trusted=np.zeros(1, bool)))
+    keeping.keep(MEASURED, nobody, WORLD)
+    assert before <= set(tmp_path.rglob("*.parquet"))
+    keeping.keep(MEASURED, jumped, WORLD)
+    assert not before & set(tmp_path.rglob("*.parquet"))
 
 
 def test_hours_are_merged_beside_the_cycles(tmp_path: Path, at_once: Background) -> None:

@@ -76,6 +76,7 @@ class Keeping:
 
         max_age: seconds up to which its data was believed.
 
+        A cycle in which nobody is believed removes nothing: a clock that is days ahead would call everything too old.
         If the disk refuses, the next cycle starts from an older state: averages know time.
         """
         tables = {
@@ -91,7 +92,7 @@ class Keeping:
             self._told(_UNWRITTEN, error)
             return
         self._told(_UNWRITTEN, None)
-        if self._tidied is None or self._tidied.done():
+        if load.brokers.trusted.any() and (self._tidied is None or self._tidied.done()):
             self._tidied = self._background.tidy(self._housekeeping, load.now)
             self._tidied.add_done_callback(self._tell_tidied)
 
