@@ -11,7 +11,7 @@ import pytest
 
 from metrics_exporter import Exporter
 from pipeline_worlds import topology
-from trimtab_pipeline.source import LoadSource
+from trimtab_pipeline.source import LoadSource, Trust
 from trimtab_strategies.model import CPU, MEMORY, NETWORK_IN, NETWORK_OUT, RATE_IN, RATE_OUT, ClusterLoad
 from trimtab_testbed.prometheus import Prometheus, Target
 
@@ -30,7 +30,7 @@ def until(source: LoadSource, holds: Callable[[ClusterLoad], bool], seconds: flo
         load = source.observe(WORLD, time.time()).result(timeout=60).load
         if holds(load):
             return load
-        assert time.monotonic() < end, load
+        assert time.monotonic() < end, (load.quality, load.brokers)
         time.sleep(0.25)
 
 
@@ -43,7 +43,7 @@ def test_a_scraped_cluster_is_measured_and_a_broker_that_stops_loses_trust(
 ) -> None:
     busy, idle = Exporter("pulsar-broker-0", 3.0, {FIRST: 10.0}), Exporter("pulsar-broker-1", 0.5, {SECOND: 20.0})
     with busy, Prometheus(prometheus_binary, tmp_path, scrape_interval=0.5) as server:
-        source = observing(server.url, window=4.0, max_age=3.0)
+        source = observing(server.url, window=4.0, max_age=3.0, trust=Trust(min_samples=7))
         with idle:
             server.set_targets([target(busy), target(idle)])
             load = until(source, lambda seen: bool(seen.brokers.trusted.all()))

@@ -51,6 +51,30 @@ def test_samples_become_a_picture_in_the_topologys_rows(fake: FakePrometheus, ob
     assert set(observation.seconds) == {"prometheus", "spark", "write", "align"}
 
 
+def test_brokers_alone_are_looked_at_without_asking_for_bundles_and_leave_nothing(
+    fake: FakePrometheus, observing: Observing, sources: SparkLoadSources
+) -> None:
+    source = observing(fake.url)
+    look(source)
+    fake.queries.clear()
+    fake.drop(pod="b")
+    add_broker(fake, "a", cpu=3.9)
+    seen = source.observe_brokers(topology({"broker-a": "a", "broker-b": "b"}, {}), AT + 10).result(timeout=60).load
+    assert seen.brokers.usage[0, CPU] == 3.9
+    assert seen.brokers.trusted.tolist() == [True, False]
+    assert seen.quality.doubts["broker-b"].text == "not measured any more; newest sample 10 s old"
+    assert not [query for query in fake.queries if "bundle" in query["query"]]
+    folder = (
+        sources.history_dir / "tests" / "test_brokers_alone_are_looked_at_without_asking_for_bundles_and_leave_nothing"
+    )
+    assert len(list(folder.glob("brokers/*.parquet"))) == 1
+
+
+def test_brokers_alone_of_a_server_that_is_down_fail_with_its_name(observing: Observing) -> None:
+    with pytest.raises(SourceUnavailableError, match=r"127\.0\.0\.1:9 refused the connection"):
+        observing("http://127.0.0.1:9").observe_brokers(WORLD, AT).result(timeout=60)
+
+
 def test_every_query_is_asked_as_of_the_evaluation_time(fake: FakePrometheus, observing: Observing) -> None:
     look(observing(fake.url), AT + 0.5)
     assert {query["time"] for query in fake.queries} == {f"{AT + 0.5:.3f}"}

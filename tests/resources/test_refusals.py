@@ -39,6 +39,14 @@ REFUSED = {
         policy(shedder={"type": "ThresholdShedder", "thresholdShedder": {"threshold": 0}}),
         ["spec.shedder.thresholdShedder.threshold", "greater than 0"],
     ),
+    "brokers looked at less often than decided about": (
+        policy(interval="30s", brokerInterval="1m"),
+        ["spec", "brokerInterval must not exceed interval"],
+    ),
+    "brokers looked at all the time": (
+        policy(brokerInterval="4s"),
+        ["spec.brokerInterval", "brokerInterval is at least 5s"],
+    ),
     "a clock that may be wrong by an hour": (
         policy(source={"prometheus": {"url": "http://prometheus:9090", "trust": {"maxClockSkew": "1h"}}}),
         ["spec.source.prometheus.trust.maxClockSkew", "a clock's skew is 1s to 5m"],

@@ -117,6 +117,10 @@ class PolicyScene:
         """What `source` measures, whichever that is now."""
         return self.source.observe(topology, at)
 
+    def observe_brokers(self, topology: Topology, at: float) -> Future[Observation]:
+        """The same, of the brokers alone."""
+        return self.source.observe_brokers(topology, at)
+
     def close(self) -> None:
         """It belongs to the test."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from trimtab_pipeline.prometheus import Prometheus
@@ -34,6 +34,11 @@ class ShardRequest:
         custom = {queries[column]: signal for table, queries in asked for column, signal in table.custom.items()}
         own = {} if settings.bundle_metrics == "topic" else asked[1][1]
         return cls(asked[0][1], own, render(TOPICS, settings, pods), custom, tuple(pods) if custom else ())
+
+    @property
+    def brokers_alone(self) -> ShardRequest:
+        """The same without bundles and topics."""
+        return replace(self, bundles={}, topics={})
 
 
 @dataclass(frozen=True, slots=True)

@@ -200,6 +200,12 @@ class LoadSource(Protocol):
         in `Observation.load.quality` and by untrusted brokers instead.
         """
 
+    def observe_brokers(self, topology: Topology, at: float) -> Future[Observation]:
+        """Measure the brokers alone, as of `at`: much less work, and nothing is remembered of it.
+
+        No bundle of the topology is measured. The future fails as that of `observe`.
+        """
+
     def close(self) -> None:
         """Stop the thread and whatever runs behind it. Idempotent."""
 

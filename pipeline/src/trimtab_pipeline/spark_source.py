@@ -9,16 +9,18 @@ import itertools
 import json
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from trimtab_pipeline.align import Measured, align, one_row_each, shown, with_last_times
 from trimtab_pipeline.asking import ReadRequest, ShardRequest
@@ -123,6 +125,10 @@ class SparkLoadSource:
         """See `LoadSource.observe`. `at` counts to the millisecond, as in Prometheus."""
         return self._engine.run(lambda spark: self._observe(spark, topology, round(at, 3)), self._deadline)
 
+    def observe_brokers(self, topology: Topology, at: float) -> Future[Observation]:
+        """See `LoadSource.observe_brokers`."""
+        return self._engine.run(lambda spark: self._observe_brokers(spark, topology, round(at, 3)), self._deadline)
+
     def close(self) -> None:
         """Nothing of its own runs: the thread belongs to the engine."""
 
@@ -132,28 +138,53 @@ class SparkLoadSource:
         ranges: all bundles, if topics are to be summed up to them where bundles have no metrics of their own.
         Raises `SourceUnavailableError` when no shard answered.
         """
-        shards = [pods[k :: self._engine.cores] for k in range(min(self._engine.cores, len(pods)))]
-        request = ReadRequest.of(self._settings, at, (ShardRequest.of(self._settings, shard) for shard in shards))
-        options = read_options(request, self._settings.credentials, ranges)
-        samples = spark.read.format("prometheus").options(**options).load()
+        shards = self._shards(pods)
+        samples = self._samples(spark, (ShardRequest.of(self._settings, shard) for shard in shards), at, ranges)
         state = spark.read.schema(self._keeping.bundles.ddl).parquet(
             str(self._keeping.bundles.state(at, self._horizon))
         )
         answer = spark.sql(self._sql, samples=samples, state=state).toArrow()
-        reports = [json.loads(text) for text in answer["report"].drop_null().to_pylist()]
-        if wrong := [report["error"] for report in reports if report.get("misconfigured")]:
-            raise SourceMisconfiguredError(wrong[0])
-        if not any(report["ok"] for report in reports):
-            raise SourceUnavailableError(f"nothing could be measured: {reports[0]['error']}")
-        measured_brokers = pa.Table.from_struct_array(answer["broker"].drop_null())
-        last = pq.read_table(self._keeping.brokers.state(at, self._horizon))
+        reports = _reports(answer)
         return Measured(
-            brokers=with_last_times(measured_brokers, last, at - self._horizon),
+            brokers=self._brokers(answer, at),
             bundles=answer.filter(pc.field("seen") >= at - self._horizon).select(BUNDLE_STATE.names),
-            reports=tuple(reports),
-            shards=tuple(map(tuple, shards)),
+            reports=reports,
+            shards=shards,
             inside=pa.Table.from_struct_array(pc.list_flatten(answer["inside"].combine_chunks())),
         )
+
+    def _shards(self, pods: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+        """The pods of each task."""
+        cores = self._engine.cores
+        return tuple(tuple(pods[k::cores]) for k in range(min(cores, len(pods))))
+
+    def _samples(
+        self, spark: SparkSession, shards: Iterable[ShardRequest], at: float, ranges: Ranges | None = None
+    ) -> DataFrame:
+        request = ReadRequest.of(self._settings, at, shards)
+        return (
+            spark.read.format("prometheus").options(**read_options(request, self._settings.credentials, ranges)).load()
+        )
+
+    def _brokers(self, answer: pa.Table, at: float) -> pa.Table:
+        """The brokers in `answer`, with the times of their newest samples that the history remembers."""
+        last = pq.read_table(self._keeping.brokers.state(at, self._horizon))
+        return with_last_times(pa.Table.from_struct_array(answer["broker"].drop_null()), last, at - self._horizon)
+
+    def _observe_brokers(self, spark: SparkSession, topology: Topology, at: float) -> Observation:
+        begin, shards = time.perf_counter(), self._shards(sorted({pod for pod in topology.pods if pod}))
+        nothing = Measured(BROKER_STATE.empty_table(), BUNDLE_STATE.empty_table())
+        if not shards:
+            return Observation(align(nothing, topology, self._settings, at), {})
+        asked = (ShardRequest.of(self._settings, shard).brokers_alone for shard in shards)
+        try:
+            answer = self._samples(spark, asked, at).select("broker", "report").toArrow()
+            measured = replace(nothing, brokers=self._brokers(answer, at), reports=_reports(answer), shards=shards)
+        except (PySparkException, Py4JError, OSError):
+            self._keeping.doubt()
+            raise
+        load = align(measured, topology, self._settings, at)
+        return Observation(load, {"brokers": time.perf_counter() - begin}, shown(measured, topology))
 
     def _observe(self, spark: SparkSession, topology: Topology, at: float) -> Observation:
         pods = sorted({pod for pod in topology.pods if pod})
@@ -177,3 +208,13 @@ class SparkLoadSource:
         spark_seconds, aligning, write = (after - before for before, after in itertools.pairwise(clock))
         seconds = {"prometheus": in_tasks, "spark": spark_seconds - in_tasks, "write": write, "align": aligning}
         return Observation(load, seconds, shown(measured, topology))
+
+
+def _reports(answer: pa.Table) -> tuple[Mapping[str, Any], ...]:
+    """The tasks' reports. Raises `SourceUnavailableError` when none of them could measure anything."""
+    reports = tuple(json.loads(text) for text in answer["report"].drop_null().to_pylist())
+    if wrong := [report["error"] for report in reports if report.get("misconfigured")]:
+        raise SourceMisconfiguredError(wrong[0])
+    if not any(report["ok"] for report in reports):
+        raise SourceUnavailableError(f"nothing could be measured: {reports[0]['error']}")
+    return reports

@@ -26,6 +26,13 @@ class StaticSource:
 
     def observe(self, topology: Topology, at: float) -> Future[Observation]:
         """What `load` holds, as of `at`."""
+        return self._seen(topology, at)
+
+    def observe_brokers(self, topology: Topology, at: float) -> Future[Observation]:
+        """The same; without bundles in the topology, the brokers alone."""
+        return self._seen(topology, at)
+
+    def _seen(self, topology: Topology, at: float) -> Future[Observation]:
         outcome: Future[Observation] = Future()
         if self.error is not None:
             outcome.set_exception(self.error)

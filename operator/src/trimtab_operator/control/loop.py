@@ -1,7 +1,8 @@
 """The loop of one policy: a decision every `interval`, and upkeep in between and whenever something happened.
 
 Every turn does upkeep (wishes, lost owners, homeless bundles: in every mode); when the interval is over, or the policy
-was edited, it also runs a cycle. Nothing is done before the stores are complete and fresh. An error of one turn is
+was edited, it also runs a cycle. In between it glances at the brokers every `brokerInterval`, which may bring the next
+cycle forward. Nothing is done before the stores are complete and fresh. An error of one turn is
 told, counted and survived: the next turn starts from the resources again.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -17,6 +19,7 @@ from trimtab_operator.actuators.declarative import DeclarativeActuator, DryRunAc
 from trimtab_operator.cluster.api import ApiError, ApiUnavailableError
 from trimtab_operator.control.context import Context
 from trimtab_operator.control.cycle import Look, Stopwatch, carry_out, look, plan
+from trimtab_operator.control.glancing import Watch, glance
 from trimtab_operator.control.memory import ForeignMemoryError, MemoryStore, Remembered
 from trimtab_operator.control.refusal import refused_by_guard, refused_cycle, refused_turn, unmeasurable
 from trimtab_operator.control.report import CycleResult
@@ -80,6 +83,7 @@ class PolicyLoop:
     _tender: Tender = field(init=False)
     _teller: Teller = field(init=False)
     _sourcing: Sourcing = field(init=False)
+    _watch: Watch = field(default_factory=Watch)
     _due: float = 0.0
     _beat: float = 0.0
     _generation: int = -1
@@ -180,6 +184,26 @@ class PolicyLoop:
         await self._tender.tend(turn, self._teller)
         if due:
             await self._decide(turn)
+        elif context.engine.is_set() and context.clock() >= self._watch.due and not settings.paused:
+            await self._glance(turn)
+
+    async def _glance(self, turn: Turn) -> None:
+        """Look at the brokers alone; decide at once when one died or crossed the overload line. Raises `ApiError`."""
+        context, settings, begun = self.context, turn.settings, time.monotonic()
+        self._watch.next(settings, context.clock())
+        picture = context.picture(settings)
+        why = self._watch.dead(picture)
+        try:
+            load = await glance(picture, turn, context.now())
+        except SourceUnavailableError as error:
+            log.debug("policy %s: a glance failed, the next decision will tell: %s", self.name, error)
+        else:
+            await self._teller.brokers(load, time.monotonic() - begun)
+            why = why or self._watch.crossed(load, settings)
+        if why:
+            log.info("policy %s: decides early: %s", self.name, why)
+            self._due = context.clock()
+            self.wake.set()
 
     def _still_discovering(self, settings: Settings, refusal: HeldBack) -> bool:
         """Whether it is too early to complain that there are no brokers: their pods are only being found."""
@@ -196,6 +220,10 @@ class PolicyLoop:
             self.wake.set()
             return
         self._refused = None
+        self._watch.dead(self.context.picture(turn.settings))
+        if result.load is not None:
+            self._watch.crossed(result.load, turn.settings)
+        self._watch.next(turn.settings, self.context.clock())
         await self._teller.cycle(result)
 
     def _is_due(self, settings: Settings) -> bool:

@@ -12,6 +12,7 @@ import numpy as np
 from trimtab_operator.actuators import Written
 from trimtab_operator.cluster.status import set_condition, timestamp
 from trimtab_strategies.model import CPU, MEMORY, NETWORK_IN, NETWORK_OUT, ClusterLoad, HeldBack, Move, Plan, Reason
+from trimtab_strategies.model.load import FloatArray
 
 SHOWN_MOVES = 50
 _LONGEST = 1024
@@ -241,10 +242,10 @@ def _news(before: tuple[str, str], condition: Mapping[str, Any]) -> bool:
     return status == "False" and before != (status, reason)
 
 
-def broker_load(plan: Plan, row: int) -> dict[str, float | None]:
-    """The summary of a broker's load for its status: percent, None where unknown."""
+def broker_load(usage: FloatArray) -> dict[str, float | None]:
+    """The summary of a broker's load for its status, of its usage (5,) in percent; None where unknown."""
     columns = {"cpu": CPU, "memory": MEMORY, "networkIn": NETWORK_IN, "networkOut": NETWORK_OUT}
-    return {name: _known(plan.before[row, column]) for name, column in columns.items()}
+    return {name: _known(usage[column]) for name, column in columns.items()}
 
 
 def _known(percent: float) -> float | None:

@@ -19,6 +19,11 @@ from trimtab_strategies.selection import Selection
 
 PAUSE_ANNOTATION = "trimtab.dev/paused"
 
+OVERLOAD_LINE = 85.0
+"""Percent of usage, where the shedder has no `overloadThreshold` of its own; Pulsar's default."""
+BROKER_INTERVAL = 10.0
+"""Seconds, where the policy does not say, and has no shorter interval."""
+
 
 class InvalidPolicyError(ValueError):
     """The policy can't be run as written; the text names each field, its value and what is allowed."""
@@ -28,6 +33,9 @@ class InvalidPolicyError(ValueError):
 class Settings:
     """Everything one cycle needs to know of its policy. Durations in seconds, limits as ratios.
 
+    broker_interval: from one look at the brokers to the next; the same as `interval`: they are not looked at between.
+    overload_line: ratio of usage, by the shedder's weights, that a broker should not cross unnoticed.
+
     prometheus: without credentials; `auth` says which Secrets hold those.
     """
 
@@ -35,6 +43,8 @@ class Settings:
     mode: Mode
     paused: bool
     interval: float
+    broker_interval: float
+    overload_line: float
     move_timeout: float
     lost_after: float
     pod_labels: Mapping[str, str] | None
@@ -57,6 +67,8 @@ class Settings:
             mode=spec.mode,
             paused=spec.paused or annotations.get(PAUSE_ANNOTATION) == "true",
             interval=seconds(spec.interval),
+            broker_interval=_broker_interval(spec),
+            overload_line=getattr(shedder_params, "overload_threshold", OVERLOAD_LINE) / 100,
             move_timeout=seconds(spec.limits.move_timeout),
             lost_after=seconds(spec.limits.lost_after),
             pod_labels=spec.brokers.pod_labels,
@@ -77,6 +89,11 @@ def _validated(spec: Mapping[str, Any]) -> BalancingPolicySpec:
     except ValidationError as error:
         problems = (f"spec.{'.'.join(map(str, e['loc']))}: {e['msg']} (got {e['input']!r:.80})" for e in error.errors())
         raise InvalidPolicyError("; ".join(problems)) from error
+
+
+def _broker_interval(spec: BalancingPolicySpec) -> float:
+    wanted = BROKER_INTERVAL if spec.broker_interval is None else seconds(spec.broker_interval)
+    return min(wanted, seconds(spec.interval))
 
 
 def _selection(spec: BalancingPolicySpec) -> Selection | None:

@@ -33,6 +33,10 @@ class RefusingSource:
         outcome.set_exception(self._error)
         return outcome
 
+    def observe_brokers(self, topology: Topology, at: float) -> Future[Observation]:
+        """Failed at once."""
+        return self.observe(topology, at)
+
     def close(self) -> None:
         """There is nothing open."""
 

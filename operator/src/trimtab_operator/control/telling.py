@@ -20,7 +20,9 @@ from trimtab_operator.control.flights import Outcome
 from trimtab_operator.control.report import CycleResult, broker_load, cpu_range, policy_status, transitions
 from trimtab_operator.control.upkeep import Upkeep
 from trimtab_operator.resources.common import API_VERSION
-from trimtab_strategies.model import RESOURCES, Plan, Reason, counted
+from trimtab_strategies.model import RESOURCES, ClusterLoad, Plan, Reason, counted
+from trimtab_strategies.model.load import FloatArray
+from trimtab_strategies.usage import percent
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +49,7 @@ class Teller:
         await self._policy_status(result)
         await self._moved(result)
         if result.plan is not None:
-            await self._broker_statuses(result.plan)
+            await self._broker_statuses(result.plan.brokers, result.plan.before)
 
     async def _policy_status(self, result: CycleResult) -> None:
         for tries_left in reversed(range(_TRIES)):
@@ -92,9 +94,17 @@ class Teller:
         for reason, count in Counter(reason for reason, _ in failures[_NAMED:]).items():
             await self._event("Warning", reason, f"and {counted(count, 'more bundle')}")
 
-    async def _broker_statuses(self, plan: Plan) -> None:
-        for row, name in enumerate(plan.brokers):
-            load, count = broker_load(plan, row), len(self.context.served.get(name, ()))
+    async def brokers(self, load: ClusterLoad, seconds: float) -> None:
+        """The brokers' load between two decisions, which took so many seconds to measure. Raises `ApiError`."""
+        self.context.metrics.cycle_seconds.labels("brokers").observe(seconds)
+        await self._broker_statuses(
+            load.brokers.names, percent(load.brokers.usage, load.brokers.limit).astype(np.float64)
+        )
+
+    async def _broker_statuses(self, names: Sequence[str], usage: FloatArray) -> None:
+        """usage: (n, 5) percent, NaN unknown."""
+        for row, name in enumerate(names):
+            load, count = broker_load(usage[row]), len(self.context.served.get(name, ()))
             if self._noticeable(name, load, count):
                 shown = {key: None if value is None else float(round(value)) for key, value in load.items()}
                 await self._patch_broker(name, {"status": {"load": shown, "bundles": count}})

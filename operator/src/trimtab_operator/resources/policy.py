@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import Field
+from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
-from trimtab_operator.resources.common import Conditions, Duration, Name, Resource, Status, Timestamp
+from trimtab_operator.resources.common import (
+    Conditions,
+    Duration,
+    Name,
+    Resource,
+    Status,
+    Timestamp,
+    cel,
+    seconds,
+)
 from trimtab_operator.resources.prometheus import PrometheusSpec
 from trimtab_operator.resources.strategies import PlacementSpec, SelectionSpec, ShedderSpec
 
@@ -63,8 +72,27 @@ class Limits(Resource):
     """A broker that was not ready for this long is lost: its bundles get other owners."""
 
 
+_TICK = "!has(self.brokerInterval) || duration(self.brokerInterval) <= duration(self.interval)"
+_TICK_BOUND = "brokerInterval must not exceed interval"
+_SHORTEST_TICK = "brokerInterval is at least 5s"
+
+
+def _tick(text: str) -> str:
+    if seconds(text) < 5:  # noqa: PLR2004  (the bound, in seconds)
+        raise ValueError(_SHORTEST_TICK)
+    return text
+
+
+BrokerInterval = Annotated[
+    Duration, Field(json_schema_extra=cel(("duration(self) >= duration('5s')", _SHORTEST_TICK))), AfterValidator(_tick)
+]
+"""Time between two looks at the brokers: most are scraped every 15 s, so more often shows nothing new."""
+
+
 class BalancingPolicySpec(Resource):
     """How to balance. The defaults act on nothing: `mode` is `DryRun`."""
+
+    model_config = ConfigDict(json_schema_extra=cel((_TICK, _TICK_BOUND)))
 
     mode: Mode = Mode.DRY_RUN
     """`DryRun` shows what would move in status.proposal. `Auto` moves, within `limits`."""
@@ -72,6 +100,10 @@ class BalancingPolicySpec(Resource):
     """Stop deciding. Wishes that people write are still carried out."""
     interval: Duration = "60s"
     """Time from one decision to the next."""
+    broker_interval: BrokerInterval | None = None
+    """Time from one look at the brokers alone to the next, 5s or more: their status.load is kept fresh, and when one
+    died or crossed the overload line (the shedder's overloadThreshold, or 85 %) a decision follows at once. If left
+    out, 10s, or `interval` if that is shorter."""
     brokers: BrokerSelector = BrokerSelector()
     """Which brokers are balanced among each other; all Broker objects of the namespace if left out."""
     source: Source
@@ -87,6 +119,12 @@ class BalancingPolicySpec(Resource):
     """What no strategy may exceed: cool-down, caps, and how much must be known before anything moves."""
     actuator: ActuatorType = ActuatorType.DECLARATIVE
     """`Declarative`: brokers (or a sidecar) watch Bundle objects and confirm in status.owner."""
+
+    @model_validator(mode="after")
+    def _ticks_within_interval(self) -> Self:
+        if self.broker_interval is not None and seconds(self.broker_interval) > seconds(self.interval):
+            raise ValueError(_TICK_BOUND)
+        return self
 
 
 class UsageRange(Status):

@@ -1,0 +1,98 @@
+"""Between two decisions the brokers are looked at, and what can't wait brings the next decision forward."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from manifests import policy
+from policy_scene import Play, PolicyScene
+from trimtab_operator.control.settings import InvalidPolicyError, Settings
+from trimtab_pipeline.source import SourceUnavailableError
+from trimtab_pipeline.testing import StaticSource
+from trimtab_strategies.testing import cluster
+
+apiserver = pytest.mark.apiserver
+
+
+def settings(**spec: Any) -> Settings:
+    made = policy("main", **spec)
+    made["metadata"]["namespace"] = "messaging"
+    return Settings.of(made)
+
+
+def overload(percent: float) -> Mapping[str, Any]:
+    return {"type": "OverloadShedder", "overloadShedder": {"overloadThreshold": percent}}
+
+
+@pytest.mark.parametrize(
+    ("spec", "seconds"), [({}, 10), ({"brokerInterval": "7s"}, 7), ({"interval": "3s"}, 3)], ids=["", "said", "short"]
+)
+def test_brokers_are_looked_at_every_ten_seconds_unless_the_policy_says_else(
+    spec: dict[str, Any], seconds: float
+) -> None:
+    assert settings(**spec).broker_interval == seconds
+
+
+def test_brokers_can_not_be_looked_at_less_often_than_decided_about() -> None:
+    with pytest.raises(InvalidPolicyError, match="brokerInterval must not exceed interval"):
+        settings(interval="30s", brokerInterval="31s")
+
+
+def test_the_overload_line_is_the_shedders_own_else_85_percent() -> None:
+    assert settings(shedder=overload(70)).overload_line == 0.7
+    assert settings().overload_line == 0.85
+
+
+def last_decision(scene: PolicyScene) -> str:
+    return str(scene.status()["lastCycle"]["time"])
+
+
+@apiserver
+def test_a_broker_s_load_is_kept_fresh_between_decisions(play: Play) -> None:
+    async def story(scene: PolicyScene) -> None:
+        await scene.cycle()
+        decided = last_decision(scene)
+        scene.source = StaticSource(cluster(a=0.6, b=0.5, c=0.5))
+        await scene.turn(after=5)
+        assert scene.rest.get(scene.path("brokers", "a"))["status"]["load"]["cpu"] == 50
+        await scene.turn(after=5)
+        assert scene.rest.get(scene.path("brokers", "a"))["status"]["load"]["cpu"] == 60
+        assert last_decision(scene) == decided
+
+    play(cluster(a=0.5, b=0.5, c=0.5), story, mode="DryRun")
+
+
+@apiserver
+def test_a_broker_that_crosses_the_line_brings_the_decision_forward_once(play: Play) -> None:
+    async def story(scene: PolicyScene) -> None:
+        await scene.cycle()
+        decided = last_decision(scene)
+        scene.source = StaticSource(cluster(a=0.9, b=0.5, c=0.5))
+        await scene.turn(after=10)
+        await scene.turn()
+        early = last_decision(scene)
+        assert early > decided
+        for _ in range(3):
+            await scene.turn(after=10)
+        await scene.turn(after=5)
+        assert last_decision(scene) == early
+
+    play(cluster(a=0.5, b=0.5, c=0.5), story, mode="DryRun")
+
+
+@apiserver
+def test_a_broker_that_dies_brings_the_decision_forward_even_without_metrics(play: Play) -> None:
+    async def story(scene: PolicyScene) -> None:
+        await scene.cycle()
+        scene.rest.patch(scene.path("brokers", "c", "status"), {"status": {"ready": False}})
+        broken = StaticSource(scene.load)
+        broken.error = SourceUnavailableError("http://prometheus:9090 refused the connection")
+        scene.source = broken
+        await scene.turn(after=10)
+        await scene.turn()
+        assert scene.condition("DataTrusted") == ("False", "SourceUnavailable")
+
+    play(cluster(a=0.5, b=0.5, c=0.5), story, mode="DryRun")
