@@ -18,6 +18,7 @@ class Fault(StrEnum):
     DOWN = "down"  # closes the connection without an answer
     SLOW = "slow"  # answers later than anybody waits
     UNAVAILABLE = "unavailable"  # 503
+    TRUNCATED = "truncated"  # breaks off in the middle of the body
     PARTIAL = "partial"  # half of the series, and a warning, as Thanos answers when a store is missing
 
 
@@ -72,6 +73,9 @@ class FaultyProxy:
             _send(handler, 503, b"the store is not ready")
             return
         status, answer = _fetch(handler, target, body)
+        if fault is Fault.TRUNCATED:
+            _send(handler, status, answer[: len(answer) // 2], promised=len(answer))
+            return
         _send(handler, status, _halved(answer) if fault is Fault.PARTIAL else answer)
 
 
@@ -95,11 +99,12 @@ def _halved(answer: bytes) -> bytes:
     return json.dumps(parsed).encode()
 
 
-def _send(handler: BaseHTTPRequestHandler, status: int, body: bytes) -> None:
+def _send(handler: BaseHTTPRequestHandler, status: int, body: bytes, promised: int | None = None) -> None:
+    """Answer. promised: the length to announce, if it is not the body's."""
     try:
         handler.send_response(status)
         handler.send_header("Content-Type", "application/json")
-        handler.send_header("Content-Length", str(len(body)))
+        handler.send_header("Content-Length", str(len(body) if promised is None else promised))
         handler.end_headers()
         handler.wfile.write(body)
     except (BrokenPipeError, ConnectionResetError):

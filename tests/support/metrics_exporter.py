@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Self
+
+_TOTALS = {"rate_in": 100, "rate_out": 200, "throughput_in": 1e5, "throughput_out": 2e5}
+"""What the whole broker carries, unless it is told: msg/s and bytes/s."""
 
 
 class Exporter:
     """One pod: its kubelet's rows and its broker's own, on a free port of 127.0.0.1 while entered.
 
     cores: CPU it uses, of a limit of 4. bundles: msg/s in by bundle name, served as long as they are listed.
+    totals: what the whole broker carries.
     """
 
-    def __init__(self, pod: str, cores: float, bundles: dict[str, float]) -> None:
-        self.pod, self.cores, self.bundles = pod, cores, bundles
+    def __init__(
+        self, pod: str, cores: float, bundles: dict[str, float], totals: Mapping[str, float] = _TOTALS
+    ) -> None:
+        self.pod, self.cores, self.bundles, self.totals = pod, cores, bundles, totals
         self._begin = time.time()
 
     def __enter__(self) -> Self:
@@ -44,6 +51,10 @@ class Exporter:
         self._server.server_close()
         self._thread.join()
 
+    def restart(self) -> None:
+        """Begin anew, as a process that was restarted does: all counters at nothing."""
+        self._begin = time.time()
+
     def page(self) -> str:
         """The page; counters have run since the exporter was made."""
         seconds = time.time() - self._begin
@@ -62,15 +73,12 @@ class Exporter:
             f'container_network_transmit_bytes_total{{{where},interface="eth0"}} {2e6 * seconds}',
             f'pulsar_lb_cpu_usage{{cluster="c",broker="{self.pod}.host",metric="loadBalancing"}} {25 * self.cores}',
             'pulsar_rate_in{cluster="c",namespace="t/n",topic="persistent://t/n/x"} 7',
-            *(f'pulsar_broker_{name}{{cluster="c"}} {value}' for name, value in _TOTALS.items()),
+            *(f'pulsar_broker_{name}{{cluster="c"}} {value}' for name, value in self.totals.items()),
         ]
         for bundle, rate in self.bundles.items():
             labels = f'cluster="c",broker="{self.pod}.host",bundle="{bundle}",metric="bundle"'
             rows += [f"pulsar_bundle_{name}{{{labels}}} {value}" for name, value in _bundle(rate).items()]
         return "\n".join(rows) + "\n"
-
-
-_TOTALS = {"rate_in": 100, "rate_out": 200, "throughput_in": 1e5, "throughput_out": 2e5}
 
 
 def _bundle(rate: float) -> dict[str, float]:

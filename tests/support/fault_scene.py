@@ -1,0 +1,110 @@
+"""Four brokers on a real Prometheus behind a proxy that can misbehave, and what a policy would move of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from faulty_proxy import FaultyProxy
+from metrics_exporter import Exporter
+from pipeline_worlds import topology
+from trimtab_pipeline.source import LoadSource, PrometheusSettings, SourceUnavailableError
+from trimtab_pipeline.spark_source import SparkLoadSources
+from trimtab_strategies import registry
+from trimtab_strategies.balancer import decide
+from trimtab_strategies.constraints import Limits
+from trimtab_strategies.model import ClusterLoad, Memory, Move
+from trimtab_testbed.prometheus import Prometheus, Target
+
+SCRAPE, WINDOW, MAX_AGE = 0.5, 4.0, 3.0
+CORES = {"pulsar-0": 3.6, "pulsar-1": 0.4, "pulsar-2": 0.4, "pulsar-3": 0.4}
+HOT, RATE = "pulsar-0", 5_000.0
+_EDGES = [f"0x{k * 2**28:08x}" for k in range(16)] + ["0xffffffff"]
+BUNDLES = {f"t/n/{_EDGES[k]}_{_EDGES[k + 1]}": list(CORES)[k // 4] for k in range(16)}
+"""Owner of each bundle; all carry `RATE` msg/s, so that CPU alone tells the hot broker apart."""
+WORLD = topology({pod: pod for pod in CORES}, BUNDLES)
+
+
+@dataclass
+class FaultScene:
+    """The scene; `source` is a policy's, with a history of its own in `history`."""
+
+    exporters: dict[str, Exporter]
+    server: Prometheus
+    proxy: FaultyProxy
+    sources: SparkLoadSources
+    policy: str = ""
+    source: LoadSource = field(init=False)
+
+    def enter(self, policy: str, **settings: float) -> None:
+        """A policy that has seen nothing yet."""
+        bounds = {"window": WINDOW, "max_age": MAX_AGE, "timeout": 2.0} | settings
+        self.policy = policy
+        self.source = self.sources.open(policy, PrometheusSettings(self.proxy.url, "pulsar", **bounds))
+
+    @property
+    def history(self) -> Path:
+        """Folder of the policy's history."""
+        return self.sources.history_dir / self.policy
+
+    def files(self) -> dict[str, int]:
+        """Every file of the history and its size."""
+        return {str(p.relative_to(self.history)): p.stat().st_size for p in sorted(self.history.rglob("*.parquet"))}
+
+    def look(self, at: float | None = None) -> ClusterLoad:
+        """A cycle now, or as of `at`. Raises `SourceUnavailableError`."""
+        return self.source.observe(WORLD, time.time() if at is None else at).result(timeout=120).load
+
+    def until(self, holds: Callable[[ClusterLoad], bool], seconds: float = 40.0) -> ClusterLoad:
+        """The first picture of which `holds` is true; cycles that fail are passed over."""
+        end, seen = time.monotonic() + seconds, ""
+        while time.monotonic() < end:
+            try:
+                load = self.look()
+            except SourceUnavailableError as error:
+                seen = str(error)
+            else:
+                if holds(load):
+                    return load
+                seen = str((load.brokers, load.quality))
+            time.sleep(0.25)
+        raise AssertionError(f"not within {seconds} s; at last: {seen}")
+
+    def healthy(self) -> ClusterLoad:
+        """A picture in which every broker is trusted."""
+        return self.until(lambda load: bool(load.brokers.trusted.all()))
+
+    def scrape(self, *pods: str) -> None:
+        """Let Prometheus scrape these pods and no others."""
+        self.server.set_targets(
+            Target(self.exporters[pod].address, {"namespace": "pulsar", "pod": pod}) for pod in pods
+        )
+
+
+@contextmanager
+def fault_scene(program: Path, folder: Path, sources: SparkLoadSources) -> Iterator[FaultScene]:
+    """The scene, with Prometheus (`program`) in `folder` and cycles of `sources`."""
+    with ExitStack() as running:
+        exporters = {pod: running.enter_context(_exporter(pod)) for pod in CORES}
+        server = running.enter_context(Prometheus(program, folder, scrape_interval=SCRAPE))
+        scene = FaultScene(exporters, server, running.enter_context(FaultyProxy(server.url)), sources)
+        scene.scrape(*CORES)
+        yield scene
+
+
+def _exporter(pod: str) -> Exporter:
+    bundles = {bundle: RATE for bundle, owner in BUNDLES.items() if owner == pod}
+    per_message = {"rate_in": 1, "rate_out": 2, "throughput_in": 1e3, "throughput_out": 2e3}
+    totals = {name: value * RATE * len(bundles) for name, value in per_message.items()}
+    return Exporter(pod, CORES[pod], bundles, totals)
+
+
+def moves(load: ClusterLoad) -> tuple[Move, ...]:
+    """What a policy with Pulsar's defaults would move: of a healthy scene, bundles of the hot broker."""
+    pair = registry.pair("ThresholdShedder", {}, "LeastResourceUsageWithWeight", {})
+    return decide(load, pair, Limits(), Memory(), np.random.default_rng(1)).plan.moves
