@@ -23,6 +23,12 @@ from trimtab_pipeline.spark_settings import JavaMissingError, SparkSettings, req
 from trimtab_pipeline.spark_source import SparkLoadSources
 
 
+@pytest.fixture(autouse=True)
+def short_lived_jvms(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is started here lives for seconds: it need not become fast, only be there soon."""
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")
+
+
 def java_that_says(folder: Path, text: str) -> None:
     program = folder / "bin" / "java"
     program.parent.mkdir()
@@ -153,7 +159,7 @@ with FakePrometheus() as fake:
         cut_short.result(timeout=60)
     except SourceUnavailableError as error:
         print(error)
-    assert time.monotonic() - begin < 5, "a cycle outlived its JVM"
+    assert time.monotonic() - begin < 15, "a cycle outlived its JVM"
     fake.faults = Faults()
     assert len(source.observe(world, 1750000120.0).result().load.brokers) == 1
 sources.close()
@@ -189,7 +195,7 @@ with FakePrometheus() as fake:
     add_broker(fake, "a")
     policies = [sources.open(f"ns/{n}", PrometheusSettings(fake.url, "pulsar", timeout=30)) for n in range(3)]
     assert policies[0].observe(world, 1750000000.0).result().load.brokers.trusted.all()
-    fake.faults = Faults(delay=8)
+    fake.faults = Faults(delay=20)
     looks = [policy.observe(world, 1750000060.0) for policy in policies]
     time.sleep(1)
     begin = time.monotonic()
@@ -197,7 +203,7 @@ with FakePrometheus() as fake:
     took = time.monotonic() - begin
     for look in looks:
         assert "was closed" in str(look.exception(timeout=0)), look.exception(timeout=0)
-    assert took < 3, f"closing took {took:.1f} s"
+    assert took < 10, f"closing took {took:.1f} s"
 """
 
 _SECOND_TRY = """
@@ -259,13 +265,13 @@ def test_a_jvm_out_of_memory_ends_is_replaced_and_told_with_the_remedy(tmp_path:
 
 @pytest.mark.spark
 def test_closing_waits_neither_for_a_slow_server_nor_for_cycles_in_the_queue(tmp_path: Path) -> None:
-    ended = subprocess.run(program(_CLOSING, tmp_path), capture_output=True, text=True, timeout=120, check=False)
+    ended = subprocess.run(program(_CLOSING, tmp_path), capture_output=True, text=True, timeout=240, check=False)
     assert ended.returncode == 0, ended.stderr
 
 
 @pytest.mark.spark
 def test_a_session_that_could_not_start_is_started_by_the_next_cycle(tmp_path: Path) -> None:
-    ended = subprocess.run(program(_SECOND_TRY, tmp_path), capture_output=True, text=True, timeout=120, check=False)
+    ended = subprocess.run(program(_SECOND_TRY, tmp_path), capture_output=True, text=True, timeout=240, check=False)
     assert ended.returncode == 0, ended.stderr
     assert "Spark could not run the cycle" in ended.stdout
     assert "Spark did not start" in ended.stderr

@@ -17,10 +17,14 @@ MAIN_CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
 
 class ConnectServer:
-    """Context manager; `folder` takes its log. `url` stays the same over restarts."""
+    """Context manager; `folder` takes its log. `url` stays the same over restarts.
 
-    def __init__(self, folder: Path, memory: str = "600m") -> None:
+    lasting: whether it is to become fast, instead of being there soon.
+    """
+
+    def __init__(self, folder: Path, memory: str = "600m", *, lasting: bool = False) -> None:
         self._folder, self._memory = folder, memory
+        self._java = "-XX:+UseSerialGC -XX:+ExitOnOutOfMemoryError" + ("" if lasting else " -XX:TieredStopAtLevel=1")
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self._port = free.getsockname()[1]
@@ -28,6 +32,11 @@ class ConnectServer:
     @property
     def url(self) -> str:
         return f"sc://127.0.0.1:{self._port}"
+
+    @property
+    def pid(self) -> int:
+        """Process of the running server."""
+        return self._process.pid
 
     def __enter__(self) -> Self:
         self.start()
@@ -44,7 +53,7 @@ class ConnectServer:
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.memory": self._memory,
-            "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:+ExitOnOutOfMemoryError",
+            "spark.driver.extraJavaOptions": self._java,
             "spark.local.dir": self._folder,
             "spark.python.unix.domain.socket.enabled": "true",
             "spark.python.unix.domain.socket.dir": self._folder,
