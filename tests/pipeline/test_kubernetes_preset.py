@@ -29,6 +29,7 @@ pytestmark = pytest.mark.prometheus
 PODS = ("pulsar-broker-0", "pulsar-broker-1", "pulsar-broker-2")
 WORLD = topology({pod: pod for pod in PODS}, {})
 GIB, INTERVAL, WINDOW = 2.0**30, 0.25, 5.0
+_CPU = "container_cpu_usage_seconds_total"
 OLD, NEW = "/kubepods/old", "/kubepods/new"
 MEMORY_OF = {PODS[0]: 3 * GIB, PODS[1]: 2 * GIB, PODS[2]: GIB}
 
@@ -95,6 +96,10 @@ class Kubelets:
             "container_cpu_cfs_throttled_periods_total": 2.0 * load,
         }
 
+    def start_over(self, pod: str) -> None:
+        """Set a pod's counters to nothing, in the series that they have."""
+        self._counters |= {key: 0.0 for key in self._counters if key[1].startswith(pod)}
+
     def _count(self, name: str, who: str, mean: float) -> float:
         key = name, who
         self._counters[key] = self._counters.get(key, 1e6) + mean * self._chance.uniform(0.5, 1.5) * INTERVAL
@@ -122,7 +127,9 @@ def test_every_figure_equals_what_numpy_reads_from_the_pages(prometheus_binary: 
         server.set_targets([Target(pages.address)])
         scraped(pages, 12)
         kubelets.restarted = True
-        scraped(pages, 24)
+        scraped(pages, 12)
+        kubelets.start_over(PODS[1])
+        scraped(pages, 12)
         at = round(time.time() - 2 * INTERVAL, 3)
         with Client(server.url, 5) as client:
             naive = client.query(
@@ -131,6 +138,8 @@ def test_every_figure_equals_what_numpy_reads_from_the_pages(prometheus_binary: 
         load, extra = observed(server.url, at)
 
     assert naive.values.to_pylist() == [9 * GIB]  # a container that is gone is still shown
+    resets = [np.diff(history(pages.served, _CPU, {"pod": pod, "id": NEW})[:, 1]).min() < 0 for pod in PODS]
+    assert resets == [False, True, False]
     usage, limit = load.brokers.usage, load.brokers.limit
     assert usage[:, MEMORY].tolist() == list(MEMORY_OF.values())
     for row, pod in enumerate(PODS):
@@ -140,7 +149,7 @@ def test_every_figure_equals_what_numpy_reads_from_the_pages(prometheus_binary: 
             only = labels | ({"interface": "eth0"} if "network" in name else {})
             return rate(history(pages.served, name, only), at, WINDOW)
 
-        assert usage[row, CPU] == pytest.approx(per_second("container_cpu_usage_seconds_total"), rel=1e-6)
+        assert usage[row, CPU] == pytest.approx(per_second(_CPU), rel=1e-6)
         assert usage[row, NETWORK_IN] == pytest.approx(per_second("container_network_receive_bytes_total"), rel=1e-6)
         assert usage[row, NETWORK_OUT] == pytest.approx(per_second("container_network_transmit_bytes_total"), rel=1e-6)
         throttled = per_second("container_cpu_cfs_throttled_periods_total") / per_second(
