@@ -70,6 +70,7 @@ def test_the_last_cycle_of_a_history_is_shown_as_tables(kept: Path, capsys: Capt
     brokers = rows(shown, "Brokers")
     assert brokers["a"][:4] == ["a", "yes", "60.0", "%"]
     assert brokers["b"][:4] == ["b", "no", "20.0", "%"]
+    assert rows(shown, "Busiest namespaces (2 of 2)")["public/a"][5] == "3"
     bundles = rows(shown, "Hottest bundles (2 of 4)")
     hottest = [name for name in bundles if name.startswith("public/")]
     assert hottest == [LOAD.bundles.names[2], LOAD.bundles.names[1]]
@@ -93,6 +94,12 @@ def test_json_holds_the_same_with_null_for_unknown(kept: Path, capsys: Captured)
         ("b", False, pytest.approx(20.0, abs=0.01), 1),
     ]
     assert [bundle["bundle"] for bundle in data["bundles"]] == [LOAD.bundles.names[2]]
+    total = LOAD.bundles.short[LOAD.bundles.namespace == 0].sum(axis=0)
+    of_a = LOAD.bundles.short[LOAD.bundles.owner == 0].sum(axis=0)
+    (space,) = data["namespaces"]
+    assert (space["namespace"], space["bundles"], space["unknownBundles"]) == ("public/a", 3, 0)
+    assert (space["rateIn"], space["throughputOut"]) == pytest.approx((total[0], total[3]), abs=0.001)
+    assert data["brokers"][0]["ofBundles"]["throughputOut"] == pytest.approx(of_a[3], abs=0.001)
     doubt = {"reason": "PartialData", "text": "its part of the source did not answer"}
     assert [broker["doubt"] for broker in data["brokers"]] == [None, doubt]
     assert data["quality"]["notes"] == ["a: counters were reset"]

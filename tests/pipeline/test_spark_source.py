@@ -17,6 +17,7 @@ from fake_prometheus import FakePrometheus, Faults, add_broker, add_bundle
 from pipeline_worlds import topology
 from trimtab_pipeline.source import LoadSource, PrometheusSettings, SourceUnavailableError
 from trimtab_pipeline.spark_source import SparkLoadSources
+from trimtab_strategies.averages import LONG_WINDOW, SHORT_WINDOW, UNSEEN, with_sample
 from trimtab_strategies.model import CPU, RATE_IN, ClusterLoad
 
 pytestmark = pytest.mark.spark
@@ -89,6 +90,23 @@ def test_averages_follow_time_not_the_number_of_cycles(fake: FakePrometheus, obs
     assert once.long[0, RATE_IN] == pytest.approx(10 + 100 * (1 - math.exp(-0.05)))
     later = look(source, AT + 150).bundles
     assert later.short[0, RATE_IN] == pytest.approx(110 - 100 * math.exp(-1.5))
+
+
+def test_averages_of_samples_are_those_of_pulsar(fake: FakePrometheus, observing: Observing) -> None:
+    source = observing(fake.url, averages="samples")
+    short, long, counts = UNSEEN, UNSEEN, (1, 1)
+    for cycle in range(12):
+        add_bundle(fake, FIRST, "a", rate := 10.0 + 7 * cycle**2)
+        measured = np.array([rate, 2 * rate, 1000 * rate, 2000 * rate])
+        short, few = with_sample(short, counts[0], measured, SHORT_WINDOW)
+        long, many = with_sample(long, counts[1], measured, LONG_WINDOW)
+        counts = few, many
+        seen = look(source, AT + cycle).bundles
+        np.testing.assert_allclose(seen.short[0], short, rtol=1e-12)
+        np.testing.assert_allclose(seen.long[0], long, rtol=1e-12)
+    assert counts == (10, 13)
+    fake.drop(bundle=FIRST)
+    np.testing.assert_allclose(look(source, AT + 13).bundles.long[0], long, rtol=1e-12)
 
 
 def test_the_same_cycle_again_gives_the_same_averages(fake: FakePrometheus, observing: Observing) -> None:

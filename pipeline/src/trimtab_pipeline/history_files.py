@@ -27,7 +27,15 @@ AT = pa.field("at", pa.timestamp("ms", "UTC"))
 
 _CYCLE_NAME = "%Y%m%dT%H%M%S.%fZ"
 _HOUR_NAME = "%Y%m%dT%HZ"
-_REPEATING = {"at", "pod", "topics", "sessions", "seen", "time"}  # others take thrice the time with a dictionary
+_REPEATING = {
+    "at",
+    "pod",
+    "topics",
+    "sessions",
+    "seen",
+    "time",
+    "count",
+}  # others take thrice the time with a dictionary
 
 
 class ForeignFileError(ValueError):

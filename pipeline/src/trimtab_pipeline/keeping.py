@@ -24,7 +24,7 @@ _UNWRITTEN = ("can't be written, averages go on from its last file", "is written
 _UNTIDY = ("can't be tidied up and grows", "is tidied up again")
 
 TABLES = {
-    "bundles": (BUNDLE_STATE, "bundles/3"),
+    "bundles": (BUNDLE_STATE, "bundles/4"),
     "brokers": (BROKER_STATE, "brokers/3"),
     "picture": (BROKER_PICTURE, "picture/2"),
     "quality": (QUALITY, "quality/2"),

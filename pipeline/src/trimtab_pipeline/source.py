@@ -266,7 +266,9 @@ class PrometheusSettings:
     container:  container name of the broker in its pod.
     namespace_label: label that holds the Kubernetes namespace on what brokers expose themselves. A scrape configuration
                 that keeps it elsewhere (as Pulsar's own label is called ``namespace`` too) names it here.
-    short_tau, long_tau: time constants (seconds) of the short- and long-term averages.
+    averages:   ``time``: exponential, by the time that samples are apart. ``samples``: Pulsar's, which count them,
+                one a cycle (see `trimtab_pipeline.cycle`).
+    short_tau, long_tau: time constants (seconds) of the short- and long-term averages by time.
     bundle_metrics: where the bundles' load comes from. ``bundle``: their own metrics. ``topic``: those of their topics,
                 summed up, as the extensible load manager exports no others. ``auto``: their own where there are any.
     queries:    (signal, PromQL) of signals that the preset's query does not fit (`trimtab_pipeline.queries.SIGNALS`).
@@ -291,6 +293,7 @@ class PrometheusSettings:
     nic_speed: float = 1.25e9
     container: str = "broker"
     namespace_label: str = "namespace"
+    averages: str = "time"
     short_tau: float = 120.0
     long_tau: float = 3600.0
     bundle_metrics: str = "auto"
@@ -305,6 +308,8 @@ class PrometheusSettings:
             raise ValueError("the source's url holds a user name; leave it out, and give it as credentials")
         if self.method not in {"POST", "GET"}:
             raise ValueError(f"method {self.method!r} must be POST or GET")
+        if self.averages not in {"time", "samples"}:
+            raise ValueError(f"averages {self.averages!r} must be time or samples")
         if self.bundle_metrics not in {"auto", "bundle", "topic"}:
             raise ValueError(f"bundle_metrics {self.bundle_metrics!r} must be auto, bundle or topic")
 

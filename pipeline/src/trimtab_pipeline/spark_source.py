@@ -24,7 +24,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from trimtab_pipeline.align import Measured, align, one_row_each, shown, with_last_times
 from trimtab_pipeline.asking import ReadRequest, ShardRequest
-from trimtab_pipeline.cycle import BROKER_STATE, BUNDLE_STATE, bundle_sql, horizon
+from trimtab_pipeline.cycle import BROKER_STATE, BUNDLE_STATE, bundle_sql, horizon, samples_sql
 from trimtab_pipeline.datasource import DRY_URL, read_options
 from trimtab_pipeline.keeping import Background, Keeping
 from trimtab_pipeline.queries import tables
@@ -118,7 +118,8 @@ class SparkLoadSource:
         self._engine, self._settings, self._deadline = engine, settings, deadline
         tables(settings)  # what is wrong with them is to be told now, and not by every cycle
         self._summing = Summing(settings.bundle_metrics)
-        self._sql = bundle_sql(settings.short_tau, settings.long_tau)
+        by_time = settings.averages == "time"
+        self._sql = bundle_sql(settings.short_tau, settings.long_tau) if by_time else samples_sql()
         self._horizon = horizon(settings.long_tau)
 
     def observe(self, topology: Topology, at: float) -> Future[Observation]:

@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from trimtab_operator.cli.moments import iso, length, written
+from trimtab_operator.cli.sums import Sums, by_broker, by_namespace
 from trimtab_strategies.model import RESOURCES, TRAFFIC, ClusterLoad, DataQuality
 from trimtab_strategies.model.load import FloatArray, IntArray
 from trimtab_strategies.usage import percent
@@ -48,7 +49,7 @@ def as_data(shown: Shown, top: int) -> dict[str, Any]:
     """Plain data. Usage in percent of the limit, rates in msg/s and bytes/s, ages in seconds; null unknown."""
     load = shown.load
     usage = usage_percent(load)
-    counts = bundle_counts(load)
+    carried, spaces = by_broker(load), by_namespace(load)
     brokers = [
         {
             "broker": name,
@@ -59,7 +60,8 @@ def as_data(shown: Shown, top: int) -> dict[str, Any]:
             "age": _known(load.brokers.age[row]),
             "usage": {key: _known(usage[row, k]) for k, key in enumerate(RESOURCES)},
             **_traffic(load.brokers.traffic[row]),
-            "bundles": int(counts[row]),
+            "bundles": int(carried.bundles[row]),
+            "ofBundles": _sum(carried, row),
         }
         for row, name in enumerate(load.brokers.names)
     ]
@@ -67,6 +69,7 @@ def as_data(shown: Shown, top: int) -> dict[str, Any]:
         "of": shown.of,
         "time": iso(load.now),
         "brokers": brokers,
+        "namespaces": [_namespace(load, spaces, int(row)) for row in hottest(spaces.traffic, top)],
         "bundles": [_bundle(load, int(row)) for row in hottest(load.bundles.short, top)],
         "topics": [_topic(load, int(row)) for row in hottest(load.topics.traffic, top)],
         "quality": _quality(load.quality),
@@ -102,6 +105,14 @@ def _bundle(load: ClusterLoad, row: int) -> dict[str, Any]:
     }
 
 
+def _sum(sums: Sums, row: int) -> dict[str, Any]:
+    return {"topics": int(sums.topics[row]), **_traffic(sums.traffic[row]), "unknownBundles": int(sums.unknown[row])}
+
+
+def _namespace(load: ClusterLoad, sums: Sums, row: int) -> dict[str, Any]:
+    return {"namespace": load.namespaces[row], "bundles": int(sums.bundles[row]), **_sum(sums, row)}
+
+
 def _topic(load: ClusterLoad, row: int) -> dict[str, Any]:
     bundle = int(load.topics.bundle[row])
     return {"topic": load.topics.names[row], "bundle": load.bundles.names[bundle], **_traffic(load.topics.traffic[row])}
@@ -125,12 +136,6 @@ def usage_percent(load: ClusterLoad) -> FloatArray:
     return np.where(measured, percent(load.brokers.usage, load.brokers.limit).astype(np.float64), np.nan)
 
 
-def bundle_counts(load: ClusterLoad) -> IntArray:
-    """(n,) how many bundles each broker has."""
-    owned = load.bundles.owner[load.bundles.owner >= 0]
-    return np.bincount(owned, minlength=len(load.brokers))
-
-
 def hottest(traffic: FloatArray, top: int) -> IntArray:
     """Rows with the highest throughput in plus out, the hottest first, at most `top`; what is unknown is left out."""
     throughput = traffic[:, 2] + traffic[:, 3]
@@ -139,11 +144,14 @@ def hottest(traffic: FloatArray, top: int) -> IntArray:
 
 
 def print_tables(console: Console, shown: Shown, top: int) -> None:
-    """When and how much is believed, then brokers, hot bundles, hot topics, and what was wrong with the data."""
+    """When and how much is believed, then brokers, busy namespaces, hot bundles and topics, what is wrong."""
     load = shown.load
     console.print(Text(f"{shown.of} at {written(load.now)} UTC, {length(max(0.0, shown.now - load.now))} ago"))
     console.print(Text(_summary(load)))
     console.print(_brokers_table(load))
+    spaces = by_namespace(load)
+    if len(rows := hottest(spaces.traffic, top)):
+        console.print(_namespaces_table(load, spaces, rows))
     if len(rows := hottest(load.bundles.short, top)):
         console.print(_bundles_table(load, rows))
     if len(rows := hottest(load.topics.traffic, top)):
@@ -172,7 +180,7 @@ def _table(title: str, names: tuple[str, ...], numbers: tuple[str, ...]) -> Tabl
 def _brokers_table(load: ClusterLoad) -> Table:
     numbers = (*_HEADINGS, "Msg/s in", "out", "MB/s in", "out", "Bundles", "Age")
     table = _table("Brokers", ("Broker", "Believed"), numbers)
-    usage, counts = usage_percent(load), bundle_counts(load)
+    usage, counts = usage_percent(load), by_broker(load).bundles
     for row, name in enumerate(load.brokers.names):
         age = load.brokers.age[row]
         cells = (_percent(value) for value in usage[row])
@@ -198,6 +206,15 @@ def _percent(value: float) -> Text:
 def _rates(traffic: FloatArray) -> tuple[str, ...]:
     values = (*traffic[:2], *(traffic[2:] / _MEGA))
     return tuple(f"{value:,.0f}" if k < 2 else f"{value:,.2f}" for k, value in enumerate(values))  # noqa: PLR2004
+
+
+def _namespaces_table(load: ClusterLoad, sums: Sums, rows: IntArray) -> Table:
+    title = f"Busiest namespaces ({len(rows)} of {len(load.namespaces):,})"
+    table = _table(title, ("Namespace",), ("Msg/s in", "out", "MB/s in", "out", "Bundles", "Topics"))
+    for row in rows:
+        counts = f"{sums.bundles[row]:,}", f"{sums.topics[row]:,.0f}"
+        table.add_row(Text(load.namespaces[row]), *_rates(sums.traffic[row]), *counts)
+    return table
 
 
 def _bundles_table(load: ClusterLoad, rows: IntArray) -> Table:

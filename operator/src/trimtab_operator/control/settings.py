@@ -114,6 +114,7 @@ def _prometheus(spec: BalancingPolicySpec, namespace: str) -> PrometheusSettings
         container=source.container,
         bundle_metrics=source.bundle_metrics.value.lower(),
         queries=source.queries.given() if source.queries else (),
+        averages=source.averages.value.lower(),
         hot_bundles=source.hot_bundles,
         method=source.method.value,
         partial_response=source.partial_response,

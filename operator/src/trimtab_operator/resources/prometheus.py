@@ -47,6 +47,13 @@ class BundleMetrics(StrEnum):
     TOPIC = "Topic"
 
 
+class Averages(StrEnum):
+    """How a bundle's short- and long-term load is averaged."""
+
+    TIME = "Time"
+    SAMPLES = "Samples"
+
+
 class QueryMethod(StrEnum):
     """How a query is sent."""
 
@@ -223,6 +230,10 @@ class PrometheusSpec(Resource):
     `exposeBundlesMetricsInPrometheus` is on. `Topic`: `pulsar_rate_in` and the like, each topic added to the bundle
     that its name's hash falls into; the extensible load manager exports nothing else. `Auto`: `Bundle` where there are
     any, else `Topic`."""
+    averages: Averages = Averages.TIME
+    """How a bundle's short- and long-term load is averaged. `Time`: over 2 minutes and an hour, by the time of the
+    samples, so that neither `interval` nor a missed cycle matters. `Samples`: as Pulsar's modular load manager does,
+    over 10 and 1000 samples, one a decision, and a bundle begins with Pulsar's default statistics."""
     hot_bundles: Annotated[int, Field(ge=0, le=1000)] = 10
     """Of how many bundles the topics inside are looked at, of those with the most messages and those with the most
     bytes each: a split by load needs them."""
