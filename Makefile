@@ -62,7 +62,7 @@ docs: $(STAMP) ## write the generated pages: docs/strategies.md and docs/compari
 bench: $(STAMP) oracle ## the benchmarks, beside their references (see docs/benchmarks.md)
 	$(BIN)/python benchmarks/decide.py
 	$(BIN)/python benchmarks/hermes.py
-	$(BIN)/python benchmarks/pipeline_cycle.py
+	$(BIN)/python benchmarks/pipeline.py
 
 record: $(STAMP) oracle ## record afresh what Pulsar's own classes decide on random scenarios (SEED=1000 COUNT=100)
 	@PYTHONPATH=tests/support $(BIN)/python -m pulsar_recorder --seed $(SEED) --count $(COUNT)

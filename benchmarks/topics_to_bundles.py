@@ -5,12 +5,11 @@ finding their ranges, summing up; HTTP is left out, as Prometheus' part depends 
 process of its own, as in Spark. For SQL the topics lie in Parquet already: their way from the task into the JVM, which
 that design needs as well, is not counted against it.
 
-    python benchmarks/topics_to_bundles.py [--topics 1000000] [--runs 5] [--sql]
+    python benchmarks/pipeline.py --topics
 """
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import tempfile
 import time
@@ -119,20 +118,10 @@ def in_sql(topics: int, runs: int) -> dict[str, float]:
     return {"seconds": round(statistics.median(took[1:]), 2), "first": round(took[0], 2), "rows": len(found)}
 
 
-def main() -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--topics", type=int, default=1_000_000)
-    parser.add_argument("--runs", type=int, default=5, help="measured runs after one that is not (default 5)")
-    parser.add_argument("--sql", action="store_true", help="measure the join in SQL as well")
-    options = parser.parse_args()
+def tell(topics: int = 1_000_000, runs: int = 5) -> None:
+    """Measure and print. runs: those that count, after one that does not."""
     with ProcessPoolExecutor(SHARDS) as processes:
-        several = (range(SHARDS), [options.topics] * SHARDS, [options.runs] * SHARDS)
+        several = (range(SHARDS), [topics] * SHARDS, [runs] * SHARDS)
         for shard, result in enumerate(processes.map(work, *several)):
             print(f"shard {shard}: {result}")
-    if options.sql:
-        print(f"SQL: {in_sql(options.topics, options.runs)}")
-
-
-if __name__ == "__main__":
-    main()
+    print(f"SQL: {in_sql(topics, runs)}")

@@ -1,0 +1,183 @@
+"""A fleet of brokers, and a server process that replays what a Prometheus would say of it at next to no cost.
+
+So what a benchmark measures is ours. The same size is always the same fleet.
+
+    python benchmarks/canned_prometheus.py FOLDER      serve the bodies in FOLDER, after printing the port
+"""
+
+from __future__ import annotations
+
+import hashlib
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import parse_qs
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from trimtab_pipeline.queries import BUNDLES, TOPICS, Table, brokers, render, topics_in
+from trimtab_pipeline.ranges import Ranges
+from trimtab_pipeline.source import PrometheusSettings, Topology
+
+SHARDS = 2
+START = 1_750_000_000.0
+"""Evaluation time of the first cycle, epoch seconds."""
+_EACH = 64  # bundles of a namespace
+_VALUES = {"time": "1750000000", "limit": "4"}
+_CHECKS = {"samples": "4", "resets": "0", "copies": "1", "ahead": ""}
+
+
+class Size(NamedTuple):
+    """How large a fleet is. topics: if there are any, bundles have no metrics of their own."""
+
+    brokers: int
+    bundles: int
+    topics: int = 0
+
+
+SIZES = {"S": Size(10, 1_000), "L": Size(100, 60_000), "T": Size(100, 60_000, 1_000_000)}
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """Brokers (pods) and bundles with their owners and rates (msg/s)."""
+
+    size: Size
+    pods: tuple[str, ...]
+    bundles: tuple[str, ...]
+    owner: npt.NDArray[np.int64]
+    rate: npt.NDArray[np.float64]
+
+    @classmethod
+    def of(cls, size: Size) -> Fleet:
+        """The fleet of that size."""
+        rng, step, (n, m, _) = np.random.default_rng(7), 2**32 // _EACH, size
+        edge = [f"0x{k * step:08x}_0x{min((k + 1) * step, 2**32 - 1):08x}" for k in range(_EACH)]
+        names = tuple(f"tenant-{i // _EACH % 40:02d}/namespace-{i // _EACH:04d}/{edge[i % _EACH]}" for i in range(m))
+        pods = tuple(f"pulsar-broker-{i}" for i in range(n))
+        return cls(size, pods, names, rng.integers(0, n, m), rng.lognormal(2, 2, m))
+
+    def topology(self) -> Topology:
+        """What the resources would say of it."""
+        n, m = len(self.pods), len(self.bundles)
+        return Topology(
+            brokers=self.pods,
+            pods=self.pods,
+            declared_limit=np.full((n, 5), np.nan),
+            ready=np.ones(n, bool),
+            schedulable=np.ones(n, bool),
+            namespaces=("all",),
+            bundles=self.bundles,
+            namespace=np.zeros(m, np.int64),
+            owner=self.owner,
+            last_unload=np.full(m, np.nan),
+            pinned=np.zeros(m, bool),
+            in_flight=np.zeros(m, bool),
+            moving_from=np.full(m, -1, np.int64),
+            moving_share=np.zeros(m),
+        )
+
+    def settings(self, url: str = "http://unused") -> PrometheusSettings:
+        """How to read it: for ever fresh, topics where bundles have no metrics."""
+        return PrometheusSettings(
+            url, "pulsar", max_age=1e12, timeout=60, bundle_metrics="topic" if self.size.topics else "bundle"
+        )
+
+    def tables(self) -> tuple[Table, ...]:
+        """What a cycle asks for."""
+        return brokers("kubernetes"), TOPICS if self.size.topics else BUNDLES
+
+    def rows(self, pods: Sequence[str]) -> tuple[list[str], npt.NDArray[np.float64]]:
+        """Labels of each series that `pods` tell of what they carry, as JSON, and its rate."""
+        ours = np.isin(self.owner, [self.pods.index(pod) for pod in pods])
+        if not self.size.topics:
+            at = np.flatnonzero(ours)
+            labels = [f'"bundle":"{self.bundles[i]}","pod":"{self.pods[self.owner[i]]}"' for i in at]
+            return labels, self.rate[at]
+        chance, whole = np.random.default_rng(1), self.size.bundles // _EACH
+        spaces = [self.bundles[k * _EACH].rpartition("/")[0] for k in range(whole)]
+        picks = chance.integers(0, whole, self.size.topics)
+        names = [f"persistent://{spaces[k]}/orders-{i}-partition-{i % 8}" for i, k in enumerate(picks.tolist())]
+        ranges = Ranges.of(self.bundles)
+        bundle = ranges.row[ranges.place(pa.array(names))[0]]
+        at = np.flatnonzero(ours[bundle])
+        labels = [f'"topic":"{names[i]}","pod":"{self.pods[self.owner[bundle[i]]]}"' for i in at]
+        return labels, np.round(chance.lognormal(2, 2, len(at)), 3)
+
+    def record(self, folder: Path) -> int:
+        """Write every body that a cycle asks for; returns their size in bytes."""
+        return sum(self._record_shard(folder, sorted(self.pods)[k::SHARDS]) for k in range(SHARDS))
+
+    def _record_shard(self, folder: Path, pods: Sequence[str]) -> int:
+        table, carried = self.tables()
+        size = 0
+        for column, promql in render(table, self.settings(), pods).items():
+            value = _CHECKS.get(column, _VALUES.get(column.rpartition("_")[2], "1.5"))
+            size += _write(
+                folder, promql, (f'{{"pod":"{pod}"}},"value":[{START:.3f},"{value}"' for pod in pods if value)
+            )
+        labels, rates = self.rows(pods)
+        for scale, (_, promql) in enumerate(render(carried, self.settings(), pods).items(), start=1):
+            values = map(repr, (rates * scale).tolist())
+            series = (f'{{{n}}},"value":[{START:.3f},"{v}"' for n, v in zip(labels, values, strict=True))
+            size += _write(folder, topics_in(promql), series)
+        return size
+
+
+def _write(folder: Path, promql: str, series: Iterator[str]) -> int:
+    text = ",".join(f'{{"metric":{one}]}}' for one in series)
+    body = f'{{"status":"success","data":{{"resultType":"vector","result":[{text}]}}}}'
+    return (folder / _key(promql)).write_bytes(body.encode())
+
+
+def _key(promql: str) -> str:
+    """File name of a query's body."""
+    return hashlib.sha256(promql.encode()).hexdigest()
+
+
+@contextmanager
+def replaying(folder: Path) -> Iterator[str]:
+    """URL of a server process that replays `folder`."""
+    with subprocess.Popen([sys.executable, __file__, str(folder)], stdout=subprocess.PIPE) as server:
+        assert server.stdout is not None
+        try:
+            yield f"http://127.0.0.1:{int(server.stdout.readline())}"
+        finally:
+            server.kill()
+
+
+def _serve(folder: Path, listener: socket.socket) -> None:
+    """Replay the bodies in `folder` for ever."""
+    while True:
+        connection, _ = listener.accept()
+        threading.Thread(target=_replay, args=(folder, connection), daemon=True).start()
+
+
+def _replay(folder: Path, connection: socket.socket) -> None:
+    """Answer every query of one connection."""
+    with connection, connection.makefile("rb") as stream:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        while stream.readline():
+            length = 0
+            while (line := stream.readline().lower()) not in {b"\r\n", b""}:
+                if line.startswith(b"content-length:"):
+                    length = int(line.split(b":")[1])
+            path = folder / _key(parse_qs(stream.read(length).decode())["query"][0])
+            with path.open("rb") as body:
+                kind = f"Content-Type: application/json\r\nContent-Length: {path.stat().st_size}"
+                connection.sendall(f"HTTP/1.1 200 OK\r\n{kind}\r\n\r\n".encode())
+                connection.sendfile(body)
+
+
+if __name__ == "__main__":
+    with socket.create_server(("127.0.0.1", 0)) as opened:
+        print(opened.getsockname()[1], flush=True)
+        _serve(Path(sys.argv[1]), opened)

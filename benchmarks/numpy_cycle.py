@@ -1,0 +1,84 @@
+"""The floor below the pipeline's cycle: fetch, parse, average with numpy and nothing else, in a process of its own.
+
+It fetches with the same client in two threads, parses with the same tokenizer and keeps its state in arrays whose rows
+never change, which only a program that never restarts could do: it is the floor, not an alternative.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import time
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+
+import numpy as np
+import numpy.typing as npt
+
+from canned_prometheus import SHARDS, START, Fleet, Size
+from trimtab_pipeline.asking import ReadRequest, ShardRequest
+from trimtab_pipeline.prometheus import Prometheus
+from trimtab_pipeline.queries import TRAFFIC
+from trimtab_pipeline.ranges import Ranges
+from trimtab_pipeline.reading import read_shard
+
+Floats = npt.NDArray[np.float64]
+
+
+class NumpyCycle:
+    """The state of one policy: averages of every bundle that is measured."""
+
+    def __init__(self, size: Size, url: str) -> None:
+        fleet = Fleet.of(size)
+        self._settings, pods = fleet.settings(url), sorted(fleet.pods)
+        shards = [ShardRequest.of(self._settings, pods[k::SHARDS]) for k in range(SHARDS)]
+        self._request = ReadRequest.of(self._settings, START, shards)
+        self._ranges = Ranges.of(fleet.bundles).owned(fleet.pods, fleet.owner) if size.topics else None
+        self._threads = ThreadPoolExecutor(SHARDS)
+        self._averages: list[Floats] = []
+        self._last = START
+
+    def run(self, at: float) -> tuple[float, float]:
+        """Seconds that a cycle at `at` takes, on the clock and of processor time."""
+        begin, used = time.perf_counter(), time.process_time()
+        now = np.concatenate(list(self._threads.map(lambda shard: self._fetch(shard, at), range(SHARDS))))
+        taus = (self._settings.short_tau, self._settings.long_tau)
+        steps = [1 - np.exp((self._last - at) / tau) for tau in taus]
+        before = self._averages or [now, now]
+        self._averages = [old + step * (now - old) for old, step in zip(before, steps, strict=True)]
+        self._last = at
+        return time.perf_counter() - begin, time.process_time() - used
+
+    def _fetch(self, shard: int, at: float) -> Floats:
+        with Prometheus(self._settings.url, self._settings.timeout) as server:
+            asked = read_shard(self._request, shard, lambda promql: server.query(promql, at), self._ranges)
+            _, bundles, report = asked
+        assert json.loads(report["report"][0].as_py())["ok"]
+        return np.stack([bundles.column(name).to_numpy(zero_copy_only=False) for name in TRAFFIC], axis=1)
+
+
+_cycle: NumpyCycle
+
+
+def _prepare(size: Size, url: str) -> None:
+    global _cycle  # noqa: PLW0603  (one per process, made when it starts)
+    _cycle = NumpyCycle(size, url)
+
+
+def _run(at: float) -> tuple[float, float]:
+    return _cycle.run(at)
+
+
+class Reference:
+    """A process that runs cycles in numpy when it is told to."""
+
+    def __init__(self, size: Size, url: str) -> None:
+        spawn = multiprocessing.get_context("spawn")  # a fork of a process with threads is not safe
+        self._pool = ProcessPoolExecutor(1, spawn, _prepare, (size, url))
+
+    def run(self, at: float) -> tuple[float, float]:
+        """Seconds that a cycle at `at` takes there, on the clock and of processor time."""
+        return self._pool.submit(_run, at).result()
+
+    def close(self) -> None:
+        """End the process."""
+        self._pool.shutdown()

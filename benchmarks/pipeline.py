@@ -1,0 +1,255 @@
+"""Cycles of the pipeline beside numpy doing the same work, in one run: `python benchmarks/pipeline.py`.
+
+A second process replays what Prometheus would answer at next to no cost, so what is measured is ours: HTTP, parsing,
+the join with the last state, averages, the history files, alignment. Each line is a program of its own, which starts,
+runs two dry cycles, then a first real one, some to warm up, and those that count; after each of these a third process
+runs the floor, `numpy_cycle`, so that a busy machine slows both.
+
+    S   10 brokers,  1,000 bundles        start         from process start to the end of the first real cycle
+    L  100 brokers, 60,000 bundles        prometheus    seconds in the slower of two tasks: HTTP, parsing, pivoting
+    T  as L, but with the metrics of      spark         the rest of the job
+       1,000,000 topics instead           memory        MB: this program, the JVM, the JVM's Python workers (PSS)
+
+    --on connect   the same on a Spark Connect server, a process of its own that is up already (--on embedded)
+    --soak N       then N cycles without the floor: p50, p95, and memory at the start, in the middle, at the end
+    --topics       only one task's part of T, in detail, and the same sums in SQL (`topics_to_bundles`)
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import topics_to_bundles
+from canned_prometheus import SHARDS, SIZES, START, Fleet, replaying
+from numpy_cycle import Reference
+from processes import memory, processor_time
+from trimtab_pipeline.source import LoadSource, Observation, Topology, spark_sources
+
+ENGINES = ("embedded", "connect")
+DEFAULT = (("S", "embedded"), ("L", "embedded"), ("L", "connect"), ("T", "embedded"))
+CYCLES = {"S": (20, 11), "L": (20, 11), "T": (2, 3)}
+"""Cycles to warm up, and cycles that count."""
+STEP = 60.0
+"""Seconds between two cycles, as the evaluation times tell; in truth each begins when the one before has ended."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What one program is to measure. started: epoch seconds at which it was started. server: pid of Connect's JVM."""
+
+    size: str
+    master: str
+    url: str
+    history: str
+    warm: int
+    runs: int
+    soak: int
+    started: float = 0.0
+    server: int | None = None
+
+
+@dataclass
+class Run:
+    """Seconds (on the clock, of processor time) of each cycle and of each one in numpy, and phases of each cycle."""
+
+    cycle: list[tuple[float, float]] = field(default_factory=list)
+    floor: list[tuple[float, float]] = field(default_factory=list)
+    phases: list[Mapping[str, float]] = field(default_factory=list)
+
+
+class Program:
+    """The program that is measured: one policy."""
+
+    def __init__(self, job: Job, source: LoadSource, topology: Topology) -> None:
+        self._job, self._source, self._topology = job, source, topology
+        self._count = 0
+
+    def cycle(self) -> tuple[float, Observation]:
+        """Seconds of the next cycle, and what it saw."""
+        begin = time.perf_counter()
+        observed = self._source.observe(self._topology, self.at).result()
+        took = time.perf_counter() - begin
+        self._count += 1
+        assert observed.load.brokers.trusted.all()
+        assert not np.isnan(observed.load.bundles.long).any()
+        return took, observed
+
+    @property
+    def at(self) -> float:
+        """Evaluation time of the next cycle."""
+        return START + STEP * self._count
+
+    def beside(self, reference: Reference) -> Run:
+        """Cycles and the floor in turn; those that warm up do not count."""
+        run = Run()
+        for _ in range(self._job.warm + self._job.runs):
+            run.floor.append(reference.run(self.at))
+            used = processor_time(self._job.server)
+            took, observed = self.cycle()
+            run.cycle.append((took, processor_time(self._job.server) - used))
+            run.phases.append(observed.seconds)
+        warm = self._job.warm
+        return Run(run.cycle[warm:], run.floor[warm:], run.phases[warm:])
+
+    def soak(self) -> dict[str, Any]:
+        """Many cycles one after the other."""
+        took, held = [], [memory(self._job.server)]
+        for half in (self._job.soak // 2, self._job.soak - self._job.soak // 2):
+            took += [self.cycle()[0] for _ in range(half)]
+            held.append(memory(self._job.server))
+        p50, p95 = np.percentile(took, [50, 95]).round(3).tolist()
+        return {"cycles": len(took), "p50": p50, "p95": p95, "max": round(max(took), 3), "memory": held}
+
+
+def measured(job: Job) -> dict[str, Any]:
+    """All figures of one program; runs in it."""
+    ready = time.time()
+    fleet = Fleet.of(SIZES[job.size])
+    topology, settings = fleet.topology(), fleet.settings(job.url)
+    made = time.time()
+    sources = spark_sources(Path(job.history), master=job.master, deadline=300)
+    try:
+        sources.warm_up().result()
+        warm = time.time()
+        program = Program(job, sources.open("bench/policy", settings), topology)
+        first, _ = program.cycle()
+        start = {"load": ready - job.started, "spark_and_dry_cycles": warm - made, "first_cycle": first}
+        used = processor_time(job.server)
+        reference = Reference(SIZES[job.size], job.url)
+        try:
+            run = program.beside(reference)
+        finally:
+            reference.close()
+        held = memory(job.server)
+        soaked = program.soak() if job.soak else None
+    finally:
+        sources.close()
+    return _figures(run) | {
+        "start": _rounded(start | {"all": sum(start.values()), "processor_time": used}),
+        "memory": held,
+        "soak": soaked,
+    }
+
+
+def _figures(run: Run) -> dict[str, Any]:
+    cycle, floor = np.median(run.cycle, axis=0), np.median(run.floor, axis=0)
+    phases = {name: statistics.median(phase[name] for phase in run.phases) for name in run.phases[0]}
+    return {
+        "cycle": round(float(cycle[0]), 3),
+        "slowest": round(max(took for took, _ in run.cycle), 3),
+        "phases": _rounded(phases),
+        "numpy": round(float(floor[0]), 3),
+        "ratio": round(float(cycle[0] / floor[0]), 1),
+        "processor_time": {
+            "cycle": round(float(cycle[1]), 3),
+            "numpy": round(float(floor[1]), 3),
+            "ratio": round(float(cycle[1] / floor[1]), 1),
+        },
+    }
+
+
+def _rounded(seconds: Mapping[str, float]) -> dict[str, float]:
+    return {name: round(value, 3) for name, value in seconds.items()}
+
+
+def in_a_program(job: Job) -> dict[str, Any]:
+    """The figures of a program that is started for it."""
+    command = [sys.executable, __file__, "--job", json.dumps(asdict(job) | {"started": time.time()})]
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
+    figures: dict[str, Any] = json.loads(done.stdout)
+    return figures
+
+
+@contextmanager
+def engine(name: str, folder: Path) -> Iterator[tuple[str, int | None]]:
+    """Master to give to the program, and the process of Connect's server."""
+    if name == "embedded":
+        yield f"local[{SHARDS}]", None
+        return
+    sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
+    from connect_server import ConnectServer  # noqa: PLC0415  (shared with the tests, and needed here only)
+
+    with ConnectServer(folder, memory="700m", lasting=True) as server:
+        yield server.url, server.pid
+
+
+def measure(size: str, on: str, soak: int, say: Callable[[str], None]) -> dict[str, Any]:
+    """Figures of one size on one engine."""
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        bodies, log = folder / "bodies", folder / "server"
+        bodies.mkdir()
+        log.mkdir()
+        say(f"{size} on {on}: writing the bodies")
+        mega = Fleet.of(SIZES[size]).record(bodies) / 1e6
+        with replaying(bodies) as url, engine(on, log) as (master, server):
+            say(f"{size} on {on}: {mega:.0f} MB of bodies; measuring")
+            warm, runs = CYCLES[size]
+            history = str(folder / "history")
+            figures = in_a_program(Job(size, master, url, history, warm, runs, soak, server=server))
+    loads = [round(load, 1) for load in os.getloadavg()[:2]]
+    return {"size": size, "on": on, "body_megabytes": round(mega, 1), **figures, "load_average": loads}
+
+
+def told(figures: Mapping[str, Any]) -> str:
+    """Figures as a person reads them."""
+    start, phases = figures["start"], ", ".join(f"{name} {value}" for name, value in figures["phases"].items())
+    held = ", ".join(f"{name} {value} MB" for name, value in figures["memory"].items())
+    cycle = f"cycle {figures['cycle']} s (slowest {figures['slowest']}; {phases})"
+    lines = [
+        f"{figures['size']} on {figures['on']}: {cycle}, numpy {figures['numpy']} s, ratio {figures['ratio']}",
+        f"    processor time of a cycle: {figures['processor_time']}",
+        f"    start {start['all']} s: {start}; memory: {held}; load average {figures['load_average']}",
+    ]
+    if soaked := figures["soak"]:
+        lines.append(f"    soak {soaked}")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--size", action="append", choices=SIZES, help="these sizes only")
+    parser.add_argument("--on", action="append", choices=ENGINES, help="on these engines only")
+    parser.add_argument("--soak", type=int, default=0, metavar="N", help="cycles of the soak (default none)")
+    parser.add_argument("--topics", action="store_true", help="one task's part of T in detail, and in SQL")
+    parser.add_argument("--json", action="store_true", help="print one JSON list")
+    parser.add_argument("--job", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.job:
+        print(json.dumps(measured(Job(**json.loads(options.job)))))
+        return
+    if options.topics:
+        topics_to_bundles.tell()
+        return
+    results = []
+    for size, on in _wanted(options.size, options.on):
+        results.append(measure(size, on, options.soak, lambda text: print(text, file=sys.stderr, flush=True)))
+        if not options.json:
+            print(told(results[-1]), flush=True)
+    if options.json:
+        print(json.dumps(results, indent=2))
+
+
+def _wanted(sizes: list[str] | None, engines: list[str] | None) -> list[tuple[str, str]]:
+    if not sizes and not engines:
+        return list(DEFAULT)
+    return [(size, on) for size in sizes or SIZES for on in engines or ("embedded",)]
+
+
+if __name__ == "__main__":
+    main()
