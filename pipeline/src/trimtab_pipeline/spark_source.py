@@ -185,7 +185,9 @@ class SparkLoadSource:
             self._keeping.doubt()
             raise
         load = align(measured, topology, self._settings, at)
-        return Observation(load, {"brokers": time.perf_counter() - begin}, shown(measured, topology))
+        in_tasks = _in_tasks(measured)
+        seconds = {"prometheus": in_tasks, "spark": time.perf_counter() - begin - in_tasks}
+        return Observation(load, seconds, shown(measured, topology))
 
     def _observe(self, spark: SparkSession, topology: Topology, at: float) -> Observation:
         pods = sorted({pod for pod in topology.pods if pod})
@@ -205,7 +207,7 @@ class SparkLoadSource:
         clock.append(time.perf_counter())
         self._keeping.keep(measured, load, topology, self._settings.max_age)
         clock.append(time.perf_counter())
-        in_tasks = max(report["seconds"] for report in measured.reports)
+        in_tasks = _in_tasks(measured)
         spark_seconds, aligning, write = (after - before for before, after in itertools.pairwise(clock))
         seconds = {"prometheus": in_tasks, "spark": spark_seconds - in_tasks, "write": write, "align": aligning}
         return Observation(load, seconds, shown(measured, topology))
@@ -219,3 +221,8 @@ def _reports(answer: pa.Table) -> tuple[Mapping[str, Any], ...]:
     if not any(report["ok"] for report in reports):
         raise SourceUnavailableError(f"nothing could be measured: {reports[0]['error']}")
     return reports
+
+
+def _in_tasks(measured: Measured) -> float:
+    """Seconds that the slowest task spent on HTTP and parsing."""
+    return float(max(report["seconds"] for report in measured.reports))
