@@ -210,7 +210,10 @@ class SparkLoadSource:
         in_tasks = _in_tasks(measured)
         spark_seconds, aligning, write = (after - before for before, after in itertools.pairwise(clock))
         seconds = {"prometheus": in_tasks, "spark": spark_seconds - in_tasks, "write": write, "align": aligning}
-        return Observation(load, seconds, shown(measured, topology))
+        observation = Observation(load, seconds, shown(measured, topology))
+        del measured
+        pa.default_memory_pool().release_unused()  # kept for reuse it fragments, and the process grows with each cycle
+        return observation
 
 
 def _reports(answer: pa.Table) -> tuple[Mapping[str, Any], ...]:
