@@ -9,6 +9,7 @@ runs the floor, `numpy_cycle`, so that a busy machine slows both.
     L  100 brokers, 60,000 bundles        prometheus    seconds in the slower of two tasks: HTTP, parsing, pivoting
     T  as L, but with the metrics of      spark         the rest of the job
        1,000,000 topics instead           memory        MB: this program, the JVM, the JVM's Python workers (PSS)
+                                          glance        a look at the brokers alone
 
     --on connect   the same on a Spark Connect server, a process of its own that is up already (--on embedded)
     --soak N       then N cycles without the floor: p50, p95, and memory at the start, in the middle, at the end
@@ -105,6 +106,13 @@ class Program:
         warm = self._job.warm
         return Run(run.cycle[warm:], run.floor[warm:], run.phases[warm:])
 
+    def glance(self) -> float:
+        """Seconds of a look at the brokers alone, as between two cycles."""
+        begin = time.perf_counter()
+        observed = self._source.observe_brokers(self._topology, self.at).result()
+        assert observed.load.brokers.trusted.all()
+        return time.perf_counter() - begin
+
     def soak(self) -> dict[str, Any]:
         """Many cycles one after the other."""
         took, held = [], [memory(self._job.server)]
@@ -134,12 +142,14 @@ def measured(job: Job) -> dict[str, Any]:
             run = program.beside(reference)
         finally:
             reference.close()
+        glances = [program.glance() for _ in range(15)][4:]
         held = memory(job.server)
         soaked = program.soak() if job.soak else None
     finally:
         sources.close()
     return _figures(run) | {
         "start": _rounded(start | {"all": sum(start.values()), "processor_time": used}),
+        "glance": round(statistics.median(glances), 3),
         "memory": held,
         "soak": soaked,
     }
@@ -212,7 +222,7 @@ def told(figures: Mapping[str, Any]) -> str:
     cycle = f"cycle {figures['cycle']} s (slowest {figures['slowest']}; {phases})"
     lines = [
         f"{figures['size']} on {figures['on']}: {cycle}, numpy {figures['numpy']} s, ratio {figures['ratio']}",
-        f"    processor time of a cycle: {figures['processor_time']}",
+        f"    processor time of a cycle: {figures['processor_time']}; a glance {figures['glance']} s",
         f"    start {start['all']} s: {start}; memory: {held}; load average {figures['load_average']}",
     ]
     if soaked := figures["soak"]:
