@@ -20,11 +20,16 @@ from trimtab_strategies.model import (
     DIRECT_MEMORY,
     NETWORK_IN,
     NETWORK_OUT,
+    RATE_IN,
+    RATE_OUT,
     THROUGHPUT_IN,
     THROUGHPUT_OUT,
     ClusterLoad,
 )
 from trimtab_strategies.model.load import BoolArray, FloatArray, IntArray
+
+MEBIBYTE = 1048576
+"""Bytes in what Pulsar's settings call a megabyte."""
 
 MOVING = (CPU, NETWORK_IN, NETWORK_OUT)
 """Columns of `RESOURCES` that follow a bundle to its new owner; memory and direct memory stay with the process."""
@@ -98,12 +103,15 @@ def mean(values: FloatArray) -> float:
     return float(np.cumsum(np.sort(values))[-1] / len(values)) if len(values) else 0.0
 
 
+def both_directions(traffic: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Rate (msg/s) and throughput (bytes/s), in plus out, of rows with the columns `TRAFFIC`; NaN for inf minus inf."""
+    with np.errstate(invalid="ignore"):
+        return traffic[:, RATE_IN] + traffic[:, RATE_OUT], traffic[:, THROUGHPUT_IN] + traffic[:, THROUGHPUT_OUT]
+
+
 def bundle_throughput(cluster: ClusterLoad, bundles: IntArray) -> FloatArray:
     """Short-term throughput in plus out of the bundles (rows), bytes/s; NaN where never measured."""
-    short = cluster.bundles.short[bundles]
-    with np.errstate(invalid="ignore"):
-        throughput: FloatArray = short[:, THROUGHPUT_IN] + short[:, THROUGHPUT_OUT]
-    return throughput
+    return both_directions(cluster.bundles.short[bundles])[1]
 
 
 def drivers(cluster: ClusterLoad) -> FloatArray:
@@ -128,14 +136,14 @@ def attributed(cluster: ClusterLoad, bundles: IntArray) -> FloatArray:
     """
     drive = drivers(cluster)
     owner = cluster.bundles.owner
-    total = _sum_by_broker(owner, drive, len(cluster.brokers))
+    total = sum_by_broker(owner, drive, len(cluster.brokers))
     return _share_of_usage(cluster, owner[bundles], drive[bundles], total)
 
 
-def _sum_by_broker(broker: IntArray, values: FloatArray, count: int) -> FloatArray:
+def sum_by_broker(broker: IntArray, values: FloatArray, count: int) -> FloatArray:
     """Sum of rows (m, c) by broker row (m,), (count, c); rows of broker -1 are left out."""
     columns = [np.bincount(broker + 1, weights=values[:, c], minlength=count + 1)[1:] for c in range(values.shape[1])]
-    return np.stack(columns, axis=1)
+    return np.stack(columns, axis=1).astype(np.float64, copy=False)  # of no rows at all numpy makes integers
 
 
 def _share_of_usage(cluster: ClusterLoad, broker: IntArray, drive: FloatArray, total: FloatArray) -> FloatArray:
@@ -162,8 +170,8 @@ def with_moves_in_flight(cluster: ClusterLoad) -> ClusterLoad:
     source, destination = bundles.moving_from[moving], bundles.owner[moving]
     drive = drivers(cluster)
     there = drive[moving] * share
-    total = _sum_by_broker(bundles.owner, drive, n)
-    total += _sum_by_broker(source, there, n) - _sum_by_broker(destination, there, n)
+    total = sum_by_broker(bundles.owner, drive, n)
+    total += sum_by_broker(source, there, n) - sum_by_broker(destination, there, n)
     load = _share_of_usage(cluster, source, there, total)
     traffic = np.nan_to_num(bundles.short[moving], posinf=0.0, neginf=0.0) * share
     brokers = replace(
@@ -178,8 +186,8 @@ def with_moves_in_flight(cluster: ClusterLoad) -> ClusterLoad:
 def _shifted(values: FloatArray, load: FloatArray, source: IntArray, destination: IntArray) -> FloatArray:
     """Copy of `values` (n, c) with each row of `load` (k, c) taken from its source and added to its destination."""
     n = len(values)
-    left = np.maximum(values - _sum_by_broker(source, load, n), np.minimum(values, 0))
-    return left + _sum_by_broker(destination, load, n)
+    left = np.maximum(values - sum_by_broker(source, load, n), np.minimum(values, 0))
+    return left + sum_by_broker(destination, load, n)
 
 
 def unweighted_maximum(percents: npt.NDArray[np.float32]) -> FloatArray:

@@ -28,9 +28,10 @@ from trimtab_strategies.splitting.extensible import (
     DefaultNamespaceBundleSplitStrategyParams,
     Surroundings,
 )
-from trimtab_strategies.splitting.limits import MEBIBYTE, carried, first_exceeded
+from trimtab_strategies.splitting.limits import carried, first_exceeded
 from trimtab_strategies.splitting.modular import BundleSplitterTask, BundleSplitterTaskParams
 from trimtab_strategies.topics import parse_bundle, range_text, topic_hash
+from trimtab_strategies.usage import MEBIBYTE
 
 MANY = 2**31
 """Stands for a number of bundles that can't be read: the modular manager then splits none of that namespace."""

@@ -37,8 +37,8 @@ from trimtab_strategies.params import Compatibility, Defect, StrategyParams, Wei
 from trimtab_strategies.protocols import Choice, Shedding, Unload, recall, remember
 from trimtab_strategies.shedding import planned
 from trimtab_strategies.shedding.pairs import Pairs
-from trimtab_strategies.shedding.picking import both_directions, reported, sole_bundle, sorted_out, that_fit
-from trimtab_strategies.usage import Weights, broker_usage
+from trimtab_strategies.shedding.picking import reported, sole_bundle, sorted_out, that_fit
+from trimtab_strategies.usage import Weights, both_directions, broker_usage
 
 DEFECTS = (
     Defect(

@@ -7,11 +7,11 @@ from math import inf
 
 import numpy as np
 
-from trimtab_strategies.model import RATE_IN, RATE_OUT, THROUGHPUT_IN, THROUGHPUT_OUT, ClusterLoad, HeldBack, Reason
+from trimtab_strategies.model import ClusterLoad, HeldBack, Reason
 from trimtab_strategies.model.load import BoolArray, FloatArray, IntArray
 from trimtab_strategies.params import Defect
 from trimtab_strategies.protocols import Shedding, Unload
-from trimtab_strategies.usage import bundle_throughput
+from trimtab_strategies.usage import both_directions, bundle_throughput, sum_by_broker
 
 MARGIN = 0.05
 """Ratio of a broker's throughput that leaves beyond its excess, so that it does not end on the threshold."""
@@ -24,12 +24,6 @@ TWO_TIME_BASES = Defect(
 """A defect that several originals have."""
 
 
-def both_directions(traffic: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Rate (msg/s) and throughput (bytes/s), in plus out, of rows with the columns `TRAFFIC`; NaN for inf minus inf."""
-    with np.errstate(invalid="ignore"):
-        return traffic[:, RATE_IN] + traffic[:, RATE_OUT], traffic[:, THROUGHPUT_IN] + traffic[:, THROUGHPUT_OUT]
-
-
 def reported(cluster: ClusterLoad) -> tuple[FloatArray, FloatArray]:
     """Rate and throughput of each broker (n,), as the brokers themselves report them."""
     return both_directions(cluster.brokers.traffic)
@@ -37,11 +31,8 @@ def reported(cluster: ClusterLoad) -> tuple[FloatArray, FloatArray]:
 
 def carried(cluster: ClusterLoad) -> tuple[FloatArray, FloatArray]:
     """Rate and throughput of each broker (n,): short-term averages of its bundles, those never measured left out."""
-    n, owner = len(cluster.brokers), cluster.bundles.owner + 1
-    columns = [np.nan_to_num(column, posinf=0.0, neginf=0.0) for column in both_directions(cluster.bundles.short)]
-    rate, throughput = (
-        np.bincount(owner, weights=column, minlength=n + 1)[1:].astype(np.float64, copy=False) for column in columns
-    )
+    of_bundles = np.nan_to_num(np.stack(both_directions(cluster.bundles.short), axis=1), posinf=0.0, neginf=0.0)
+    rate, throughput = sum_by_broker(cluster.bundles.owner, of_bundles, len(cluster.brokers)).T
     return rate, throughput
 
 

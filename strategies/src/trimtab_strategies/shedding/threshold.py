@@ -31,10 +31,7 @@ from trimtab_strategies.model.load import BoolArray, FloatArray, IntArray
 from trimtab_strategies.params import Compatibility, Defect, WeightedParams
 from trimtab_strategies.protocols import Shedding, Unload, recall, remember
 from trimtab_strategies.shedding.picking import MARGIN, TWO_TIME_BASES, carried, relieved, reported, sorted_out
-from trimtab_strategies.usage import broker_usage, mean, smooth
-
-MEBIBYTE = 1048576
-
+from trimtab_strategies.usage import MEBIBYTE, broker_usage, mean, smooth
 
 DEFECTS = (
     TWO_TIME_BASES,

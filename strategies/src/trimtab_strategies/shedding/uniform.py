@@ -30,7 +30,8 @@ from trimtab_strategies.model import ClusterLoad, HeldBack, Reason
 from trimtab_strategies.model.load import BoolArray, FloatArray, IntArray
 from trimtab_strategies.params import Compatibility, Defect, StrategyParams
 from trimtab_strategies.protocols import Shedding, Unload
-from trimtab_strategies.shedding.picking import both_directions, reported, sole_bundle, that_fit
+from trimtab_strategies.shedding.picking import reported, sole_bundle, that_fit
+from trimtab_strategies.usage import both_directions
 
 LARGEST_INT = 2147483647
 SMALLEST_INT = -2147483648

@@ -11,6 +11,7 @@ from trimtab_strategies.model import CPU, MEMORY, NETWORK_IN, NETWORK_OUT, Broke
 from trimtab_strategies.model.load import FloatArray, IntArray
 from trimtab_strategies.simulation.world import World
 from trimtab_strategies.topics import bundle_names, default_boundaries
+from trimtab_strategies.usage import sum_by_broker
 
 MINUTE = 60.0
 """Seconds a round takes: Pulsar sheds once a minute."""
@@ -82,8 +83,7 @@ class Camera:
         world, n = self.world, len(self.world.cores)
         served = world.served(turn, owner)
         carried = traffic(served, world.message)
-        columns = [np.bincount(owner + 1, weights=column, minlength=n + 1)[1:] for column in carried.T]
-        totals: FloatArray = np.stack(columns, axis=1)
+        totals = sum_by_broker(owner, carried, n)
         there = world.present[turn]
         usage = np.zeros((n, 5))
         usage[:, CPU] = np.minimum(world.cores, world.foreign[turn] + world.needed(owner, served))

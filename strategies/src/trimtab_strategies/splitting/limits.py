@@ -11,10 +11,6 @@ import numpy as np
 from pydantic import Field
 
 from trimtab_strategies.model import (
-    RATE_IN,
-    RATE_OUT,
-    THROUGHPUT_IN,
-    THROUGHPUT_OUT,
     ClusterLoad,
     HeldBack,
     Reason,
@@ -34,8 +30,7 @@ from trimtab_strategies.splitting.boundaries import (
     topic_count_equally_divide,
 )
 from trimtab_strategies.topics import parse_bundle
-
-MEBIBYTE = 1048576
+from trimtab_strategies.usage import MEBIBYTE, both_directions
 
 REASONS = (Reason.TOPICS, Reason.SESSIONS, Reason.MSG_RATE, Reason.BANDWIDTH)
 """Columns of what a bundle carries, in the order in which Pulsar looks: the first one exceeded is the reason."""
@@ -97,10 +92,7 @@ class PulsarSplitParams(SplitLimits):
 
 def carried(cluster: ClusterLoad, traffic: FloatArray) -> FloatArray:
     """What each bundle has, (m, 4) in columns `REASONS`, with rates and throughputs of `traffic` (m, 4)."""
-    with np.errstate(invalid="ignore"):
-        rate = traffic[:, RATE_IN] + traffic[:, RATE_OUT]
-        throughput = traffic[:, THROUGHPUT_IN] + traffic[:, THROUGHPUT_OUT]
-    return np.stack([cluster.bundles.topics, cluster.bundles.sessions, rate, throughput], axis=1)
+    return np.stack([cluster.bundles.topics, cluster.bundles.sessions, *both_directions(traffic)], axis=1)
 
 
 def first_exceeded(load: FloatArray, ceilings: FloatArray) -> IntArray:
@@ -169,13 +161,7 @@ class Inside:
 
     def load(self, topics: IntArray) -> FloatArray:
         """Messages and bytes a second of topics (rows, t): (t, 2)."""
-        traffic = self.cluster.topics.traffic[topics]
-        with np.errstate(invalid="ignore"):
-            rate, throughput = (
-                traffic[:, RATE_IN] + traffic[:, RATE_OUT],
-                traffic[:, THROUGHPUT_IN] + traffic[:, THROUGHPUT_OUT],
-            )
-        return np.stack([rate, throughput], axis=1)
+        return np.stack(both_directions(self.cluster.topics.traffic[topics]), axis=1)
 
     def shares(self, bundle: int, boundaries: IntArray) -> FloatArray:
         """Ratio 0-1 of a bundle's load in each child, summing to 1.
