@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Self
+from typing import Any
 from urllib.parse import parse_qs
+
+from local_server import LocalServer
 
 _METRIC = re.compile(r"((?:container|kube|pulsar)_[A-Za-z_]+)\{(.*?)\}")
 _MATCHER = re.compile(r'(\w+)(=~|!=|=)"(.*?)"')
@@ -58,7 +59,7 @@ class Series:
 
 
 @dataclass
-class FakePrometheus:
+class FakePrometheus(LocalServer):
     """Serves `series` (by metric name) on a free port of 127.0.0.1 while entered; `queries` keeps what was asked.
 
     clock: what its clock says (epoch s), None if it does not tell.
@@ -69,21 +70,15 @@ class FakePrometheus:
     clock: float | None = None
     queries: list[dict[str, str]] = field(default_factory=list)
 
-    def __enter__(self) -> Self:
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02})
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+    def make(self) -> ThreadingHTTPServer:
+        """The server, which does not wait for answers that a fault keeps open."""
+        server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        server.daemon_threads = True
+        return server
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
+        return f"http://{self.address}"
 
     def put(self, metric: str, value: float | str, time: float | None = None, **labels: str) -> None:
         """Set one series, replacing the one with the same labels."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import ssl
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Self
 from urllib.parse import parse_qs, urlsplit
+
+from local_server import LocalServer
 
 EMPTY = '{"status":"success","data":{"resultType":"vector","result":[]}}'
 
@@ -36,7 +36,7 @@ Answer = Callable[[Asked], tuple[int, str]]
 
 
 @dataclass
-class GuardedServer:
+class GuardedServer(LocalServer):
     """On a free port of 127.0.0.1 while entered.
 
     tls: certificate and key it shows; clients: certificates of the authority that its clients must show one of.
@@ -47,30 +47,22 @@ class GuardedServer:
     clients: Path | None = None
     asked: list[Asked] = field(default_factory=list)
 
-    def __enter__(self) -> Self:
-        self._server = _Quiet(("127.0.0.1", 0), self._handler())
+    def make(self) -> ThreadingHTTPServer:
+        """The server, which shows its certificate if it has one."""
+        server = _Quiet(("127.0.0.1", 0), self._handler())
         if self.tls is not None:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.load_cert_chain(*self.tls)
             if self.clients is not None:
                 context.verify_mode = ssl.CERT_REQUIRED
                 context.load_verify_locations(self.clients)
-            self._server.socket = context.wrap_socket(
-                self._server.socket, server_side=True, do_handshake_on_connect=False
-            )
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02})
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+            server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+        return server
 
     @property
     def url(self) -> str:
         """Base URL."""
-        return f"{'https' if self.tls else 'http'}://127.0.0.1:{self._server.server_address[1]}"
+        return f"{'https' if self.tls else 'http'}://{self.address}"
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         guarded = self

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Self
+
+from page_server import PageServer
 
 _TOTALS = {"rate_in": 100, "rate_out": 200, "throughput_in": 1e5, "throughput_out": 2e5}
 """What the whole broker carries, unless it is told: msg/s and bytes/s."""
 
 
-class Exporter:
+class Exporter(PageServer):
     """One pod: its kubelet's rows and its broker's own, on a free port of 127.0.0.1 while entered.
 
     cores: CPU it uses, of a limit of 4. bundles: msg/s in by bundle name, served as long as they are listed.
@@ -22,40 +21,15 @@ class Exporter:
     def __init__(
         self, pod: str, cores: float, bundles: dict[str, float], totals: Mapping[str, float] = _TOTALS
     ) -> None:
+        super().__init__(self.text)
         self.pod, self.cores, self.bundles, self.totals = pod, cores, bundles, totals
         self._begin = time.time()
-
-    def __enter__(self) -> Self:
-        exporter = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                body = exporter.page().encode()
-                self.send_response(200)
-                self.send_header("Content-Type", "text/plain; version=0.0.4")
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02})
-        self._thread.start()
-        self.address = f"127.0.0.1:{self._server.server_address[1]}"
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
 
     def restart(self) -> None:
         """Begin anew, as a process that was restarted does: all counters at nothing."""
         self._begin = time.time()
 
-    def page(self) -> str:
+    def text(self) -> str:
         """The page; counters have run since the exporter was made."""
         seconds = time.time() - self._begin
         where = f'namespace="pulsar",pod="{self.pod}"'

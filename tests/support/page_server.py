@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Self
+
+from local_server import LocalServer
 
 
-class PageServer:
-    """Serves what `page` returns on a free port of 127.0.0.1 while entered; `served` keeps it."""
+class PageServer(LocalServer):
+    """Serves what `page` returns; `served` keeps it."""
 
     def __init__(self, page: Callable[[], str]) -> None:
         self.page = page
         self.served: list[str] = []
 
-    def __enter__(self) -> Self:
+    def make(self) -> ThreadingHTTPServer:
+        """The server of the page."""
         pages = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -32,13 +33,4 @@ class PageServer:
             def log_message(self, *_: object) -> None:
                 pass
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02})
-        self._thread.start()
-        self.address = f"127.0.0.1:{self._server.server_address[1]}"
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        return ThreadingHTTPServer(("127.0.0.1", 0), Handler)

@@ -1,0 +1,31 @@
+"""An HTTP server of a test's own: on a free port of 127.0.0.1 while entered, stopped also when the test fails."""
+
+from __future__ import annotations
+
+import threading
+from http.server import ThreadingHTTPServer
+from typing import Self
+
+
+class LocalServer:
+    """What such servers share; `make` says what is served."""
+
+    def make(self) -> ThreadingHTTPServer:
+        """The server, bound to a free port of 127.0.0.1."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        self._server = self.make()
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02})
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    @property
+    def address(self) -> str:
+        """Host and port."""
+        return f"127.0.0.1:{self._server.server_address[1]}"
