@@ -60,12 +60,14 @@ class DeclarativeActuator:
 
 @dataclass(frozen=True, slots=True)
 class DryRunActuator:
-    """Writes nothing and says so: what a policy in mode DryRun acts through."""
+    """Writes nothing and says why: what a plan that is only shown goes through."""
+
+    reason: Reason = Reason.DRY_RUN
 
     async def wish(self, bundle: BundleRecord, owner: str, reason: Reason) -> Written:  # noqa: ARG002  the port's face
         """Hold the wish back."""
-        return Written(bundle.name, Reason.DRY_RUN)
+        return Written(bundle.name, self.reason)
 
     async def free(self, bundle: BundleRecord) -> Written:
         """Hold the write back."""
-        return Written(bundle.name, Reason.DRY_RUN)
+        return Written(bundle.name, self.reason)

@@ -10,7 +10,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -154,3 +154,10 @@ def unmeasured(rows: Topology, at: float) -> ClusterLoad:
 
 def _unknown(*shape: int) -> npt.NDArray[np.float64]:
     return np.full(shape, np.nan)
+
+
+async def ended(*tasks: asyncio.Future[Any]) -> None:
+    """Cancel what is not done, and see it end."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -15,27 +15,24 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from trimtab_operator.actuators.declarative import DeclarativeActuator, DryRunActuator
+from trimtab_operator.actuators.declarative import DeclarativeActuator
 from trimtab_operator.cluster.api import ApiError, ApiUnavailableError
 from trimtab_operator.control.context import Context
-from trimtab_operator.control.cycle import Look, Stopwatch, carry_out, look, plan
+from trimtab_operator.control.cycle import ended
+from trimtab_operator.control.deciding import TEND_EVERY, Decider
 from trimtab_operator.control.glancing import Watch, glance
 from trimtab_operator.control.memory import ForeignMemoryError, MemoryStore, Remembered
-from trimtab_operator.control.refusal import refused_by_guard, refused_cycle, refused_turn, unmeasurable
+from trimtab_operator.control.refusal import refused_turn
 from trimtab_operator.control.report import CycleResult
 from trimtab_operator.control.settings import InvalidPolicyError, Settings
 from trimtab_operator.control.sourcing import Sourcing
 from trimtab_operator.control.telling import Teller
 from trimtab_operator.control.tending import Tender
 from trimtab_operator.control.turn import Turn
-from trimtab_operator.resources.policy import Mode
 from trimtab_pipeline.source import SourceUnavailableError
 from trimtab_strategies.model import HeldBack, Reason
 
 log = logging.getLogger(__name__)
-
-TEND_EVERY = 2.0
-"""Seconds between two turns when nothing woke the loop."""
 
 GATHER = 0.2
 """Seconds from the first change that wakes the loop to the turn."""
@@ -48,9 +45,6 @@ DISCOVER_WITHIN = 10.0
 
 REMIND = 60.0
 """Seconds between two reports of the same refusal."""
-
-MEASURE_WITHIN = 90.0
-"""Seconds after which a source that has not answered is given up. Sources have bounds of their own, below it."""
 
 GRACE = 2.0
 """Seconds that the writes of a turn get once the loop is told to stop."""
@@ -83,6 +77,7 @@ class PolicyLoop:
     _tender: Tender = field(init=False)
     _teller: Teller = field(init=False)
     _sourcing: Sourcing = field(init=False)
+    _decider: Decider = field(init=False)
     _watch: Watch = field(default_factory=Watch)
     _due: float = 0.0
     _beat: float = 0.0
@@ -97,6 +92,7 @@ class PolicyLoop:
         self._tender = Tender(context)
         self._teller = Teller(context, self.name, self.uid)
         self._sourcing = Sourcing(context.api, context.sources, context.namespace, self.name)
+        self._decider = Decider(context, self._tender, self._teller, self._still_asks)
 
     async def run(self, stopped: Stopped) -> None:
         """Turn after turn until `stopped`. Writes that are under way when it is set are finished first."""
@@ -126,7 +122,7 @@ class PolicyLoop:
             await asyncio.wait({stop, wake}, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
             await asyncio.wait({stop}, timeout=GATHER)
         finally:
-            await _end(stop, wake)
+            await ended(stop, wake)
         self.wake.clear()
 
     async def _turn_until(self, stopped: Stopped) -> None:
@@ -137,7 +133,7 @@ class PolicyLoop:
             if not turn.done():
                 await asyncio.wait({turn}, timeout=GRACE)
         finally:
-            await _end(turn, stop)
+            await ended(turn, stop)
 
     async def _turn_safely(self) -> None:
         try:
@@ -215,10 +211,13 @@ class PolicyLoop:
     async def _decide(self, turn: Turn) -> None:
         self._due = self._next_due(turn.settings.interval)
         self._generation = turn.settings.generation
-        if (result := await self._cycle(turn)) is None:
+        if (decided := await self._decider.cycle(turn)) is None:
             self._due = self.context.clock()
             self.wake.set()
             return
+        result, remembered = decided
+        if remembered is not turn.remembered:
+            await self._remember(remembered)
         self._refused = None
         self._watch.dead(self.context.picture(turn.settings))
         if result.load is not None:
@@ -267,51 +266,6 @@ class PolicyLoop:
             await self._teller.amnesia(f"memory is not stored and would not survive a restart: {error}")
         return remembered
 
-    async def _cycle(self, turn: Turn) -> CycleResult | None:
-        """None when the policy changed meanwhile, so that what was decided is no longer what it asks for."""
-        settings, now, watch = turn.settings, self.context.now(), Stopwatch()
-        if (refusal := refused_cycle(self.context, settings)) is not None:
-            return CycleResult(now, {}, settings.generation, refusal=refusal)
-        try:
-            seen = await self._measured(turn, now, watch)
-        except SourceUnavailableError as error:
-            refusal = unmeasurable(error)
-            return CycleResult(now, watch.seconds, settings.generation, refusal=refusal)
-        decision = await plan(seen, turn, watch)
-        if not self._still_asks(settings):
-            log.info("policy %s changed while its cluster was measured: deciding again", self.name)
-            return None
-        acting = turn.actuator if settings.mode is Mode.AUTO else DryRunActuator()
-        written = await carry_out(decision.plan.moves, seen, acting, watch)
-        result = CycleResult(
-            started=now,
-            seconds=watch.seconds,
-            generation=settings.generation,
-            load=seen.load,
-            plan=decision.plan,
-            refusal=refused_by_guard(decision.plan.held_back, moves=bool(decision.plan.moves)),
-            written=written,
-            names={move.bundle: seen.records[move.bundle].name for move in decision.plan.moves},
-        )
-        await self._remember(turn.remembered.after(decision.memory, len(result.moved), now))
-        return result
-
-    async def _measured(self, turn: Turn, now: float, watch: Stopwatch) -> Look:
-        """Look at the cluster. Upkeep goes on meanwhile: nobody is to be without an owner for a slow Prometheus.
-
-        Raises `SourceUnavailableError`.
-        """
-        looking = asyncio.create_task(look(self.context.picture(turn.settings), turn, now, watch))
-        try:
-            async with asyncio.timeout(MEASURE_WITHIN):
-                while not (await asyncio.wait({looking}, timeout=TEND_EVERY))[0]:
-                    await self._tender.tend(turn, self._teller)
-            return await looking
-        except TimeoutError:
-            raise SourceUnavailableError(f"the source did not answer within {MEASURE_WITHIN:g} s") from None
-        finally:
-            await _end(looking)
-
     def _still_asks(self, settings: Settings) -> bool:
         """Whether the policy says what it said when the cycle began. An edit, a pause or an older policy ends that."""
         try:
@@ -320,10 +274,3 @@ class PolicyLoop:
             return False
         same = (now.generation, now.paused) == (settings.generation, settings.paused)
         return same and self.context.first_policy() == self.name
-
-
-async def _end(*tasks: asyncio.Future[Any]) -> None:
-    """Cancel what is not done, and see it end."""
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)

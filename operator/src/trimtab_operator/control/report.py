@@ -37,7 +37,8 @@ class CycleResult:
     """What one cycle saw and did.
 
     started: epoch seconds; seconds: by phase; load and plan: None when it came to none; refusal: why the whole cycle
-    was refused, or None; written: what became of each of the plan's moves, in order.
+    was refused, or None; restraint: why the plan was only shown, or None; written: what became of each of the plan's
+    moves, in order.
     """
 
     started: float
@@ -46,6 +47,7 @@ class CycleResult:
     load: ClusterLoad | None = None
     plan: Plan | None = None
     refusal: HeldBack | None = None
+    restraint: HeldBack | None = None
     written: Sequence[Written] = ()
     names: Mapping[str, str] = field(default_factory=dict)
     """Object name of each bundle in the plan's moves."""

@@ -84,7 +84,7 @@ class Teller:
             shown = "; ".join(map(str, named))
             more = f" and {len(moved) - _NAMED} more" if len(moved) > _NAMED else ""
             await self._event("Normal", str(moved[0].reason), f"moves {counted(len(moved), 'bundle')}: {shown}{more}")
-        failed = [written for written in result.written if written.reason not in {None, Reason.DRY_RUN}]
+        failed = [w for w in result.written if w.reason is not None] if result.restraint is None else []
         await self._failures([(str(w.reason), f"{w.bundle}: not moved: {w.detail}") for w in failed])
 
     async def _failures(self, failures: Sequence[tuple[str, str]]) -> None:

@@ -1,0 +1,97 @@
+"""One cycle of a policy: refuse, or measure, decide, rule on what becomes of the plan, act, and sum up."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from trimtab_operator.control.context import Context
+from trimtab_operator.control.cycle import Look, Stopwatch, carry_out, ended, look, plan
+from trimtab_operator.control.memory import Remembered
+from trimtab_operator.control.refusal import refused_by_guard, refused_cycle, unmeasurable
+from trimtab_operator.control.report import CycleResult
+from trimtab_operator.control.ruling import rule
+from trimtab_operator.control.settings import Settings
+from trimtab_operator.control.telling import Teller
+from trimtab_operator.control.tending import Tender
+from trimtab_operator.control.turn import Turn
+from trimtab_pipeline.source import SourceUnavailableError
+from trimtab_strategies.model import Decision, HeldBack
+
+log = logging.getLogger(__name__)
+
+TEND_EVERY = 2.0
+"""Seconds between two rounds of upkeep when nothing woke the loop."""
+
+MEASURE_WITHIN = 90.0
+"""Seconds after which a source that has not answered is given up. Sources have bounds of their own, below it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decider:
+    """Runs the cycles of one policy.
+
+    still_asks: whether the policy still says what it said when the settings were read.
+    """
+
+    context: Context
+    tender: Tender
+    teller: Teller
+    still_asks: Callable[[Settings], bool]
+
+    async def cycle(self, turn: Turn) -> tuple[CycleResult, Remembered] | None:
+        """What came of one cycle, and what the policy remembers after it.
+
+        None when the policy changed meanwhile, so that what was decided is no longer what it asks for.
+        """
+        settings, now, watch = turn.settings, self.context.now(), Stopwatch()
+        if (refusal := refused_cycle(self.context, settings)) is not None:
+            return self._refused(turn, now, watch, refusal)
+        try:
+            seen = await self._measured(turn, now, watch)
+        except SourceUnavailableError as error:
+            return self._refused(turn, now, watch, unmeasurable(error))
+        decision = await plan(seen, turn, watch)
+        if not self.still_asks(settings):
+            log.info("policy %s changed while its cluster was measured: deciding again", self.teller.policy)
+            return None
+        result = await self._act(seen, decision, turn, watch)
+        return result, turn.remembered.after(decision.memory, len(result.moved), now)
+
+    @staticmethod
+    def _refused(turn: Turn, now: float, watch: Stopwatch, refusal: HeldBack) -> tuple[CycleResult, Remembered]:
+        result = CycleResult(now, watch.seconds, turn.settings.generation, refusal=refusal)
+        return result, turn.remembered
+
+    async def _act(self, seen: Look, decision: Decision, turn: Turn, watch: Stopwatch) -> CycleResult:
+        ruling = rule(self.context, turn)
+        written = await carry_out(decision.plan.moves, seen, ruling.actuator, watch)
+        return CycleResult(
+            started=seen.load.now,
+            seconds=watch.seconds,
+            generation=turn.settings.generation,
+            load=seen.load,
+            plan=decision.plan,
+            refusal=refused_by_guard(decision.plan.held_back, moves=bool(decision.plan.moves)),
+            restraint=ruling.restraint,
+            written=written,
+            names={move.bundle: seen.records[move.bundle].name for move in decision.plan.moves},
+        )
+
+    async def _measured(self, turn: Turn, now: float, watch: Stopwatch) -> Look:
+        """Look at the cluster. Upkeep goes on meanwhile: nobody is to be without an owner for a slow Prometheus.
+
+        Raises `SourceUnavailableError`.
+        """
+        looking = asyncio.create_task(look(self.context.picture(turn.settings), turn, now, watch))
+        try:
+            async with asyncio.timeout(MEASURE_WITHIN):
+                while not (await asyncio.wait({looking}, timeout=TEND_EVERY))[0]:
+                    await self.tender.tend(turn, self.teller)
+            return await looking
+        except TimeoutError:
+            raise SourceUnavailableError(f"the source did not answer within {MEASURE_WITHIN:g} s") from None
+        finally:
+            await ended(looking)

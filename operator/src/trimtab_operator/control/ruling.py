@@ -1,0 +1,32 @@
+"""What becomes of a plan: it is carried out, or only shown, and why. The one place where a mode matters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trimtab_operator.actuators import Actuator
+from trimtab_operator.actuators.declarative import DryRunActuator
+from trimtab_operator.control.context import Context
+from trimtab_operator.control.turn import Turn
+from trimtab_operator.resources.policy import Mode
+from trimtab_strategies.model import HeldBack, Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Ruling:
+    """How a plan is acted upon: through `actuator`. restraint: why it is only shown, None when it is carried out."""
+
+    actuator: Actuator
+    restraint: HeldBack | None = None
+
+
+def rule(_context: Context, turn: Turn) -> Ruling:
+    """What becomes of the plan of this turn."""
+    if turn.settings.mode is Mode.AUTO:
+        return Ruling(turn.actuator)
+    return shown(Reason.DRY_RUN, "spec.mode is DryRun")
+
+
+def shown(reason: Reason, detail: str) -> Ruling:
+    """The plan is shown and nothing is written, because of `reason`."""
+    return Ruling(DryRunActuator(reason), HeldBack("", reason, detail))
