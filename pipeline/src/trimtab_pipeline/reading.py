@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 
 from trimtab_pipeline.asking import ReadRequest
 from trimtab_pipeline.prometheus import PrometheusError, PrometheusFormatError, PrometheusStatusError
-from trimtab_pipeline.queries import BUNDLES, CHECKS, RESOURCES, TIMES, TOPICS, TRAFFIC, topics_in
+from trimtab_pipeline.queries import BUNDLES, CHECKS, RESOURCES, TIMES, TOPICS, TRAFFIC, of_newest, topics_in
 from trimtab_pipeline.ranges import Ranges, is_bundle
 from trimtab_pipeline.samples import Samples
 from trimtab_pipeline.topics import INSIDE, Topics, hottest
@@ -87,12 +87,13 @@ class Reading:
         self._request, self._fetch, self._ranges = request, fetch, ranges
         self._wanted = request.shards[shard]
         self._dropped, self._warnings, self._notes = Counter[str](), set[str](), set[str]()
-        self._own = 0
+        self._own, self._twice = 0, False
         self._inside: dict[str, pa.Array] = {}
 
     def rows(self) -> Iterator[pa.RecordBatch]:
         """Brokers, then bundles: their own metrics, else what their topics come to. Raises `PrometheusError`."""
         brokers = self._wide(("pod",), BROKER_COLUMNS, self._wanted.brokers)
+        self._twice = (pc.max(brokers["copies"]).as_py() or 0) > 1
         bundles = self._bundles(brokers)
         yield _batch(broker=pa.StructArray.from_arrays(list(brokers.values()), fields=list(_BROKER)))
         at = pa.array(np.full(len(bundles["pod"]), self._request.at))
@@ -111,7 +112,7 @@ class Reading:
         return pa.ListArray.from_arrays(pa.array([0, len(rows)], pa.int32()), rows)
 
     def _bundles(self, brokers: Mapping[str, pa.Array]) -> dict[str, pa.Array]:
-        bundles = self._wide(BUNDLES.keys, BUNDLES.columns, self._wanted.bundles)
+        bundles = self._wide(BUNDLES.keys, BUNDLES.columns, self._asked_once(self._wanted.bundles))
         self._own = len(bundles["bundle"])
         if self._own or self._ranges is None:
             self._look_inside(bundles)
@@ -132,13 +133,18 @@ class Reading:
             topics = self._topics(ranges, ranges.namespaces)
             self._inside = topics.within(np.arange(len(ranges)))
 
+    def _asked_once(self, queries: Mapping[str, str]) -> dict[str, str]:
+        """The queries that count each row once where series are there twice; what a person wrote stays as it is."""
+        ours = {name for name, promql in queries.items() if self._twice and promql not in self._wanted.custom}
+        return {name: of_newest(promql) if name in ours else promql for name, promql in queries.items()}
+
     def _hottest(self, bundles: Mapping[str, pa.Array]) -> IntArray:
         load = {name: bundles[name].to_numpy(zero_copy_only=False) for name in TRAFFIC}
         return hottest(load, self._request.hot_bundles)
 
     def _topics(self, ranges: Ranges, only: Iterable[str] | None = None) -> Topics:
         queries = {name: topics_in(promql, only) for name, promql in self._wanted.topics.items()}
-        table = self._wide(TOPICS.keys, TOPICS.columns, queries)
+        table = self._wide(TOPICS.keys, TOPICS.columns, self._asked_once(queries))
         return Topics.placed([table[key] for key in TOPICS.keys], [table[name] for name in TOPICS.columns], ranges)
 
     def _answered(self, brokers: Mapping[str, pa.Array]) -> list[str]:

@@ -167,7 +167,7 @@ def _oddly_sampled(doubts: Doubts, evidence: Evidence, settings: PrometheusSetti
     twice = copies > 1
     doubts.note(
         twice,
-        "the same series is there more than once (two replicas of the server, or two scrape jobs); the highest counts",
+        "the same series is there more than once (two replicas of the server, or two scrape jobs); the newest counts",
     )
     if extra := int((copies[twice] - 1).sum()):
         doubts.dropped[Drop.DUPLICATE] += extra

@@ -27,15 +27,28 @@ class Prometheus(Startable):
 
     Targets are scraped at ``/metrics`` with `honor_labels`: labels that a target itself gives (Pulsar's ``namespace``
     of a topic) win over those of the `Target`, which fill in the rest. Configuration, data and ``prometheus.log`` stay
-    in `work_dir`. Intervals are in seconds. Raises `ServerFailedError` when it does not become ready.
+    in `work_dir`. Intervals are in seconds.
+
+    replica:  value of the external label ``prometheus_replica`` that is on all it forwards; empty for none.
+    forward:  base URL of another such server, made with ``receives=True``, that gets every sample by remote write.
+    Raises `ServerFailedError` when it does not become ready.
     """
 
     def __init__(
-        self, program: Path, work_dir: Path, targets: Iterable[Target] = (), *, scrape_interval: float = 1.0
+        self,
+        program: Path,
+        work_dir: Path,
+        targets: Iterable[Target] = (),
+        *,
+        scrape_interval: float = 1.0,
+        replica: str = "",
+        forward: str = "",
+        receives: bool = False,
     ) -> None:
         self._program, self._dir = program, work_dir.resolve()
         self._interval = scrape_interval
         self._targets = tuple(targets)
+        self._replica, self._forward, self._receives = replica, forward, receives
         self._server: Server | None = None
         self._port = 0
 
@@ -99,6 +112,7 @@ class Prometheus(Startable):
             f"--web.listen-address={HOST}:{self._port}",
             "--query.lookback-delta=15s",  # what stopped should look stopped, and not be remembered for 5 minutes
             "--log.level=warn",
+            *(["--web.enable-remote-write-receiver"] if self._receives else []),
         ]
         self._server = Server([self._program, *flags], log=self._dir / "prometheus.log")
         self._server.start()
@@ -111,5 +125,8 @@ class Prometheus(Startable):
             "honor_labels": True,
             "file_sd_configs": [{"files": [str(self._dir / "targets.json")], "refresh_interval": "1s"}],
         }
-        timing = {"scrape_interval": interval, "scrape_timeout": interval}
-        return {"global": timing, "scrape_configs": [job]}
+        labels = {"prometheus_replica": self._replica} if self._replica else {}
+        common = {"scrape_interval": interval, "scrape_timeout": interval, "external_labels": labels}
+        at_once = {"batch_send_deadline": "100ms", "min_shards": 1}
+        remote = [{"url": f"{self._forward}/api/v1/write", "queue_config": at_once}] if self._forward else []
+        return {"global": common, "scrape_configs": [job], "remote_write": remote}
