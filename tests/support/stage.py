@@ -50,6 +50,7 @@ class Operator:
                 sys.executable,
                 *("-m", "trimtab_operator", "run", "--namespace", NAMESPACE, "--kubeconfig", str(kubeconfig)),
                 *("--history", str(work_dir / "history"), "--http-port", "0"),
+                *("--allow-url", "http://127.0.0.1:*", "--allow-url", "https://127.0.0.1:*"),
             ],
             log=self._log,
             env={**os.environ, "PYTHONUNBUFFERED": "1"},

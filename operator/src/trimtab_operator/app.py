@@ -36,6 +36,7 @@ from trimtab_operator.cluster.topic_namespaces import topic_namespace_record
 from trimtab_operator.control.context import Context, Stores
 from trimtab_operator.control.discovery import discover
 from trimtab_operator.control.examining import Examiner
+from trimtab_operator.resources.urls import SERVICES_ALONE, AllowedUrls
 from trimtab_operator.telemetry.http import serve
 from trimtab_operator.telemetry.metrics import Metrics
 from trimtab_pipeline.source import LoadSources, SourceUnavailableError
@@ -54,11 +55,15 @@ BEGIN_AGAIN = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """The Kubernetes namespace to look after, and the address of the HTTP page (port 0: any free one)."""
+    """The Kubernetes namespace to look after, and the address of the HTTP page (port 0: any free one).
+
+    urls: what policies may have asked.
+    """
 
     namespace: str
     http_host: str = "127.0.0.1"
     http_port: int = 8080
+    urls: AllowedUrls = SERVICES_ALONE
 
 
 def new_context(api: Api, namespace: str, sources: LoadSources, metrics: Metrics) -> Context:
@@ -95,6 +100,7 @@ async def run_operator(
     ready: called once all stores are complete.
     """
     context = new_context(api, where.namespace, sources, metrics)
+    context.urls = where.urls
     stop = asyncio.Event()
     tasks = [_kept_up("discovery", lambda: discover_brokers(context))]
     tasks.append(_kept_up("examination", lambda: examine_topic_namespaces(context)))

@@ -19,7 +19,7 @@ from trimtab_operator.cli.moments import HELP, moment, written
 from trimtab_operator.cli.observe_output import Shown, show
 from trimtab_operator.cli.plan import PATIENCE, check_policy
 from trimtab_operator.cli.plot import draw
-from trimtab_operator.cli.run import start_spark
+from trimtab_operator.cli.run import add_url_option, allowed_urls, start_spark
 from trimtab_operator.cluster.api import Api, ApiError
 from trimtab_operator.control.foresee import observe
 from trimtab_operator.control.memory import ForeignMemoryError
@@ -77,6 +77,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help="with --url: whose metrics say how busy a broker is, as in a policy (%(default)s)",
     )
     live.add_argument("--spark", default="local[*]", help="Spark master, or sc://host:port (%(default)s)")
+    add_url_option(live, "with --policy: URLs that may be sent what its Secrets hold")
     past = parser.add_argument_group("from history")
     past.add_argument("--at", type=moment, metavar="TIME", help=HELP)
     past.add_argument("--plot", type=Path, metavar="FILE.svg", help="draw load over time, up to --at")
@@ -199,10 +200,12 @@ async def _from_metrics(arguments: argparse.Namespace) -> AsyncGenerator[Shown]:
 
 
 async def _from_policy(arguments: argparse.Namespace) -> AsyncGenerator[Shown]:
+    urls = allowed_urls(arguments, strangers=True)
     async with Api.connect(arguments.kubeconfig, arguments.context, patience=PATIENCE) as api:
         await check_policy(api, arguments.namespace, arguments.policy)
         async with _engine(arguments) as sources:
             context = new_context(api, arguments.namespace, sources, Metrics())
+            context.urls = urls
             async with following(context):
                 while True:
                     load = await observe(context, arguments.policy)

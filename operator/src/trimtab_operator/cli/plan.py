@@ -10,11 +10,12 @@ from pathlib import Path
 from trimtab_operator.app import following, new_context
 from trimtab_operator.cli.failure import FINE, CommandError
 from trimtab_operator.cli.plan_output import show
-from trimtab_operator.cli.run import add_cluster_options, start_spark
+from trimtab_operator.cli.run import add_cluster_options, add_url_option, allowed_urls, start_spark
 from trimtab_operator.cluster.api import POLICIES, Api, ApiError, NotFoundError
 from trimtab_operator.control.foresee import Foreseen, foresee
 from trimtab_operator.control.memory import ForeignMemoryError
 from trimtab_operator.control.settings import InvalidPolicyError, Settings
+from trimtab_operator.resources.urls import SERVICES_ALONE, AllowedUrls
 from trimtab_operator.telemetry.metrics import Metrics
 from trimtab_pipeline.source import LoadSources, SourceUnavailableError
 
@@ -43,6 +44,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     parser.add_argument("policy", help="name of the BalancingPolicy")
     add_cluster_options(parser, history=None)
+    add_url_option(parser, "URLs that may be sent what a policy's Secrets hold")
     parser.add_argument("-o", "--output", choices=("table", "json", "yaml"), default="table", help="(%(default)s)")
     parser.add_argument("--json", dest="output", action="store_const", const="json", help="the same as -o json")
     parser.set_defaults(run=run)
@@ -61,19 +63,23 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 async def _foresee(arguments: argparse.Namespace) -> Foreseen:
+    urls = allowed_urls(arguments, strangers=True)
     async with Api.connect(arguments.kubeconfig, arguments.context, patience=PATIENCE) as api:
         await check_policy(api, arguments.namespace, arguments.policy)
         with tempfile.TemporaryDirectory(prefix="trimtab-plan-") as folder:
             sources = start_spark(arguments.history or Path(folder), arguments.spark)
             try:
-                return await foresee_with(sources, api, arguments.namespace, arguments.policy)
+                return await foresee_with(sources, api, arguments.namespace, arguments.policy, urls)
             finally:
                 await asyncio.to_thread(sources.close)
 
 
-async def foresee_with(sources: LoadSources, api: Api, namespace: str, policy: str) -> Foreseen:
-    """What `policy` would do, measured by `sources`."""
+async def foresee_with(
+    sources: LoadSources, api: Api, namespace: str, policy: str, urls: AllowedUrls = SERVICES_ALONE
+) -> Foreseen:
+    """What `policy` would do, measured by `sources` at one of `urls`."""
     context = new_context(api, namespace, sources, Metrics())
+    context.urls = urls
     async with following(context):
         return await foresee(context, policy)
 

@@ -12,6 +12,7 @@ from trimtab_operator.app import Where, run_operator
 from trimtab_operator.cli.failure import FINE, CommandError
 from trimtab_operator.cluster.api import Api
 from trimtab_operator.resources.common import seconds
+from trimtab_operator.resources.urls import FLAG, SERVICES, AllowedUrls, BadPatternError
 from trimtab_operator.telemetry.metrics import Metrics
 from trimtab_pipeline.source import KEEP_A_DAY, LoadSources, Retention, SourceUnavailableError, spark_sources
 
@@ -37,6 +38,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_cluster_options(parser)
+    add_url_option(parser, "URLs that policies may name")
     parser.add_argument(
         "--http-host", default="127.0.0.1", help="address of /metrics, /healthz and /readyz (%(default)s)"
     )
@@ -75,6 +77,26 @@ def add_cluster_options(parser: argparse.ArgumentParser, *, history: Path | None
     )
 
 
+def add_url_option(parser: argparse._ActionsContainer, what: str) -> None:
+    """The option of `allowed_urls`."""
+    parser.add_argument(
+        FLAG,
+        action="append",
+        metavar="PATTERN",
+        default=[],
+        help=f"{what}: [scheme://]host[:port], * for any part of a host, or any port; may be repeated "
+        f"(default: Services of the cluster, {' and '.join(SERVICES)})".replace("%", "%%"),
+    )
+
+
+def allowed_urls(arguments: argparse.Namespace, *, strangers: bool = False) -> AllowedUrls:
+    """The list that was given. Raises `CommandError`. strangers: see `AllowedUrls`."""
+    try:
+        return AllowedUrls.of(arguments.allow_url, strangers=strangers)
+    except BadPatternError as error:
+        raise CommandError(f"{FLAG} {error}") from error
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Carry out the verb; returns the exit code. Raises `CommandError`."""
     _log_to_stderr(verbose=arguments.verbose)
@@ -98,7 +120,7 @@ def _bytes(text: str) -> int:
 
 
 async def _run(arguments: argparse.Namespace, retention: Retention) -> None:
-    where = Where(arguments.namespace, arguments.http_host, arguments.http_port)
+    where = Where(arguments.namespace, arguments.http_host, arguments.http_port, allowed_urls(arguments))
     metrics = Metrics()
     async with Api.connect(arguments.kubeconfig, arguments.context, observe=metrics.observe_request) as api:
         sources = start_spark(arguments.history, arguments.spark, retention, arguments.spark_memory)

@@ -20,6 +20,7 @@ from trimtab_operator.control.flights import Flights
 from trimtab_operator.control.settings import Settings
 from trimtab_operator.control.topology import Picture
 from trimtab_operator.control.upkeep import needs_care
+from trimtab_operator.resources.urls import SERVICES_ALONE, AllowedUrls
 from trimtab_operator.telemetry.metrics import Metrics
 from trimtab_pipeline.source import LoadSources
 
@@ -60,6 +61,7 @@ class Context:
     now: epoch seconds, for what is written and what is asked of the source. clock: seconds that never jump, for how
     long something takes or has lasted: a wall clock that is set right must not make brokers lost or moves overdue.
     chance: a random ratio 0-1, for spreading cycles.
+    urls: what policies may have asked.
     """
 
     api: Api
@@ -79,6 +81,7 @@ class Context:
     served: dict[str, set[str]] = field(default_factory=dict)
     clock: Callable[[], float] = time.monotonic
     chance: Callable[[], float] = random.random
+    urls: AllowedUrls = SERVICES_ALONE
 
     def __post_init__(self) -> None:
         self.stores.bundles.subscribe(self._bundle_changed)

@@ -67,7 +67,7 @@ async def _turn(context: Context, policy: str) -> AsyncIterator[Turn]:
         for store in context.stores.all():
             await store.synced.wait()
     remembered = await MemoryStore(context.api, context.namespace, policy, found["metadata"]["uid"]).load()
-    sourcing = Sourcing(context.api, context.sources, context.namespace, policy)
+    sourcing = Sourcing(context, policy)
     try:
         yield Turn(settings, DryRunActuator(), await sourcing.source(settings), remembered)
     finally:

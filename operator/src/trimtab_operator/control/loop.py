@@ -91,7 +91,7 @@ class PolicyLoop:
         self._memory = MemoryStore(context.api, context.namespace, self.name, self.uid)
         self._tender = Tender(context)
         self._teller = Teller(context, self.name, self.uid)
-        self._sourcing = Sourcing(context.api, context.sources, context.namespace, self.name)
+        self._sourcing = Sourcing(context, self.name)
         self._decider = Decider(context, self._tender, self._teller, self._still_asks)
 
     async def run(self, stopped: Stopped) -> None:

@@ -5,18 +5,22 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, Self
 
-from pydantic import AfterValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, field_validator, model_validator
 
 from trimtab_operator.resources.common import Duration, Name, Resource, cel, seconds
 
-Url = Annotated[str, Field(pattern=r"^https?://[^\s@]+$", max_length=512)]
-"""A URL without a user name: credentials have a place of their own, where nobody reads them."""
+Url = Annotated[str, Field(pattern=r"^https?://[^\s@?#\\]+$", max_length=512)]
+"""A URL without a user name (credentials have a place of their own, where nobody reads them), and without ``?`` or
+``#``, behind which the path of a query would not count. Which servers it may name is up to the administrator."""
 PromQL = Annotated[str, Field(min_length=1, max_length=4096)]
 SecretEntry = Annotated[str, Field(pattern=r"^[-._a-zA-Z0-9]+$", min_length=1, max_length=253)]
 
 _ONE_WAY = "bearerToken and basic exclude each other: leave one out"
 _PAIR = "certificate and key belong together: give both, or none"
 _ONE_VALUE = "a header has a value or a secret: give one of them"
+_FRAMING = ("host", "connection", "content-length", "transfer-encoding", "te", "trailer", "upgrade", "expect")
+_FRAMES = f"a header that says where a request goes, or where it ends, is not yours to set: {', '.join(_FRAMING)}"
+_NO_FRAMING = f"!(self.name.lowerAscii() in {list(_FRAMING)})"
 
 _SKEW = "duration(self) >= duration('1s') && duration(self) <= duration('5m')"
 _SKEW_BOUNDS = "a clock's skew is 1s to 5m"
@@ -105,7 +109,9 @@ class Tls(Resource):
 class Header(Resource):
     """A header that is sent with each query."""
 
-    model_config = ConfigDict(json_schema_extra=cel(("has(self.value) != has(self.secret)", _ONE_VALUE)))
+    model_config = ConfigDict(
+        json_schema_extra=cel(("has(self.value) != has(self.secret)", _ONE_VALUE), (_NO_FRAMING, _FRAMES))
+    )
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9-]+$", max_length=128)]
     """Its name, e.g. `X-Scope-OrgID` for a tenant of Mimir."""
@@ -113,6 +119,13 @@ class Header(Resource):
     """Its value, if everybody may know it."""
     secret: SecretKey | None = None
     """Where its value is, if not."""
+
+    @field_validator("name")
+    @classmethod
+    def _frames_nothing(cls, name: str) -> str:
+        if name.lower() in _FRAMING:
+            raise ValueError(_FRAMES)
+        return name
 
     @model_validator(mode="after")
     def _one_value(self) -> Self:
@@ -140,6 +153,11 @@ class Auth(Resource):
         if self.bearer_token is not None and self.basic is not None:
             raise ValueError(_ONE_WAY)
         return self
+
+    @property
+    def secret(self) -> bool:
+        """Whether any of it is in a Secret."""
+        return bool(self.bearer_token or self.basic or self.tls or any(header.secret for header in self.headers))
 
 
 class Queries(Resource):
@@ -213,7 +231,8 @@ class PrometheusSpec(Resource):
     """A Prometheus server, or what speaks its language (Thanos, Mimir), and how to read it."""
 
     url: Url
-    """Base URL, e.g. `http://prometheus.monitoring.svc:9090`, or `http://mimir.monitoring.svc/prometheus` for Mimir."""
+    """Base URL, e.g. `http://prometheus.monitoring.svc:9090`, or `http://mimir.monitoring.svc/prometheus` for Mimir.
+    The operator asks Services of the cluster only, unless it was started with `--allow-url`."""
     auth: Auth | None = None
     """Who asks; nobody in particular if left out."""
     method: QueryMethod = QueryMethod.POST

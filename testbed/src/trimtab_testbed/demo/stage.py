@@ -54,6 +54,7 @@ class Stage:
             "--namespace": NAMESPACE,
             "--history": self.work_dir / "history",
             "--http-port": self._port,
+            "--allow-url": f"http://{HOST}:*",  # Prometheus is no Service here
         }
         flags = [str(part) for pair in arguments.items() for part in pair]
         command = [sys.executable, "-m", "trimtab_operator", "run", *flags]

@@ -1,0 +1,196 @@
+"""Which URLs a policy may name, as patterns that an administrator gives.
+
+Whoever may write a policy would otherwise have the operator ask any server it can reach (a cloud's metadata, a database
+on the pod's own loopback) and read the answer's beginning in the policy's status. A pattern is ``[scheme://]host[:port]``:
+
+    scheme  http or https; both if left out
+    host    a name or an address, where ``*`` stands for one or more characters, dots included; ``[::1]`` for IPv6
+    port    a number, or ``*`` for any, which is also meant if it is left out
+
+What is compared is what is connected to: a URL is taken apart, compared, and put together anew. Short names of Services
+are made whole first (``prometheus`` and ``prometheus.monitoring`` become ``prometheus.messaging.svc`` and
+``prometheus.monitoring.svc``), as a resolver would look them up in domains outside of the cluster, too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from ipaddress import AddressValueError, IPv4Address, IPv6Address
+from typing import Self
+from urllib.parse import SplitResult, urlsplit
+
+FLAG = "--allow-url"
+"""The option by which an administrator gives patterns."""
+SERVICES = ("*.svc", "*.svc.cluster.local")
+"""The patterns if none are given: Services of the cluster."""
+
+_PORTS = {"http": 80, "https": 443}
+_LAST_PORT = 65_535
+_LABEL = r"[a-z0-9_]([-a-z0-9_]{0,61}[a-z0-9_])?"
+_NAME = re.compile(rf"{_LABEL}(\.{_LABEL})*")
+_SHORT = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)?")
+_NUMBER = re.compile(r"([0-9]+|0x[0-9a-f]*)")
+_PATH = re.compile(r"[A-Za-z0-9._~!$&'()*+,;=:@%/-]*")
+_PATTERN = re.compile(r"(?:(?P<scheme>[a-z]+)://)?(?P<host>\[[0-9a-f:.]+\]|[-a-z0-9_.*]+)(?::(?P<port>[0-9]+|\*))?")
+
+
+class BadPatternError(ValueError):
+    """A pattern that could never match, or that says more than a pattern may. Names it and what it may look like."""
+
+
+class RefusedUrlError(ValueError):
+    """A URL that may not be asked. Says why, and what to do; repeats no user name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """What a URL leads to. host: lower case, without a dot at its end; IPv6 in brackets. path: as it was written."""
+
+    scheme: str
+    host: str
+    port: int
+    path: str
+
+    def __str__(self) -> str:
+        port = "" if self.port == _PORTS[self.scheme] else f":{self.port}"
+        return f"{self.scheme}://{self.host}{port}{self.path}"
+
+    def whole(self, namespace: str) -> Address | None:
+        """The same with the short name of a Service made whole, seen from `namespace`; None for another host."""
+        if _SHORT.fullmatch(self.host) is None:
+            return None
+        host = self.host if "." in self.host else f"{self.host}.{namespace}"
+        return replace(self, host=f"{host}.svc")
+
+
+@dataclass(frozen=True, slots=True)
+class UrlPattern:
+    """One pattern, see the module. scheme: empty for both. port: 0 for any."""
+
+    scheme: str
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read a pattern. Raises `BadPatternError`."""
+        found = _PATTERN.fullmatch(text.lower())
+        if found is None or (found["scheme"] or "http") not in _PORTS:
+            raise BadPatternError(f"{text!r} must look like *.svc, https://mimir.example.com or http://127.0.0.1:*")
+        port = 0 if found["port"] in {None, "*"} else int(found["port"])
+        if found["port"] not in {None, "*"} and not 0 < port <= _LAST_PORT:
+            raise BadPatternError(f"{text!r}: port {found['port']} must be 1 to {_LAST_PORT}, or * for any")
+        try:
+            host = found["host"] if "*" in found["host"] else canonical_host(found["host"])
+        except ValueError as error:
+            raise BadPatternError(f"{text!r}: {error}") from None
+        return cls(found["scheme"] or "", host, port)
+
+    def __str__(self) -> str:
+        scheme, port = self.scheme and f"{self.scheme}://", self.port and f":{self.port}"
+        return f"{scheme}{self.host}{port or ''}"
+
+    def matches(self, address: Address) -> bool:
+        """Whether it allows `address`."""
+        glob = ".+".join(re.escape(part) for part in self.host.split("*"))
+        return (
+            self.scheme in {"", address.scheme}
+            and self.port in {0, address.port}
+            and re.fullmatch(glob, address.host) is not None
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class AllowedUrls:
+    """The administrator's list.
+
+    strangers: whether other URLs may be asked, too, but without anything from a Secret. So it is for a person who looks
+    at a policy with `trimtab plan`: the connections are that person's own, the Secrets are not.
+    """
+
+    patterns: Sequence[UrlPattern]
+    strangers: bool = False
+
+    @classmethod
+    def of(cls, texts: Iterable[str], *, strangers: bool = False) -> Self:
+        """The list of these patterns, `SERVICES` for none. Raises `BadPatternError`."""
+        return cls(tuple(map(UrlPattern.parse, tuple(texts) or SERVICES)), strangers)
+
+    def admit(self, url: str, namespace: str, *, secrets: bool) -> str:
+        """The URL to ask for a policy of `namespace` that names `url`. Raises `RefusedUrlError`.
+
+        secrets: whether something from a Secret is sent along.
+        """
+        address = parse(url)
+        for meant in filter(None, (address, address.whole(namespace))):
+            if any(pattern.matches(meant) for pattern in self.patterns):
+                return str(meant)
+        if self.strangers and not secrets:
+            return str(address)
+        what = "that may be sent a Secret" if self.strangers else "that policies may name"
+        raise RefusedUrlError(
+            f"{address} is not among the URLs {what} ({', '.join(map(str, self.patterns))}); "
+            f"name another one, or have the administrator add it: {FLAG} {UrlPattern('', address.host, address.port)}"
+        )
+
+
+SERVICES_ALONE = AllowedUrls.of(())
+"""What counts until an administrator says otherwise."""
+
+
+def parse(url: str) -> Address:
+    """Take `url` apart. Raises `RefusedUrlError` for what two programs might read differently, or that is no URL."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as error:
+        raise RefusedUrlError(f"the url can't be read: {error}") from None
+    if problem := _problem(parts, url, port):
+        raise RefusedUrlError(problem)
+    try:
+        host = canonical_host(f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname or "")
+    except ValueError as error:
+        raise RefusedUrlError(f"the url's {error}") from None
+    return Address(parts.scheme, host, port or _PORTS[parts.scheme], parts.path)
+
+
+def _problem(parts: SplitResult, url: str, port: int | None) -> str:
+    """What is wrong with a URL besides its host; empty for nothing."""
+    if parts.scheme not in _PORTS:
+        return f"the url's scheme {parts.scheme!r} must be http or https"
+    if "@" in parts.netloc:
+        return "the url holds a user name; leave it out, and give it as credentials"
+    if "?" in url or "#" in url:
+        return "the url holds ? or #; leave out what follows, as queries are added to its path"
+    if _PATH.fullmatch(parts.path) is None or re.search(r"[\s\\]", url):
+        return f"the url's path {parts.path!r} holds what no path may; write it with %XX"
+    if port == 0:
+        return f"the url's port 0 must be 1 to {_LAST_PORT}"
+    return ""
+
+
+def canonical_host(text: str) -> str:
+    """The one spelling of a host: lower case, no dot at its end, addresses as the standard library writes them.
+
+    Raises `ValueError` for what is no host name, and for unusual spellings of an address (``0x7f.1``, ``2130706433``),
+    which some resolvers take for the address that a list is to keep out.
+    """
+    if text.startswith("["):
+        try:
+            address = IPv6Address(text[1:-1])
+        except AddressValueError:
+            raise ValueError(f"host {text!r} is no IPv6 address") from None
+        if address.scope_id is not None:
+            raise ValueError(f"host {text!r} names a network interface; leave out what follows %")
+        return f"[{address}]"
+    host = text.lower().removesuffix(".")
+    if _NUMBER.fullmatch(host.rpartition(".")[2]):
+        try:
+            return str(IPv4Address(host))
+        except AddressValueError:
+            raise ValueError(f"host {text!r} is an odd spelling of an IPv4 address; write it as 10.0.0.1") from None
+    if _NAME.fullmatch(host) is None or len(host) > 253:  # noqa: PLR2004  (the longest name that DNS carries)
+        raise ValueError(f"host {text!r} is no host name: use letters, digits, dashes and dots (xn-- for others)")
+    return host
