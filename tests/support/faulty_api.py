@@ -37,12 +37,14 @@ class FaultyApi:
 
     faults:   answers given, one per request, instead of the server's.
     refusing: closes every connection without an answer while it is set.
+    hanging:  takes requests and never answers them while it is set.
     seen:     (method, path and query) of each request, in order.
     """
 
     def __init__(self, plane: ControlPlane, folder: Path) -> None:
         self.faults: dict[str, list[Answer]] = {"watch": [], "request": []}
         self.refusing = False
+        self.hanging = False
         self.seen: list[tuple[str, str]] = []
         self.agents: set[str] = set()
         self.kubeconfig = folder / "through-proxy.kubeconfig"
@@ -90,6 +92,8 @@ class FaultyApi:
             assert request.transport is not None
             request.transport.abort()
             return web.Response()
+        while self.hanging:  # noqa: ASYNC110  set by a test at any time
+            await asyncio.sleep(0.02)
         watch = "watch" in request.query
         if faults := self.faults["watch" if watch else "request"]:
             return faults.pop(0)(request)

@@ -22,10 +22,12 @@ from trimtab_operator.cluster.errors import (
     ApiUnavailableError,
     ConflictError,
     ConnectionSettingsError,
+    FencedError,
     GoneError,
     NotFoundError,
     RefusedError,
 )
+from trimtab_operator.cluster.fence import Fence
 from trimtab_operator.cluster.refs import (
     BROKERS,
     BUNDLE_SPLITS,
@@ -33,6 +35,7 @@ from trimtab_operator.cluster.refs import (
     CONFIG_MAPS,
     CUSTOM_RESOURCE_DEFINITIONS,
     EVENTS,
+    LEASES,
     PODS,
     POLICIES,
     SECRETS,
@@ -49,6 +52,7 @@ __all__ = [
     "CONFIG_MAPS",
     "CUSTOM_RESOURCE_DEFINITIONS",
     "EVENTS",
+    "LEASES",
     "PODS",
     "POLICIES",
     "SECRETS",
@@ -58,6 +62,7 @@ __all__ = [
     "ApiUnavailableError",
     "ConflictError",
     "ConnectionSettingsError",
+    "FencedError",
     "GoneError",
     "NotFoundError",
     "Page",
@@ -94,12 +99,14 @@ class Api:
         *,
         patience: float = 15.0,
         observe: Observer | None = None,
+        fence: Fence | None = None,
     ) -> AsyncIterator[Api]:
         """Connect by `kubeconfig`, else as the pod's service account, else by the default kubeconfig.
 
-        patience: seconds that one request may spend on waiting between retries. Raises `ConnectionSettingsError`.
+        patience: seconds that one request may spend on waiting between retries. fence: what each write must pass; left
+        out, nothing holds them back. Raises `ConnectionSettingsError`.
         """
-        connection = await Connection.open(kubeconfig, context)
+        connection = await Connection.open(kubeconfig, context, fence)
         try:
             yield cls(connection, patience=patience, observe=observe)
         finally:
@@ -155,9 +162,18 @@ class Api:
         url = request_url(ref.path(namespace, name, subresource), fieldValidation="Strict")
         return await self._json("patch", "PATCH", url, body=body, content_type=MERGE_PATCH)
 
-    async def delete(self, ref: ResourceRef, namespace: str, name: str) -> dict[str, Any]:
-        """Delete an object; what it owns goes with it in the background."""
-        return await self._json("delete", "DELETE", ref.path(namespace, name))
+    async def delete(
+        self, ref: ResourceRef, namespace: str, name: str, *, uid: str = "", resource_version: str = ""
+    ) -> dict[str, Any]:
+        """Delete an object; what it owns goes with it in the background.
+
+        uid, resource_version: the object must have them if given, else `ConflictError`.
+        """
+        wanted = {"uid": uid, "resourceVersion": resource_version}
+        preconditions = {key: value for key, value in wanted.items() if value}
+        options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions}
+        body = {"body": options} if preconditions else {}
+        return await self._json("delete", "DELETE", ref.path(namespace, name), **body)
 
     async def watch(
         self,

@@ -17,6 +17,7 @@ from kubernetes.aio import client, config
 
 from trimtab_operator import __version__
 from trimtab_operator.cluster.errors import ConnectionSettingsError
+from trimtab_operator.cluster.fence import Fence
 
 USER_AGENT = f"trimtab/{__version__} (python/{platform.python_version()})"
 _IN_CLUSTER = "KUBERNETES_SERVICE_HOST"
@@ -33,13 +34,15 @@ class Connection:
         self._client.user_agent = USER_AGENT
 
     @classmethod
-    async def open(cls, kubeconfig: str | None, context: str | None) -> Connection:
+    async def open(cls, kubeconfig: str | None, context: str | None, fence: Fence | None = None) -> Connection:
         """Connect by `kubeconfig` if given, else as the pod's service account, else by the default kubeconfig.
 
-        Raises `ConnectionSettingsError` when there is none of them, or it can't be used.
+        fence: what each write must pass. Raises `ConnectionSettingsError` when there is none of them, or none of use.
         """
         configuration = client.Configuration()
         configuration.connection_pool_maxsize = 256  # watches hold theirs for minutes; moves must not wait behind them
+        if fence is not None:
+            configuration.client_session_kwargs = {"request_class": fence.requests()}
         path = None if kubeconfig is None and os.environ.get(_IN_CLUSTER) else _kubeconfig_path(kubeconfig)
         await _load(configuration, path, context)
         return cls(configuration, path, context)

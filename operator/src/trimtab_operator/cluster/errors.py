@@ -37,6 +37,10 @@ class ApiUnavailableError(ApiError):
     """No usable answer within the time allowed: refused or reset connections, timeouts, 429, 5xx."""
 
 
+class FencedError(ApiError):
+    """Held back before it was sent: this process does not lead, so it may not write (`cluster.fence`)."""
+
+
 class ConnectionSettingsError(ApiError):
     """There is no way to the API server: no kubeconfig and no service account, or one that can't be read."""
 

@@ -1,0 +1,418 @@
+"""Who leads, on a real API server: one at a time, whatever happens to clocks, connections and the Lease itself."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from faulty_api import FaultyApi, status, until
+from trimtab_operator.cluster.api import CONFIG_MAPS, Api, ApiUnavailableError, FencedError, NotFoundError
+from trimtab_operator.cluster.fence import Fence
+from trimtab_operator.cluster.lease import (
+    LAST_EPOCH,
+    Candidacy,
+    Elector,
+    EpochsUsedUpError,
+    LeaseLostError,
+    own_identity,
+)
+from trimtab_testbed.control_plane import ControlPlane
+
+pytestmark = pytest.mark.apiserver
+
+DURATION, DEADLINE, RETRY = 1.0, 0.6, 0.1
+
+
+class Clock:
+    """A clock that jumps forward, as one does for a process that was paused: by hand, or after so many readings."""
+
+    def __init__(self) -> None:
+        self.ahead = 0.0
+        self.readings_left = sys.maxsize
+
+    def __call__(self) -> float:
+        self.readings_left -= 1
+        if self.readings_left < 0:
+            self.ahead = DEADLINE
+        return time.monotonic() + self.ahead
+
+
+class Replica:
+    """One process: its fence, its elector, and a client behind the fence. `proxy` is its way to the API server."""
+
+    def __init__(self, proxy: FaultyApi, fenced: Api, elector: Elector) -> None:
+        self.proxy, self.api, self.elector, self.fence = proxy, fenced, elector, elector.fence
+        self.keeping: asyncio.Task[None] | None = None
+
+    async def lead(self, within: float = 5.0) -> None:
+        """Campaign, win, and renew from then on."""
+        async with asyncio.timeout(within):
+            await self.elector.campaign()
+        self.keeping = asyncio.create_task(self.elector.keep())
+
+    async def lost(self, within: float = 5.0) -> str:
+        """Wait until leading ends; why it did."""
+        assert self.keeping is not None
+        with pytest.raises(LeaseLostError) as caught:
+            await asyncio.wait_for(asyncio.shield(self.keeping), within)
+        return str(caught.value)
+
+    async def leave(self) -> None:
+        """End as a crash does: no farewell."""
+        if self.keeping is not None:
+            self.keeping.cancel()
+            await asyncio.gather(self.keeping, return_exceptions=True)
+
+
+class Scene:
+    """Replicas that want to lead one namespace."""
+
+    def __init__(self, plane: ControlPlane, namespace: str, folder: Path, stack: AsyncExitStack) -> None:
+        self.plane, self.namespace, self._folder, self._stack = plane, namespace, folder, stack
+        self.path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/trimtab"
+
+    async def replica(self, identity: str, clock: Callable[[], float] = time.monotonic, **times: float) -> Replica:
+        return await self._stack.enter_async_context(self._replica(identity, clock, times))
+
+    @asynccontextmanager
+    async def _replica(self, identity: str, clock: Callable[[], float], times: Any) -> AsyncIterator[Replica]:
+        folder = self._folder / f"{identity}-{len(list(self._folder.iterdir()))}"
+        folder.mkdir()
+        candidacy = Candidacy(
+            "trimtab", identity, **{"duration": DURATION, "deadline": DEADLINE, "retry": RETRY, **times}
+        )
+        fence = Fence(clock)
+        async with (
+            FaultyApi(self.plane, folder) as proxy,
+            Api.connect(str(proxy.kubeconfig), patience=0) as api,
+            Api.connect(str(proxy.kubeconfig), patience=0, fence=fence) as fenced,
+        ):
+            replica = Replica(proxy, fenced, Elector(api, self.namespace, candidacy, fence))
+            yield replica
+            await replica.leave()
+
+    def lease(self) -> dict[str, Any]:
+        spec: dict[str, Any] = self.plane.rest.get(self.path)["spec"]
+        return spec
+
+    def written(self) -> list[str]:
+        """Names of the ConfigMaps that somebody wrote."""
+        items = self.plane.rest.get(f"/api/v1/namespaces/{self.namespace}/configmaps")["items"]
+        return [item["metadata"]["name"] for item in items if item["metadata"]["name"] != "kube-root-ca.crt"]
+
+    async def write(self, replica: Replica, name: str) -> None:
+        body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}}
+        await replica.api.create(CONFIG_MAPS, self.namespace, body)
+
+
+Story = Callable[[Scene], Awaitable[None]]
+Play = Callable[[Story], None]
+
+
+@pytest.fixture
+def play(control_plane: ControlPlane, kube_namespace: str, tmp_path: Path) -> Play:
+    """Runs a story with a namespace of its own."""
+
+    async def whole(story: Story) -> None:
+        async with asyncio.timeout(30), AsyncExitStack() as stack:
+            await story(Scene(control_plane, kube_namespace, tmp_path, stack))
+
+    return lambda story: asyncio.run(whole(story))
+
+
+def test_the_first_who_comes_leads_and_the_lease_says_so(play: Play) -> None:
+    async def story(scene: Scene) -> None:
+        a = await scene.replica("a")
+
+        await a.lead()
+
+        lease = scene.lease()
+        assert (lease["holderIdentity"], lease["leaseTransitions"], a.elector.epoch) == ("a", 1, 1)
+        assert lease["leaseDurationSeconds"] == 1
+        assert 0 < a.fence.left <= DEADLINE
+        assert a.elector.reference["metadata"]["name"] == "trimtab"
+
+    play(story)
+
+
+def test_a_standby_waits_for_as_long_as_the_leader_renews(play: Play) -> None:
+    async def story(scene: Scene) -> None:
+        a, b = await scene.replica("a"), await scene.replica("b")
+        await a.lead()
+        campaign = asyncio.create_task(b.elector.campaign())
+
+        await asyncio.sleep(2 * DURATION)
+
+        assert not campaign.done()
+        assert b.elector.leader == "a"
+        assert a.fence.left
+        assert not b.fence.left
+        assert scene.lease()["renewTime"] > scene.lease()["acquireTime"]
+        campaign.cancel()
+
+    play(story)
+
+
+def test_a_leader_that_dies_is_followed_after_the_lease_and_not_before(play: Play) -> None:
+    async def story(scene: Scene) -> None:
+        a, b = await scene.replica("a"), await scene.replica("b")
+        await a.lead()
+        campaign = asyncio.create_task(b.lead())
+        await until("the standby has seen the leader", lambda: b.elector.leader == "a")
+        await a.leave()
+        died = time.monotonic()
+
+        await campaign
+
+        waited = time.monotonic() - died
+        assert DURATION - RETRY - 0.05 <= waited <= DURATION + 1.0
+        assert b.elector.epoch == a.elector.epoch + 1
+        assert scene.lease()["holderIdentity"] == "b"
+
+    play(story)
+
+
+def test_a_lease_given_back_is_taken_at_once_with_the_next_epoch(play: Play) -> None:
+    async def story(scene: Scene) -> None:
+        a, b = await scene.replica("a", duration=20, deadline=10), await scene.replica("b")
+        await a.lead()
+        campaign = asyncio.create_task(b.lead())
+        await until("the standby has seen the leader", lambda: b.elector.leader == "a")
+        await a.leave()
+
+        await a.elector.release()
+
+        assert not a.fence.left
+        await asyncio.wait_for(campaign, 1.0)
+        assert b.elector.epoch == 2
+
+    play(story)
+
+
+def test_of_many_who_reach_for_it_at_once_one_gets_it(play: Play) -> None:
+    async def story(scene: Scene) -> None:
+        replicas = [await scene.replica(f"r{k}") for k in range(5)]
+        campaigns = [asyncio.create_task(replica.lead()) for replica in replicas]
+
+        await asyncio.wait(campaigns, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.sleep(DURATION)
+
+        leading = [replica for replica in replicas if replica.fence.left]
+        assert [replica.elector.candidacy.identity for replica in leading] == [scene.lease()["holderIdentity"]]
+        for campaign in campaigns:
+            campaign.cancel()
+        await asyncio.gather(*campaigns, return_exceptions=True)
+
+    play(story)
+
+
+@pytest.mark.parametrize("cut", ["refusing", "answering 503"])
+def test_a_leader_cut_off_stops_writing_before_another_may_lead(play: Play, cut: str) -> None:
+    async def story(scene: Scene) -> None:
+        a, b = await scene.replica("a"), await scene.replica("b")
+        await a.lead()
+        campaign = asyncio.create_task(b.lead())
+        await until("the standby has seen the leader", lambda: b.elector.leader == "a")
+        begun = time.monotonic()
+        a.proxy.refusing = cut == "refusing"
+        a.proxy.faults["request"] = [status(503)] * 1000
+
+        why = await a.lost()
+
+        assert "could not be renewed" in why
+        assert time.monotonic() - begun <= DEADLINE + 0.3
+        assert not campaign.done()
+        assert not b.fence.left
+        await campaign
+
+    play(story)
+
+
+def test_a_leader_whose_renewals_are_never_answered_stops_by_its_deadline(play: Play) -> None:
+    async def story(scene: Scene) -> None:
+        a = await scene.replica("a")
+        await a.lead()
+        begun = time.monotonic()
+        a.proxy.hanging = True
+
+        await a.lost()
+
+        assert time.monotonic() - begun <= DEADLINE + 0.8
+        assert not a.fence.left
+
+    play(story)
+
+
+def test_one_who_was_paused_past_the_lease_sends_no_write_before_any_task_noticed(play: Play) -> None:
+    async def story(scene: Scene) -> None:
+        clock = Clock()
+        a = await scene.replica("a", clock)
+        await a.lead()
+        await scene.write(a, "while-leading")
+        seen = len(a.proxy.seen)
+
+        clock.ahead += DEADLINE  # and no task has had a turn since
+        with pytest.raises(FencedError, match="does not lead"):
+            await scene.write(a, "after-the-pause")
+
+        assert not [method for method, _ in a.proxy.seen[seen:] if method == "POST"]
+        assert scene.written() == ["while-leading"]
+        await a.lost()
+
+    play(story)
+
+
+def test_a_write_is_held_back_even_when_its_connection_has_it_already(play: Play) -> None:
+    async def story(scene: Scene) -> None:
+        clock = Clock()
+        a = await scene.replica("a", clock)
+        await a.elector.campaign()
+        await scene.write(a, "while-leading")
+        clock.readings_left = 1  # the first look lets it pass, and then the process is paused
+
+        with pytest.raises(FencedError):
+            await scene.write(a, "late")
+
+        assert clock.readings_left < 0
+        assert scene.written() == ["while-leading"]
+
+    play(story)
+
+
+def test_a_standby_reads_and_may_not_write(play: Play) -> None:
+    async def story(scene: Scene) -> None:
+        b = await scene.replica("b")
+
+        with pytest.raises(NotFoundError):
+            await b.api.get(CONFIG_MAPS, scene.namespace, "absent")
+        for write in (
+            scene.write(b, "x"),
+            b.api.patch(CONFIG_MAPS, scene.namespace, "x", {}),
+            b.api.delete(CONFIG_MAPS, scene.namespace, "x"),
+        ):
+            with pytest.raises(FencedError):
+                await write
+
+        assert {method for method, _ in b.proxy.seen} == {"GET"}
+
+    play(story)
+
+
+def test_a_leader_robbed_of_the_lease_gives_up_at_its_next_renewal(play: Play) -> None:
+    async def story(scene: Scene) -> None:
+        a = await scene.replica("a", duration=30, deadline=20)
+        await a.lead()
+
+        scene.plane.rest.patch(scene.path, {"spec": {"holderIdentity": "thief"}})
+
+        assert "thief" in await a.lost(within=2)
+        assert not a.fence.left
+
+    play(story)
+
+
+def test_a_namesake_does_not_take_the_lease_for_its_own(play: Play) -> None:
+    async def story(scene: Scene) -> None:
+        a, namesake = await scene.replica("same"), await scene.replica("same")
+        await a.lead()
+        campaign = asyncio.create_task(namesake.elector.campaign())
+
+        await asyncio.sleep(1.5 * DURATION)
+
+        assert not campaign.done()
+        assert a.fence.left
+        campaign.cancel()
+
+    play(story)
+
+
+def test_a_deleted_lease_is_put_back_with_its_epoch_and_nobody_slips_in(play: Play) -> None:
+    async def story(scene: Scene) -> None:
+        a, b = await scene.replica("a"), await scene.replica("b")
+        await a.lead()
+        assert await a.elector.claim(7) == 7
+        campaign = asyncio.create_task(b.elector.campaign())
+        await until("the standby has seen the leader", lambda: b.elector.leader == "a")
+
+        scene.plane.rest.delete(scene.path)
+        await asyncio.sleep(0.5)
+
+        assert (scene.lease()["holderIdentity"], scene.lease()["leaseTransitions"]) == ("a", 7)
+        assert a.fence.left
+        assert not campaign.done()
+        campaign.cancel()
+
+    play(story)
+
+
+def test_an_acquisition_whose_answer_got_lost_still_counts(play: Play) -> None:
+    async def story(scene: Scene) -> None:
+        a = await scene.replica("a", duration=30, deadline=20)
+        create = a.elector.api.create
+
+        async def answer_lost(*request: Any) -> Any:
+            await create(*request)
+            raise ApiUnavailableError("the connection broke")
+
+        a.elector.api.create = answer_lost  # type: ignore[method-assign]
+
+        await a.lead(within=2)
+
+        assert scene.lease()["holderIdentity"] == "a"
+
+    play(story)
+
+
+def test_an_epoch_is_claimed_in_the_lease_and_the_next_leader_goes_on_from_it(play: Play) -> None:
+    async def story(scene: Scene) -> None:
+        a, b = await scene.replica("a"), await scene.replica("b")
+        await a.lead()
+
+        assert await a.elector.claim(41) == 41
+        assert await a.elector.claim(12) == 41
+        assert scene.lease()["leaseTransitions"] == 41
+        await a.leave()
+        await a.elector.release()
+        await b.lead()
+
+        assert b.elector.epoch == 42
+
+    play(story)
+
+
+def test_an_epoch_past_the_last_is_refused_saying_what_to_do(play: Play) -> None:
+    async def story(scene: Scene) -> None:
+        a = await scene.replica("a")
+        await a.lead()
+
+        with pytest.raises(EpochsUsedUpError, match=r"remove spec\.assignment"):
+            await a.elector.claim(LAST_EPOCH + 1)
+
+    play(story)
+
+
+@pytest.mark.parametrize(
+    ("times", "complaint"),
+    [
+        ({"duration": 10.0}, "must fall"),
+        ({"deadline": 2.0}, "must fall"),
+        ({"retry": 0.0}, "must fall"),
+        ({"duration": 0.9, "deadline": 0.5, "retry": 0.1}, "1 to 3600 s"),
+        ({"duration": 1e9}, "1 to 3600 s"),
+        ({"identity": ""}, "--identity"),
+    ],
+)
+def test_rules_by_which_two_could_lead_are_refused(times: Any, complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        Candidacy(**times)
+
+
+def test_a_process_that_starts_again_is_another_one() -> None:
+    assert own_identity() != own_identity()
