@@ -112,17 +112,27 @@ def test_consumer_without_a_believable_load_gets_the_plain_average(cpu: float) -
 
 
 def test_fixed_weight_is_the_target_and_the_others_share_the_rest() -> None:
-    books = {"a": 50.0, "b": 50.0, "c": 0.0}
+    books = {"a": 50.0, "b": 50.0, "c": 20.0}
 
     for law, compatibility in ((Law.AVERAGE, Compatibility.JAVA), (Law.SCORING, Compatibility.CORRECTED)):
-        rule = TargetRule(law, compatibility=compatibility, fixed={"a": 10.0, "gone": 5.0})
+        rule = TargetRule(law, compatibility=compatibility, fixed={"a": 0.5, "gone": 5.0})
         loads = {"a": NodeLoad(0.5), "b": NodeLoad(0.5), "c": NodeLoad(0.5)}
         found = targets.update(books, loads, {}, 0, rule)
 
         assert list(found.weights) == ["a", "b", "c"]
-        assert found.weights["a"] == 10
-        assert found.weights["b"] + found.weights["c"] == pytest.approx(90)
+        assert found.weights["a"] == 24  # half of what the others carry on average
+        assert found.weights["b"] + found.weights["c"] == pytest.approx(96)
         assert found.weights["b"] >= found.weights["c"]
+
+
+def test_fixed_weights_of_all_are_relative_to_each_other() -> None:
+    books, loads = {"a": 50.0, "b": 50.0}, {"a": NodeLoad(0.9), "b": NodeLoad(0.1)}
+
+    found = targets.update(books, loads, {}, 0, TargetRule(Law.SCORING, fixed={"a": 6.0, "b": 2.0}))
+    emptied = targets.update(books, loads, {}, 0, TargetRule(Law.SCORING, fixed={"a": 0.0, "b": 0.0}))
+
+    assert found.weights == {"a": 75, "b": 25}
+    assert emptied.weights == {"a": 0, "b": 0}
 
 
 def test_nobody_left_gives_no_target() -> None:

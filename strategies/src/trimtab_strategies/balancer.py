@@ -90,6 +90,7 @@ def decide(
         after=predicted.percent(),
         splits=division.splits,
         target_weights=shedding.target_weights,
+        carried=shedding.carried,
     )
     parts = (shedding.memory, placing.memory, division.memory.splitter)
     return Decision(plan, Memory(*(forget_others(part, names) for part in parts)))

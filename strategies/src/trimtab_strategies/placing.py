@@ -3,7 +3,8 @@
 A move is kept only if it makes things better: the destination, with the bundle, must stay below what the source is at
 now. That holds whatever the strategies answer, so two of them that disagree can't pass a bundle back and forth. A
 broker that should give bundles away is given none: among brokers that are almost level, bundles would go round in a
-ring. A swap is judged by both ends, and made as a whole or not at all.
+ring. A swap is judged by both ends, and made as a whole or not at all. Only where a person fixed a broker's weight,
+the destination may end more used than the source, up to `OVERLOAD_LINE`.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ from trimtab_strategies.model.load import BoolArray, FloatArray, IntArray
 from trimtab_strategies.predicted import PredictedLoad
 from trimtab_strategies.protocols import Unload
 from trimtab_strategies.usage import attributed, percent
+
+OVERLOAD_LINE = 0.85
+"""Weighted usage (ratio) that no fixed weight lifts a broker to; Pulsar's default for an overloaded one."""
 
 _FOR_NOW = (Reason.SAME_BROKER, Reason.BROKER_CAP, Reason.CYCLE_CAP, Reason.HOUR_CAP)
 """Reasons that say nothing of the bundle: asking the shedder for another one would not help."""
@@ -119,7 +123,8 @@ class Placing:
         wish, bundle = offer.destination, int(offer.bundles[0])
         if wish < 0 or not self.caps.may_receive(wish) or self._giving[wish] or not self.choosing.allows(bundle, wish):
             return None
-        better = self.predicted.better(offer.broker, np.array([wish]), self._caused[bundle][0])
+        load = self._caused[bundle][0]
+        better = self.predicted.better(offer.broker, np.array([wish]), load, line=_line(offer))
         return wish if len(better) else None
 
     def chosen(self, bundle: int, source: int) -> int | Reason:
@@ -143,7 +148,7 @@ class Placing:
         forbidden = self.capped(offer) or self.kept_apart(offer)
         if forbidden is not None:
             return forbidden
-        if not self.predicted.evens_out(offer.broker, offer.destination, self._load(offer)):
+        if not self.predicted.evens_out(offer.broker, offer.destination, self._load(offer), line=_line(offer)):
             return Reason.NO_CANDIDATE
         leave = [self.made(offer, bundle, offer.destination) for bundle in offer.bundles.tolist()]
         back = replace(offer, broker=offer.destination)
@@ -214,3 +219,8 @@ class Placing:
             )
             for broker, why, names in found
         ]
+
+
+def _line(offer: Unload) -> float:
+    """Weighted usage (ratio) that its ends may reach in any case."""
+    return OVERLOAD_LINE if offer.fixed else 0.0

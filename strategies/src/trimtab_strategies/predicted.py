@@ -45,19 +45,25 @@ class PredictedLoad:
         pressure: FloatArray = np.fmax.reduce(self._ratios[:, brokers], axis=0)
         return pressure
 
-    def better(self, source: int, others: IntArray, load: FloatArray) -> IntArray:
-        """Those of `others` (rows) that with `load` (5,) stay below what `source` (row) is at now."""
+    def better(self, source: int, others: IntArray, load: FloatArray, *, line: float = 0.0) -> IntArray:
+        """Those of `others` (rows) that with `load` (5,) stay below what `source` (row) is at now, or below `line`.
+
+        line: weighted usage (ratio) up to which a broker may go in any case.
+        """
         added = load[_MOVING, np.newaxis] * self._per_unit[:, others]
         after = np.fmax.reduce(self._ratios[:, others] + added, axis=0)
-        kept: IntArray = others[after < np.fmax.reduce(self._ratios[:, source])]
+        kept: IntArray = others[after < np.fmax(np.fmax.reduce(self._ratios[:, source]), line)]
         return kept
 
-    def evens_out(self, source: int, destination: int, load: FloatArray) -> bool:
-        """Whether shifting `load` (5,), which may be negative in parts, leaves both ends below what `source` is at."""
+    def evens_out(self, source: int, destination: int, load: FloatArray, *, line: float = 0.0) -> bool:
+        """Whether shifting `load` (5,), which may be negative in parts, leaves both ends below what `source` is at.
+
+        line: as for `better`.
+        """
         ends = np.array([destination, source])
         shift = np.stack([load, -load], axis=1)[_MOVING] * self._per_unit[:, ends]
         after = np.fmax.reduce(self._ratios[:, ends] + shift, axis=0)
-        return bool((after < np.fmax.reduce(self._ratios[:, source])).all())
+        return bool((after < np.fmax(np.fmax.reduce(self._ratios[:, source]), line)).all())
 
     def add(self, broker: int, load: FloatArray, traffic: FloatArray) -> None:
         """Put `load` (5,) and `traffic` (4,) on a broker (row)."""

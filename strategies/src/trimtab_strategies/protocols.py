@@ -27,6 +27,8 @@ class Unload:
 
     destination: the broker (row) that the shedder wants them to go to, -1: the placement decides.
     returned:    bundles (rows) that the destination gives back. Then it is a swap: made as a whole or not at all.
+    fixed:       a weight that a person fixed wants it so: the destination may end more used than the source is, as long
+                 as it is not overloaded.
     """
 
     broker: int
@@ -34,6 +36,7 @@ class Unload:
     reason: Reason
     destination: int = -1
     returned: IntArray = field(default_factory=lambda: NOTHING)
+    fixed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +44,14 @@ class Shedding:
     """What a shedder answers: what should leave which broker, what it left alone and why, and its memory.
 
     target_weights: by broker name, the weight each should carry; only from shedders that have such a notion.
+    carried: by broker name, the weight each of those carries, moves in flight counted as landed.
     """
 
     unloads: tuple[Unload, ...] = ()
     held_back: tuple[HeldBack, ...] = ()
     memory: Mapping[str, Any] = field(default_factory=dict)
     target_weights: Mapping[str, float] = field(default_factory=dict)
+    carried: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,8 @@ class BrokerRecord:
     failure_domain, version, load_manager: what it is, as its spec says; empty when that does not.
     load:         percent of its limits as last written to its status, by the same words.
     last_seen:    epoch seconds at which it was last ready, NaN while it is ready or when it never was.
+    weight:       how much it should carry relative to the others as its spec says, None when that does not.
+    target_weight, score: as last written to its status, None when they were not.
     """
 
     name: str
@@ -37,6 +39,9 @@ class BrokerRecord:
     bundles: int
     last_seen: float = field(compare=False)
     load: Mapping[str, float]
+    weight: float | None = None
+    target_weight: float | None = None
+    score: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +73,9 @@ def broker_record(raw: Mapping[str, Any]) -> BrokerRecord:
         bundles=status.get("bundles") or 0,
         last_seen=epoch(status.get("lastSeen")),
         load=_known(status.get("load")),
+        weight=spec.get("weight"),
+        target_weight=status.get("targetWeight"),
+        score=status.get("score"),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 
 from trimtab_operator.cluster.brokers import BrokerRecord, PodRecord
@@ -33,8 +34,10 @@ def traits(
     found = {}
     for broker in brokers:
         domain = broker.failure_domain or _zone(pods.get(broker.pod))
-        if domain or broker.version or broker.load_manager:
-            found[broker.name] = BrokerTraits(broker.version, domain, broker.load_manager or load_manager)
+        weight = math.nan if broker.weight is None else broker.weight
+        if domain or broker.version or broker.load_manager or broker.weight is not None:
+            manager = broker.load_manager or load_manager
+            found[broker.name] = BrokerTraits(broker.version, domain, manager, weight=weight)
     return found
 
 

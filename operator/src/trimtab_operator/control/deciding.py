@@ -17,6 +17,7 @@ from trimtab_operator.control.settings import Settings
 from trimtab_operator.control.telling import Teller
 from trimtab_operator.control.tending import Tender
 from trimtab_operator.control.turn import Turn
+from trimtab_operator.control.weights import broker_weights
 from trimtab_pipeline.source import SourceUnavailableError
 from trimtab_strategies.model import Decision, HeldBack
 
@@ -77,7 +78,8 @@ class Decider:
             refusal=refused_by_guard(decision.plan.held_back, moves=bool(decision.plan.moves)),
             restraint=ruling.restraint,
             written=written,
-            names={move.bundle: seen.records[move.bundle].name for move in decision.plan.moves},
+            weights=broker_weights(decision.plan, decision.memory, seen.load.traits),
+            names={bundle: seen.records[bundle].name for bundle in decision.plan.bundles},
         )
 
     async def _measured(self, turn: Turn, now: float, watch: Stopwatch) -> Look:

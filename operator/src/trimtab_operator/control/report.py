@@ -11,6 +11,7 @@ import numpy as np
 
 from trimtab_operator.actuators import Written
 from trimtab_operator.cluster.status import set_condition, timestamp
+from trimtab_operator.control.weights import BrokerWeight
 from trimtab_strategies.model import CPU, MEMORY, NETWORK_IN, NETWORK_OUT, ClusterLoad, HeldBack, Move, Plan, Reason
 from trimtab_strategies.model.load import FloatArray
 
@@ -49,6 +50,8 @@ class CycleResult:
     refusal: HeldBack | None = None
     restraint: HeldBack | None = None
     written: Sequence[Written] = ()
+    weights: Mapping[str, BrokerWeight] = field(default_factory=dict)
+    """How each broker stands to its target weight, by name; empty where the shedder has none."""
     names: Mapping[str, str] = field(default_factory=dict)
     """Object name of each bundle in the plan's moves."""
 

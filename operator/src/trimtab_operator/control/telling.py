@@ -15,10 +15,12 @@ import numpy as np
 
 from trimtab_operator.actuators import Written
 from trimtab_operator.cluster.api import BROKERS, POLICIES, ConflictError, NotFoundError
+from trimtab_operator.cluster.brokers import BrokerRecord
 from trimtab_operator.control.context import Context
 from trimtab_operator.control.flights import Outcome
 from trimtab_operator.control.report import CycleResult, broker_load, cpu_range, policy_status, transitions
 from trimtab_operator.control.upkeep import Upkeep
+from trimtab_operator.control.weights import BrokerWeight, changed_weights
 from trimtab_operator.resources.common import API_VERSION
 from trimtab_strategies.model import RESOURCES, ClusterLoad, Plan, Reason, counted
 from trimtab_strategies.model.load import FloatArray
@@ -41,6 +43,7 @@ class Teller:
     policy: str
     uid: str
     _told_waiting: frozenset[tuple[str, str]] = frozenset()
+    _weighed: frozenset[str] = frozenset()
 
     async def cycle(self, result: CycleResult) -> None:
         """Status, Events, metrics and log of one cycle. Raises `ApiError`."""
@@ -49,7 +52,8 @@ class Teller:
         await self._policy_status(result)
         await self._moved(result)
         if result.plan is not None:
-            await self._broker_statuses(result.plan.brokers, result.plan.before)
+            weights = result.weights if result.refusal is None else None
+            await self._broker_statuses(result.plan.brokers, result.plan.before, weights)
 
     async def _policy_status(self, result: CycleResult) -> None:
         for tries_left in reversed(range(_TRIES)):
@@ -101,20 +105,20 @@ class Teller:
             load.brokers.names, percent(load.brokers.usage, load.brokers.limit).astype(np.float64)
         )
 
-    async def _broker_statuses(self, names: Sequence[str], usage: FloatArray) -> None:
-        """usage: (n, 5) percent, NaN unknown."""
+    async def _broker_statuses(
+        self, names: Sequence[str], usage: FloatArray, weights: Mapping[str, BrokerWeight] | None = None
+    ) -> None:
+        """usage: (n, 5) percent, NaN unknown. weights: by name, None where nothing was found out about them."""
         for row, name in enumerate(names):
+            if (record := self.context.stores.brokers.items.get(name)) is None:
+                continue
+            changed: dict[str, Any] = {} if weights is None else dict(changed_weights(record, weights, names))
             load, count = broker_load(usage[row]), len(self.context.served.get(name, ()))
-            if self._noticeable(name, load, count):
+            if _noticeable(record, load, count):
                 shown = {key: None if value is None else float(round(value)) for key, value in load.items()}
-                await self._patch_broker(name, {"status": {"load": shown, "bundles": count}})
-
-    def _noticeable(self, name: str, load: Mapping[str, float | None], count: int) -> bool:
-        """A point or more away from what the status shows, so that an idle cluster writes nothing."""
-        record = self.context.stores.brokers.items.get(name)
-        if record is None:
-            return False
-        return count != record.bundles or any(_differs(record.load.get(key), load[key]) for key in load)
+                changed |= {"load": shown, "bundles": count}
+            if changed:
+                await self._patch_broker(name, {"status": changed})
 
     async def _patch_broker(self, name: str, body: dict[str, Any]) -> None:
         try:
@@ -194,12 +198,33 @@ class Teller:
             _gauge_usage(metrics.broker_usage, result.plan)
 
 
+        if result.refusal is None:
+            self._gauge_weights(result.weights)
+
+    def _gauge_weights(self, weights: Mapping[str, BrokerWeight]) -> None:
+        """Show these alone: other policies have brokers of their own."""
+        metrics = self.context.metrics
+        for name in self._weighed - set(weights):
+            for gauge in (metrics.target_weight, metrics.score, metrics.weight_error):
+                gauge.remove(self.policy, name)
+        for name, weight in weights.items():
+            metrics.target_weight.labels(self.policy, name).set(weight.target)
+            metrics.score.labels(self.policy, name).set(weight.score)
+            metrics.weight_error.labels(self.policy, name).set(weight.error)
+        self._weighed = frozenset(weights)
+
+
 def _gauge_usage(gauge: Any, plan: Plan) -> None:
     gauge.clear()  # or a broker that has gone would be shown as busy for ever
     for row, name in enumerate(plan.brokers):
         for column, resource in enumerate(RESOURCES):
             if np.isfinite(value := plan.before[row, column]):
                 gauge.labels(name, resource).set(value / 100)
+
+
+def _noticeable(record: BrokerRecord, load: Mapping[str, float | None], count: int) -> bool:
+    """A point or more away from what the status shows, so that an idle cluster writes nothing."""
+    return count != record.bundles or any(_differs(record.load.get(key), load[key]) for key in load)
 
 
 def _differs(before: float | None, now: float | None) -> bool:

@@ -40,6 +40,9 @@ class BrokerSpec(Resource):
     """Whether it may be given bundles."""
     capacity: Capacity | None = None
     """What counts as 100 % of it."""
+    weight: Annotated[float, Field(gt=0, le=1000)] | None = None
+    """How much it should carry, relative to the others: 2 is twice what an average broker without a weight carries.
+    Left empty, a shedder with target weights (WeightedBalancer) learns it from usage; other shedders pay no heed."""
     failure_domain: Annotated[str, Field(max_length=253)] = ""
     """The zone or rack it fails with, which a selection with failureDomains spreads anti-affinity groups over. Left
     empty, the label topology.kubernetes.io/zone of its pod counts, if that has one."""
@@ -71,6 +74,11 @@ class BrokerStatus(Status):
     """Its load when it last changed noticeably."""
     bundles: Annotated[int, Field(ge=0)] = 0
     """How many bundles it owns."""
+    target_weight: Annotated[float, Field(ge=0)] | None = None
+    """How much it is to carry, in the unit of spec.weight, when that last changed noticeably: what the policy's shedder
+    learnt, or the weight that is fixed. Absent where the shedder has no target weights."""
+    score: Annotated[float, Field(ge=0, le=1)] | None = None
+    """The part of the cluster's load, 0-1, that it was found to be good for; absent where its weight is fixed."""
     last_seen: Timestamp | None = None
     """When it was last ready; set when it stops being so."""
     observed_generation: Annotated[int, Field(ge=0)] = 0

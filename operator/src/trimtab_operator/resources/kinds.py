@@ -100,6 +100,9 @@ BROKER = Kind(
         Column("In %", ".status.load.networkIn", "number", description="Network received"),
         Column("Out %", ".status.load.networkOut", "number", description="Network sent"),
         Column("Address", ".spec.address", wide=True),
+        Column("Weight", ".spec.weight", "number", wide=True, description="Fixed by a person"),
+        Column("Target Weight", ".status.targetWeight", "number", wide=True, description="1 is an average broker"),
+        Column("Score", ".status.score", "number", wide=True),
         _AGE,
     ),
 )

@@ -47,6 +47,21 @@ class Metrics:
         self.broker_usage = gauge(
             "broker_usage_ratio", "Usage of a broker's limit, 0-1, by broker and resource.", "broker", "resource"
         )
+        self.target_weight = gauge(
+            "broker_target_weight",
+            "What a broker is to carry, 1: as much as an average one without a fixed weight, by policy and broker.",
+            *("policy", "broker"),
+        )
+        self.score = gauge(
+            "broker_score",
+            "Part of the load, 0-1, that a broker was found good for, by policy and broker.",
+            *("policy", "broker"),
+        )
+        self.weight_error = gauge(
+            "broker_weight_error_ratio",
+            "What a broker carries above its target (below: negative), of that target, by policy and broker.",
+            *("policy", "broker"),
+        )
         self.cpu_range = gauge(
             "cpu_range_ratio", "CPU of the most used broker less that of the least used, 0-1, by policy.", "policy"
         )

@@ -202,7 +202,8 @@ class BrokerTraits:
     failure_domain: name of the domain (zone, rack) it fails with; empty none.
     load_manager:   class name of its load manager; empty unknown.
     persistent, non_persistent: whether it serves such topics.
-    weight:         the target weight that a person fixed for it, NaN none.
+    weight:         how many times as much as an average broker without one it should carry, as a person fixed it,
+                    NaN none.
     """
 
     version: str = ""

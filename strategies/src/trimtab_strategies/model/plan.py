@@ -71,6 +71,7 @@ class Plan:
     brokers: the names of those rows.
     splits: made before the moves; a bundle that is split is not moved in the same plan.
     target_weights: per broker the weight it should carry, where the strategy has such a notion; empty otherwise.
+    carried: per broker of those the weight it carries, in the same unit (bytes/s or msg/s, as the strategy weighs).
     """
 
     moves: tuple[Move, ...]
@@ -80,6 +81,12 @@ class Plan:
     after: FloatArray
     splits: tuple[Split, ...] = ()
     target_weights: Mapping[str, float] = field(default_factory=dict)
+    carried: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def bundles(self) -> list[str]:
+        """The bundles that are moved, in the order of the moves, then those that are split."""
+        return [move.bundle for move in self.moves] + [split.bundle for split in self.splits]
 
     @property
     def empty(self) -> bool:

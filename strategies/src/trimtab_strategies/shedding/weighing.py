@@ -52,7 +52,7 @@ def bundle_weights(cluster: ClusterLoad, measure: Measure, weighing: Weighing) -
 
 
 def fixed_weights(traits: Mapping[str, BrokerTraits]) -> dict[str, float]:
-    """By broker the target weight that a person fixed."""
+    """By broker the weight that a person fixed, 1: as much as an average one of the others."""
     return {name: of.weight for name, of in traits.items() if 0 <= of.weight < np.inf}
 
 

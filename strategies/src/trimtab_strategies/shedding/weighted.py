@@ -19,7 +19,8 @@ at most 2, which five brokers at 40 % reach. Nobody moves a bundle cluster over 
 `sorted` are the defaults here.
 
 Weights are the picture's own averages, and the time of a bundle's last move is the picture's too, so nothing is
-remembered per bundle. A weight that a person fixed for a broker is its target, in the unit of the weights.
+remembered per bundle. A weight that a person fixed for a broker is relative to the others: 2 is twice what an average
+one of those without a fixed weight carries. These share the rest, as the controller finds.
 
 Source. Hermes 2.21.0, `pl.allegro.tech.hermes.consumers.supervisor.workload.weighted.WeightedWorkBalancer`; the rules
 themselves are in `trimtab_strategies.weights`, for work that wants several consumers, too.
@@ -28,7 +29,7 @@ themselves are in `trimtab_strategies.weights`, for work that wants several cons
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import fsum, isfinite, isnan
 from typing import Annotated, Any
 
@@ -103,7 +104,7 @@ class WeightedBalancerParams(WeightedParams):
     """`sorted` breaks ties by name, `java` as the original's hash maps do."""
 
     def rule(self, fixed: Mapping[str, float]) -> TargetRule:
-        """How targets are found; `fixed`: weights of brokers that a person fixed."""
+        """How targets are found; `fixed`: weights of brokers that a person fixed, 1 an average one of the others."""
         return TargetRule(
             law=self.target_weights,
             gain=self.gain,
@@ -135,12 +136,15 @@ class WeightedBalancer:
         found = view.aimed(scores)
         learnt = _remembered(memory, found.memory)
         gives: list[bool] = []
+        asks: list[bool] = []
         if view.corrected and found.errors:
             errors = view.smoothed(found.errors, recall(memory, "error", view.names), scores)
             learnt = remember(learnt, "error", view.names, errors)
-            gives = view.gives(found.errors, errors)
-        unloads, held_back = ((), view.calm()) if gives and not any(gives) else view.relieved(found, gives)
-        return Shedding(unloads, held_back, learnt, dict(found.weights))
+            gives, asks = view.gives(found.errors, errors), view.asks(found, errors)
+        at_rest = gives and not any(gives) and not any(asks)
+        unloads, held_back = ((), view.calm()) if at_rest else view.relieved(found, gives, asks)
+        carried = dict(zip(view.names, view.books, strict=True))
+        return Shedding(unloads, held_back, learnt, dict(found.weights), carried)
 
 
 def _recalled(memory: Mapping[str, Any], names: list[str]) -> dict[str, Score]:
@@ -171,6 +175,7 @@ class _View:
         self.usage = dict(zip(cluster.brokers.names, broker_usage(cluster, params.weights).tolist(), strict=True))
         self.order = self.ordered()
         self.names = self.order.consumers(sorted(name for name in cluster.brokers.names if self.takes_part(name)))
+        self.fixed = fixed_weights(cluster.traits)
         self.rows = np.array([cluster.brokers.index[name] for name in self.names], dtype=np.int64)
         self.owned = [cluster.bundles.owned_by(row) for row in self.rows.tolist()]
         self.books = [fsum(self.weight[owned].tolist()) for owned in self.owned]  # exact in any order of the rows
@@ -194,7 +199,7 @@ class _View:
         """The target weights."""
         books = dict(zip(self.names, self.books, strict=True))
         loads = {name: NodeLoad(self.usage[name] if isfinite(self.usage[name]) else UNDEFINED) for name in self.names}
-        rule = self.params.rule(fixed_weights(self.cluster.traits))
+        rule = self.params.rule(self.fixed)
         return targets.update(books, loads, scores, round(self.cluster.now * 1000), rule, reported=books)
 
     def smoothed(self, errors: Mapping[str, float], before: FloatArray, scores: Mapping[str, Score]) -> FloatArray:
@@ -210,17 +215,24 @@ class _View:
         much_used = (smoothed * 100 < -self.params.dead_band).tolist()
         return [name not in errors or much for name, much in zip(self.names, much_used, strict=True)]
 
+    def asks(self, found: Targets, smoothed: FloatArray) -> list[bool]:
+        """Which brokers are to be filled (n,): those used less than others on average, and those of fixed weight."""
+        little_used = (smoothed * 100 > self.params.dead_band).tolist()
+        return [name not in found.errors or little for name, little in zip(self.names, little_used, strict=True)]
+
     def calm(self) -> tuple[HeldBack, ...]:
         """Why nothing moves at rest."""
-        detail = f"no broker's usage is on average {self.params.dead_band:g} points above the mean"
+        detail = f"no broker's usage is on average {self.params.dead_band:g} points from the mean"
         return (HeldBack("", Reason.BALANCED, detail),)
 
-    def relieved(self, found: Targets, gives: list[bool]) -> tuple[tuple[Unload, ...], tuple[HeldBack, ...]]:
+    def relieved(
+        self, found: Targets, gives: list[bool], asks: list[bool]
+    ) -> tuple[tuple[Unload, ...], tuple[HeldBack, ...]]:
         """What moves, and which brokers above their targets nothing could be done for."""
         weights = [found.weights[name] for name in self.names]
         givers = [c for c in range(len(self.books)) if not gives or gives[c]]
         above = [c for c in givers if self.is_above(self.books[c], weights[c])]
-        unloads = self.unloads(weights, gives) if above or not self.corrected else ()
+        unloads = self.unloads(weights, gives, asks) if above or any(asks) or not self.corrected else ()
         relieved = {unload.broker for unload in unloads}
         left = tuple(self.left(c, weights[c]) for c in above if int(self.rows[c]) not in relieved)
         if not left and not unloads:
@@ -232,7 +244,7 @@ class _View:
         """Whether a broker is so far above its target that something should be done."""
         return book > target and (book - target) * 100 >= self.params.min_change * target
 
-    def unloads(self, weights: list[float], gives: list[bool]) -> tuple[Unload, ...]:
+    def unloads(self, weights: list[float], gives: list[bool], asks: list[bool]) -> tuple[Unload, ...]:
         """What brings the brokers towards these target weights."""
         cluster, brokers = self.cluster, self.cluster.brokers
         stable = self.may_move & cooled(cluster, self.params.stabilization)
@@ -247,9 +259,15 @@ class _View:
             spread=self.params.spread,
             receives=(brokers.ready & brokers.schedulable)[self.rows].tolist(),
             gives=gives,
+            asks=asks,
         )
         (corrected_pass if self.corrected else original_pass)(ledger, aim)
-        return unloads_of(ledger.transfers, self.rows)
+        return tuple(replace(of, fixed=self.is_fixed(of)) for of in unloads_of(ledger.transfers, self.rows))
+
+    def is_fixed(self, unload: Unload) -> bool:
+        """Whether one of its ends has a fixed weight."""
+        names = self.cluster.brokers.names
+        return any(names[end] in self.fixed for end in (unload.broker, unload.destination))
 
     def arrived(self, owned: IntArray) -> IntArray:
         """A broker's bundles in the order in which it is taken to have got them, which matters in hash sets only."""

@@ -23,6 +23,8 @@ class Aim:
                 even for their own sake, too. The original knows no such thing.
     receives:   which consumers may get tasks (n,); empty: all.
     gives:      which consumers are to be relieved (n,); empty: all. The original knows no such thing.
+    asks:       which consumers are to be filled by whoever is above its target, be it only a little (n,); empty: none.
+                The original knows no such thing.
     """
 
     targets: Sequence[float]
@@ -32,6 +34,7 @@ class Aim:
     spread: float = 0.0
     receives: Sequence[bool] = ()
     gives: Sequence[bool] = ()
+    asks: Sequence[bool] = ()
 
     def open_to(self, consumer: int) -> bool:
         """Whether a consumer may get tasks."""

@@ -144,3 +144,12 @@ def best_move(sides: Sides, weights: FloatArray) -> int | None:
     gain = np.where(weights <= sides.room, _gain(sides, weights), 0.0)
     best = int(np.argmax(gain)) if len(gain) else -1
     return best if best >= 0 and gain[best] > 0 else None
+
+
+def nearest(sides: Sides, weights: FloatArray) -> int | None:
+    """Of tasks of o (weights descending) the one that changes both ends by about what is wished; None when none does.
+
+    Neither end gets further from its target than it was, and d not beyond it.
+    """
+    usable = np.flatnonzero((weights > 0) & (weights <= sides.room) & (weights < 2 * sides.wished))
+    return int(usable[np.argmin(np.abs(weights[usable] - sides.wished))]) if len(usable) else None

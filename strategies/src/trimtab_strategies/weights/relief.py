@@ -5,6 +5,9 @@ noise moves nothing, and many small exchanges can add up to what a single one co
 the largest first. Tasks move without return where the numbers allow it; then heavy ones are swapped for light ones,
 the heaviest for the lightest, so that few are enough. Neither end gets beyond its target. What has changed hands stays
 where it is, and so does what was moved lately.
+
+Who asks is filled in the same way from the other side: one strong consumer among many is far below its target while
+none of the others is noticeably above. All of them then give a little, the furthest above first.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ import numpy as np
 
 from trimtab_strategies.model.load import FloatArray
 from trimtab_strategies.weights.aim import Aim
-from trimtab_strategies.weights.exchange import Sides, best_exchange, best_move
+from trimtab_strategies.weights.exchange import Sides, best_exchange, best_move, nearest
 from trimtab_strategies.weights.ledger import Ledger, Ranked
 
 CRUMB = 0.25
@@ -24,7 +27,7 @@ CRUMB = 0.25
 
 
 def corrected_pass(ledger: Ledger, aim: Aim) -> None:
-    """Relieve every overloaded consumer once; see the module."""
+    """Relieve every overloaded consumer once, then fill every one that asks; see the module."""
     relief = _Relief(ledger, aim)
     for source in aim.overloaded(ledger):
         if aim.gives and not aim.gives[source]:
@@ -33,6 +36,8 @@ def corrected_pass(ledger: Ledger, aim: Aim) -> None:
             relief.relieve(source)
         if not aim.spread:
             relief.even(source)
+    for destination in relief.asking():
+        relief.fill(destination)
 
 
 class _Relief:
@@ -64,6 +69,39 @@ class _Relief:
         room = np.array(self.aim.targets) - self.ledger.book
         open_to = [c for c in np.flatnonzero(room > 0).tolist() if c != source and self.aim.open_to(c)]
         yield from sorted(open_to, key=lambda c: -room[c])
+
+    def asking(self) -> list[int]:
+        """Consumers that ask and may receive, the one with the most room first."""
+        room = np.array(self.aim.targets) - self.ledger.book
+        found = [c for c, asks in enumerate(self.aim.asks) if asks and self.aim.open_to(c) and self.lacks(c, 1)]
+        return sorted(found, key=lambda c: -room[c])
+
+    def lacks(self, consumer: int, part: float) -> bool:
+        """Whether a consumer is this part (ratio) of the significant change below its target."""
+        target = self.aim.targets[consumer]
+        room = target - self.ledger.book[consumer]
+        return room > 0 and room * 100 >= self.aim.min_change * part * target
+
+    def fill(self, destination: int) -> None:
+        """Take from one consumer above its target after the other, until the destination is near enough to its own."""
+        excess = np.array(self.ledger.book) - self.aim.targets
+        sources = sorted(np.flatnonzero(excess > 0).tolist(), key=lambda c: -excess[c])
+        for source in takewhile(lambda _: self.lacks(destination, 0.5), sources):
+            self.give(source, destination)
+
+    def give(self, source: int, destination: int) -> None:
+        """What brings the source to its target, or nearest to it; by swaps where the numbers allow no move."""
+        heavy, sides = self.candidates(source, destination), self.aim.between(self.ledger, source, destination)
+        vacant = self.vacancies(source, destination)
+        if vacant > 0:
+            fits = np.flatnonzero((heavy.weights <= sides.wished) & (heavy.weights > 0))[:vacant]
+            fits = fits[np.cumsum(heavy.weights[fits]) <= sides.wished]
+            if not len(fits):
+                best = nearest(sides, heavy.weights)
+                fits = np.array([] if best is None else [best], dtype=np.int64)
+            self.send(heavy.tasks[fits].tolist(), source, destination)
+        elif self.aim.open_to(source):
+            self.swap_best(source, destination)
 
     def candidates(self, source: int, destination: int) -> Ranked:
         """Stable tasks of `source` that `destination` lacks, heaviest first. They only get fewer during a pass."""
@@ -117,11 +155,14 @@ class _Relief:
         count = _fitting(sides, heavy.weights, light.weights)
         self.exchange(heavy.tasks[:count].tolist(), light.tasks[::-1][:count].tolist(), source, destination)
         if self.needs_more(source):
-            heavy, light = self.candidates(source, destination), self.candidates(destination, source)
-            sides = self.aim.between(self.ledger, source, destination)
-            best = best_exchange(sides, heavy.weights, light.weights)
-            if best is not None:
-                self.exchange([int(heavy.tasks[best[0]])], [int(light.tasks[best[1]])], source, destination)
+            self.swap_best(source, destination)
+
+    def swap_best(self, source: int, destination: int) -> None:
+        """Swap the pair of tasks that is of most use, if there is one."""
+        heavy, light = self.candidates(source, destination), self.candidates(destination, source)
+        best = best_exchange(self.aim.between(self.ledger, source, destination), heavy.weights, light.weights)
+        if best is not None:
+            self.exchange([int(heavy.tasks[best[0]])], [int(light.tasks[best[1]])], source, destination)
 
     def exchange(self, tasks: list[int], returned: list[int], source: int, destination: int) -> None:
         """Swap these tasks pair by pair, which then stay."""

@@ -57,8 +57,8 @@ class Score:
 class TargetRule:
     """How targets are found: the law, the controller's gain, the window of its averages (ms), and the form.
 
-    floor: ratio of the fair share 1/n below which no corrected score falls. fixed: by consumer a target weight (ops/s)
-    that a person set; the others share the rest.
+    floor: ratio of the fair share 1/n below which no corrected score falls. fixed: by consumer how many times as much
+    as an average one of the others it is to carry, as a person set it; the others share the rest.
     """
 
     law: Law = Law.AVERAGE
@@ -106,8 +106,8 @@ def update(
     whoever has only these sums.
     """
     free = {name: book for name, book in books.items() if name not in rule.fixed}
-    given = {name: rule.fixed[name] for name in books if name in rule.fixed}
     total = plain_sum(books.values())
+    given = _given(total, {name: rule.fixed[name] for name in books if name in rule.fixed}, len(free))
     for weight in given.values():
         total = max(total - weight, 0.0)
     if rule.law is Law.AVERAGE:
@@ -116,6 +116,12 @@ def update(
     found = _controlled(free, loads, memory, now, rule, reported=reported)
     weights = {**_shared_out(total, free, found.scores, order_of(rule.iteration)), **given}
     return Targets({name: weights[name] for name in books}, found.scores, found.shares, found.errors, found.memory)
+
+
+def _given(total: float, fixed: Mapping[str, float], others: int) -> dict[str, float]:
+    """Target weights (ops/s) of those with a fixed one, where each of the `others` counts as 1."""
+    together = math.fsum([*fixed.values(), others])
+    return {name: total * (weight / together) if together else 0.0 for name, weight in fixed.items()}
 
 
 def _mean(total: float, count: int) -> float:

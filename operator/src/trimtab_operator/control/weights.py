@@ -1,0 +1,89 @@
+"""What brokers are told of their weights: target, score and error, where a policy's shedder has such a notion. Pure.
+
+A weight is relative, in specs as in statuses: 1 is what an average broker without a fixed weight is to carry. So it
+does not follow the load of the day, an idle cluster writes nothing, and what was learnt can be fixed by copying it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from trimtab_operator.cluster.brokers import BrokerRecord
+from trimtab_strategies.model import BrokerTraits, Memory, Plan
+from trimtab_strategies.protocols import recall
+
+NOTICEABLE = 0.01
+"""Ratio of a weight, or of an average broker's if that is more, by which it changes before its status is written."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerWeight:
+    """How one broker stands.
+
+    target: relative weight it is to carry. score: ratio 0-1 of all that it was found to be good for, NaN for one whose
+    weight is fixed. error: ratio by which it carries more (above 0) or less than its target, NaN when that is nothing.
+    """
+
+    target: float
+    score: float
+    error: float
+
+
+def broker_weights(plan: Plan, memory: Memory, traits: Mapping[str, BrokerTraits]) -> dict[str, BrokerWeight]:
+    """By name, of the brokers for which `plan` has a target weight; `memory` is what the decision left behind."""
+    targets = plan.target_weights
+    unit = _unit(targets, traits)
+    if not unit > 0:
+        return {}
+    scores = np.clip(recall(memory.shedder, "score", list(targets)), 0, 1)
+    return {
+        name: BrokerWeight(target / unit, score, _error(plan.carried.get(name, np.nan), target))
+        for (name, target), score in zip(targets.items(), scores.tolist(), strict=True)
+    }
+
+
+def _unit(targets: Mapping[str, float], traits: Mapping[str, BrokerTraits]) -> float:
+    """What counts as 1 (bytes/s or msg/s): the mean target of those without a fixed weight; of all when there is none.
+
+    NaN when nobody has a target.
+    """
+    free = [target for name, target in targets.items() if name not in traits or np.isnan(traits[name].weight)]
+    counted = free or list(targets.values())
+    return sum(counted) / len(counted) if counted else np.nan
+
+
+def _error(carried: float, target: float) -> float:
+    return carried / target - 1 if target > 0 else np.nan
+
+
+def changed_weights(
+    record: BrokerRecord, weights: Mapping[str, BrokerWeight], brokers: Sequence[str]
+) -> dict[str, float | None]:
+    """Merge-patch of the status of a broker that shows its weight, empty when nothing noticeable changed.
+
+    weights: of all `brokers` of the policy; empty when its shedder has none, so that an old one is taken away. A broker
+    that alone has none (its usage is unknown now) keeps what it shows.
+    """
+    if not weights:
+        return _none(record)
+    if (weight := weights.get(record.name)) is None:
+        return {}
+    score = None if np.isnan(weight.score) else weight.score
+    if not (_differs(record.target_weight, weight.target, 1.0) or _differs(record.score, score, 1 / len(brokers))):
+        return {}
+    return {"targetWeight": round(weight.target, 3), "score": None if score is None else round(score, 5)}
+
+
+def _none(record: BrokerRecord) -> dict[str, float | None]:
+    shown = {"targetWeight": record.target_weight, "score": record.score}
+    return {key: None for key, value in shown.items() if value is not None}
+
+
+def _differs(shown: float | None, now: float | None, average: float) -> bool:
+    """Whether `now` is noticeably away from what is `shown`; `average` is the value of an average broker."""
+    if shown is None or now is None:
+        return (shown is None) != (now is None)
+    return abs(now - shown) >= NOTICEABLE * max(shown, average)
