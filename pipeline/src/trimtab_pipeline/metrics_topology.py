@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trimtab_pipeline.prometheus import Prometheus, PrometheusError
+from trimtab_pipeline.queries import quoted
 from trimtab_pipeline.source import PrometheusSettings, SourceUnavailableError, Topology
 
 _BROKERS = "max by (pod) (pulsar_broker_rate_in{{{}}})"
@@ -22,8 +23,7 @@ def topology_from_metrics(settings: PrometheusSettings, at: float) -> Topology:
     A bundle that two pods report belongs to the one with more messages. Raises `SourceUnavailableError` when the server
     does not answer, or no broker reported anything.
     """
-    quoted = settings.namespace.replace("\\", "\\\\").replace('"', '\\"')
-    selector = f'{settings.namespace_label}="{quoted}"'
+    selector = f"{settings.namespace_label}={quoted(settings.namespace)}"
     try:
         with _server(settings) as server:
             brokers = server.query(_BROKERS.format(selector), at)

@@ -18,6 +18,7 @@ import ssl
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from email.utils import parsedate_to_datetime
 from functools import cached_property
 from pathlib import Path
@@ -39,6 +40,7 @@ _OK, _MOVED, _REFUSED = 200, range(300, 400), (401, 403)
 _WRONG = (400, 422)  # a query that does not parse, or can't be evaluated
 _PEM = "-----BEGIN"
 _LONG = 300  # characters of somebody else's text in a message
+_CORRECT_URL = "correct the source's url"
 _RETRIED = (429, 502, 503, 504)
 
 
@@ -157,7 +159,7 @@ class ArrowSession(requests.Session):
         response = super().request(method, url, allow_redirects=False, **kwargs)
         self.clock_ahead = _ahead(response.headers.get("Date", ""), time.time())
         if response.status_code != _OK:
-            told = self._credentials.hide(_told(response) + _advice(response.status_code, self._credentials))
+            told = _told(response, self._credentials) + _advice(response.status_code, self._credentials)
             raise PrometheusStatusError(
                 f"{_text(url)} answered {response.status_code}: {told}", status=response.status_code
             )
@@ -226,13 +228,13 @@ class Prometheus:
         except CredentialsError as error:
             raise PrometheusUnreachableError(f"{self.url} can't be asked: {error}") from error
         except requests.RequestException as error:
-            cause = self._credentials.hide(_cause(error, self._timeout))
+            cause = _cause(error, self._timeout, self._credentials)
             raise PrometheusUnreachableError(f"{self.url} {cause}") from error
         except MalformedBodyError as error:
-            raise PrometheusFormatError(f"{self.url}: {self._credentials.hide(str(error))}") from error
+            raise PrometheusFormatError(f"{self.url}: {_hidden(error, self._credentials)}") from None
         except ValueError as error:
             raise PrometheusUnreachableError(f"{self.url} {_no_url(error)}") from error
-        return samples
+        return replace(samples, warnings=tuple(map(self._credentials.hide, samples.warnings)))
 
     def __enter__(self) -> Self:
         return self
@@ -256,14 +258,20 @@ def _text(url: str | bytes) -> str:
     return url.decode() if isinstance(url, bytes) else url
 
 
-def _told(response: requests.Response) -> str:
+def _told(response: requests.Response, credentials: Credentials) -> str:
     """What an answer says went wrong: the ``error`` of Prometheus' own ones, where it leads to, else its beginning."""
     if response.status_code in _MOVED:
-        return f"it leads to {response.headers.get('Location', 'nowhere')[:_LONG]}; correct the source's url"
+        return f"it leads to {credentials.hide(response.headers.get('Location', 'nowhere'))[:_LONG]}; {_CORRECT_URL}"
     try:
-        return str(json.loads(response.content)["error"])[:_LONG]
+        return credentials.hide(str(json.loads(response.content)["error"]))[:_LONG]
     except (ValueError, KeyError, TypeError):
-        return head(response.content, _LONG)
+        return head(credentials.hide(response.content.decode("utf-8", "replace")).encode(), _LONG)
+
+
+def _hidden(error: MalformedBodyError, credentials: Credentials) -> MalformedBodyError:
+    """The same without what the body repeats of the credentials."""
+    body = credentials.hide(error.body.decode("utf-8", "replace")).encode()
+    return MalformedBodyError(credentials.hide(error.what)[:_LONG], body)
 
 
 def _advice(status: int, credentials: Credentials) -> str:
@@ -274,26 +282,26 @@ def _advice(status: int, credentials: Credentials) -> str:
 
 
 def _no_url(error: ValueError) -> str:
-    return f"can't be asked: {error}; correct the source's url"
+    return f"can't be asked: {error}; {_CORRECT_URL}"
 
 
-def _cause(error: requests.RequestException, timeout: float) -> str:
+def _cause(error: requests.RequestException, timeout: float, credentials: Credentials) -> str:
     """What happened, and what to do about it; `requests` wraps the cause in layers of others.
 
     In this order: urllib3 counts every connection that could not be made among the time-outs.
     """
     causes = list(_causes(error))
     if any(isinstance(cause, urllib3.exceptions.NameResolutionError) for cause in causes):
-        return "has a host name that can't be resolved; correct the source's url"
+        return f"has a host name that can't be resolved; {_CORRECT_URL}"
     if (distrust := next((c for c in causes if isinstance(c, ssl.SSLCertVerificationError)), None)) is not None:
         return f"has a certificate that can't be believed ({distrust.verify_message}); correct the source's ca"
     if any(isinstance(cause, ConnectionRefusedError) for cause in causes):
-        return "refused the connection; start the server, or correct the source's url"
+        return f"refused the connection; start the server, or {_CORRECT_URL}"
     if any(isinstance(cause, (requests.Timeout, urllib3.exceptions.TimeoutError)) for cause in causes):
         return f"did not answer within {timeout:g} s; raise the source's timeout, or look at the server's load"
     if isinstance(error, ValueError):  # how `requests` tells of a URL that is none
-        return _no_url(error)
-    return f"can't be read: {str(causes[-1])[:_LONG]}"
+        return credentials.hide(_no_url(error))
+    return f"can't be read: {credentials.hide(str(causes[-1]))[:_LONG]}"
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

@@ -224,10 +224,10 @@ def render(table: Table, settings: PrometheusSettings, pods: Sequence[str]) -> d
 
     What a person wrote may use the same words; what looks like another one is left as it is, as PromQL has dollars too.
     """
-    namespace, pod = _quote(settings.namespace), f"pod=~{_quote(_any_of(pods))}"
-    kubelet, either = f"namespace={namespace},{pod}", _quote(f"{_any_of([settings.namespace])}|.+/.+")
+    namespace, pod = quoted(settings.namespace), f"pod=~{quoted(_any_of(pods))}"
+    kubelet, either = f"namespace={namespace},{pod}", quoted(f"{_any_of([settings.namespace])}|.+/.+")
     words = {
-        "container": f"{kubelet},container={_quote(settings.container)}",
+        "container": f"{kubelet},container={quoted(settings.container)}",
         "network": f'{kubelet},interface!="lo"',
         "pod": kubelet,
         "broker": f"{settings.namespace_label}={namespace},{pod}",
@@ -241,7 +241,7 @@ def render(table: Table, settings: PrometheusSettings, pods: Sequence[str]) -> d
 def topics_in(promql: str, namespaces: Iterable[str] | None = None) -> str:
     """A query of `TOPICS` about the topics of these namespaces, or about all of them."""
     pattern = ".+" if namespaces is None else f"(non-)?persistent://({_any_of(namespaces)})/.+"
-    return promql.replace('"$topics"', _quote(pattern))
+    return promql.replace('"$topics"', quoted(pattern))
 
 
 def of_newest(promql: str) -> str:
@@ -254,8 +254,9 @@ def _any_of(names: Iterable[str]) -> str:
     return "|".join(re.sub(r"([.\\+*?()|\[\]{}^$])", r"\\\1", name) for name in names)
 
 
-def _quote(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+def quoted(text: str) -> str:
+    """`text` as a string of PromQL, which ends at a line break as at a quote."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return f'"{escaped}"'
 
 

@@ -25,7 +25,11 @@ _MAX_BODY = 2**31 - 1  # bytes; Arrow's string offsets are 32 bit
 
 
 class MalformedBodyError(ValueError):
-    """A body that is no successful answer to an instant vector query. Says what was found instead."""
+    """A body that is no successful answer to an instant vector query. Says what was found instead, as `body` begins."""
+
+    def __init__(self, what: str, body: bytes) -> None:
+        super().__init__(f"{what}; it begins with {head(body)}")
+        self.what, self.body = what, body
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,18 +131,17 @@ def _parse_json(body: bytes) -> Samples:
     try:
         answer = json.loads(body)
     except ValueError as error:
-        raise MalformedBodyError(f"the answer is no JSON ({error}); it begins with {head(body)}") from error
+        raise MalformedBodyError(f"the answer is no JSON ({error})", body) from error
     if not isinstance(answer, dict) or answer.get("status") != "success":
-        raise MalformedBodyError(f"the answer's status is not success; it begins with {head(body)}")
+        raise MalformedBodyError("the answer's status is not success", body)
     data = answer.get("data")
     if not isinstance(data, dict) or data.get("resultType") != "vector":
-        raise MalformedBodyError(f"the answer holds no instant vector; it begins with {head(body)}")
+        raise MalformedBodyError("the answer holds no instant vector", body)
     try:
         return _columns(data["result"], _warnings(answer))
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-        raise MalformedBodyError(
-            f"a series has no labels or no value ({error!r}); it begins with {head(body)}"
-        ) from error
+        what = f"a series has no labels or no value ({type(error).__name__}: {error})"
+        raise MalformedBodyError(what, body) from error
 
 
 def _columns(result: list[dict[str, Any]], warnings: tuple[str, ...]) -> Samples:

@@ -6,6 +6,7 @@ Importing this module loads neither Spark nor pandas; `spark_sources` does, when
 from __future__ import annotations
 
 import base64
+import html
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -13,12 +14,14 @@ from concurrent.futures import Future
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Protocol, Self
+from urllib.parse import quote, quote_plus
 
 from trimtab_strategies.model import Bundles, ClusterLoad
 from trimtab_strategies.model.load import BoolArray, FloatArray, IntArray
 
 _HIDDEN = "***"
 _HEADER = r"[A-Za-z0-9-]+"
+_LABEL = r"[A-Za-z_][A-Za-z0-9_]*"
 
 
 class SourceUnavailableError(RuntimeError):
@@ -85,8 +88,12 @@ class Credentials:
         return f"Bearer {token}" if token else ""
 
     def hide(self, text: str) -> str:
-        """`text` without anything secret that it repeats: servers like to quote what they refuse."""
-        for secret in sorted(filter(None, self._secrets()), key=len, reverse=True):
+        """`text` without anything secret that it repeats: servers like to quote what they refuse.
+
+        To be called before the text is cut: the beginning of a secret is not recognized.
+        """
+        spelt = {spelling for secret in filter(None, self._secrets()) for spelling in _spellings(secret)}
+        for secret in sorted(spelt, key=len, reverse=True):
             text = text.replace(secret, _HIDDEN)
         return text
 
@@ -107,6 +114,15 @@ class Credentials:
         """The inverse of `to_json`."""
         told = json.loads(text)
         return cls(**{**told, "headers": tuple((name, value) for name, value in told["headers"])})
+
+
+def _spellings(secret: str) -> Iterator[str]:
+    """How `secret` is written in a plain text, a Python or JSON string (Go's, too), a page and a URL."""
+    for text in (secret, json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1], repr(secret)[1:-1]):
+        yield text
+        yield "".join(f"\\u{ord(letter):04x}" if letter in "<>&" else letter for letter in text)
+    yield from (html.escape(secret), html.escape(secret, quote=False), quote(secret, safe=""), quote(secret))
+    yield quote_plus(secret)
 
 
 def _check_header(name: str, value: str) -> None:
@@ -280,7 +296,8 @@ class PrometheusSettings:
                 the length that a URL may have.
     partial_response: whether Thanos may leave out stores that don't answer: it then warns, so that the data counts as
                 partial; if it may not, the query fails. None leaves it to Thanos; other servers know no such parameter.
-    Raises `ValueError` for a URL that holds a password, which would be repeated in messages.
+    Raises `ValueError` for a URL that holds a password, which would be repeated in messages, and for a label that is
+    none.
     """
 
     url: str
@@ -306,6 +323,10 @@ class PrometheusSettings:
     def __post_init__(self) -> None:
         if "@" in self.url.partition("//")[2].partition("/")[0]:
             raise ValueError("the source's url holds a user name; leave it out, and give it as credentials")
+        if re.fullmatch(_LABEL, self.namespace_label) is None:
+            raise ValueError(
+                f"namespace_label {self.namespace_label!r} is no name of a label: use letters, digits and _"
+            )
         if self.method not in {"POST", "GET"}:
             raise ValueError(f"method {self.method!r} must be POST or GET")
         if self.averages not in {"time", "samples"}:
