@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+import yaml
 
 from kept_histories import AT, keep
 from trimtab_operator.cli import main
@@ -34,6 +35,13 @@ def test_a_table_shows_each_policys_span_size_and_gaps(kept: Path, capsys: Captu
     assert even[-1] == "0"
     assert holey[-1] == "2"
     assert "prod/holey: gap of 5m, 2025-06-15 15:07:00 to 2025-06-15 15:12:00" in shown
+
+
+def test_yaml_holds_what_json_holds(kept: Path, capsys: Captured) -> None:
+    assert main(["history", "--dir", str(kept), "--json"]) == main(["history", "--dir", str(kept), "-o", "yaml"]) == 0
+    told = capsys.readouterr().out
+    json_end = told.index("\n]\n") + 3
+    assert yaml.safe_load(told[json_end:]) == json.loads(told[:json_end])
 
 
 def test_json_holds_times_lengths_and_sizes(kept: Path, capsys: Captured) -> None:

@@ -11,13 +11,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
 from fake_prometheus import FakePrometheus, add_broker, add_bundle
 from kept_histories import AT, LOAD, keep
 from policy_scene import PolicyScene
 from trimtab_operator.cli import main
+from trimtab_operator.cli.grid import console
+from trimtab_operator.cli.observe_output import Shown, show
 from trimtab_operator.cli.plot import draw
-from trimtab_pipeline.past import Course
+from trimtab_pipeline.past import Course, Past
 from trimtab_pipeline.source import Observation, SourceUnavailableError, Topology
 from trimtab_pipeline.testing import StaticSource, StaticSources
 from trimtab_strategies.model import Topics
@@ -76,7 +79,7 @@ def test_the_last_cycle_of_a_history_is_shown_as_tables(kept: Path, capsys: Capt
     assert hottest == [LOAD.bundles.names[2], LOAD.bundles.names[1]]
     for told in (
         "samples not used: 3 NaN",
-        "1 bundles not measured",
+        "1 bundle not measured",
         "no answer for broker b: http://prometheus.acme.example: refused",
         "the source warns: store 2 is out",
         "not believed: b: PartialData, its part of the source did not answer",
@@ -106,6 +109,16 @@ def test_json_holds_the_same_with_null_for_unknown(kept: Path, capsys: Captured)
     assert data["quality"]["notes"] == ["a: counters were reset"]
     assert data["quality"]["dropped"] == {"NaN": 3}
     assert data["quality"]["failed"] == [{"part": "broker b", "error": "http://prometheus.acme.example: refused"}]
+
+
+@pytest.mark.parametrize("watch", [False, True])
+def test_yaml_holds_what_json_holds(kept: Path, watch: bool, capsys: Captured) -> None:  # noqa: FBT001
+    load = Past(kept, "prod/one").load()
+    for output in ("json", "yaml"):
+        show(console(), Shown("x", load, load.now), output, 3, lines=watch)
+    told = capsys.readouterr().out
+    line, _, document = told.partition("\n---\n") if watch else told.partition("\nof: ")
+    assert yaml.safe_load(document if watch else f"of: {document}") == json.loads(line)
 
 
 @pytest.mark.parametrize(("at", "cpu"), [("2025-06-15T15:01:30Z", 80.0), ("2m", 80.0), ("3m", 90.0)])

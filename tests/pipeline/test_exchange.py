@@ -112,7 +112,7 @@ def test_a_window_without_cycles_is_refused(tmp_path: Path, past: Past) -> None:
 
 def test_a_full_disk_while_exporting_leaves_what_was_there(tmp_path: Path, past: Past) -> None:
     (tmp_path / "window.parquet").write_text("an older one")
-    (tmp_path / "window.parquet.tmp").symlink_to("/dev/full")
+    (tmp_path / "_window.parquet.tmp").symlink_to("/dev/full")
     with pytest.raises(OSError, match="No space"):
         export([past], *EVER, tmp_path / "window.parquet", None)
     assert (tmp_path / "window.parquet").read_text() == "an older one"

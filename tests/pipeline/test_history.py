@@ -58,6 +58,15 @@ def test_any_parquet_tool_reads_a_file_and_the_whole_folder(tmp_path: Path) -> N
     assert pq.read_table(tmp_path)["bundle"].to_pylist() == ["x", "x"]
 
 
+def test_what_is_set_aside_or_half_written_keeps_no_parquet_tool_from_reading_the_rest(tmp_path: Path) -> None:
+    files = history(tmp_path)
+    files.write(rows(1), AT)
+    files.write(rows(2), AT + 60).write_bytes(b"damaged")
+    assert seen(history(tmp_path).state(AT + 120, HOUR)) == [1.0]
+    (tmp_path / "_20250615T150640.250000Z.parquet.tmp").write_bytes(b"half")
+    assert pd.read_parquet(tmp_path)["seen"].tolist() == pq.read_table(tmp_path)["seen"].to_pylist() == [1.0]
+
+
 def test_a_cycle_never_sees_its_own_file_nor_later_ones(tmp_path: Path) -> None:
     files = history(tmp_path)
     files.write(rows(1), AT + 0.1)
@@ -100,19 +109,19 @@ def test_a_file_that_cant_be_used_is_set_aside_and_the_one_before_it_counts(
         newest.write_bytes(whole[: len(whole) // 2] if kind == "cut" else b"")
     with caplog.at_level(logging.WARNING):
         assert seen(history(tmp_path).state(AT + 120, HOUR)) == [1.0]
-    assert [p.name for p in tmp_path.glob("*.bad")] == [newest.with_suffix(".bad").name]
-    assert f"{newest} is set aside as {newest.stem}.bad: {told}" in caplog.text
+    assert [p.name for p in tmp_path.glob("*.bad")] == [f"_{newest.stem}.bad"]
+    assert f"{newest} is set aside as _{newest.stem}.bad: {told}" in caplog.text
 
 
 @pytest.mark.parametrize("name", ["notes.parquet", "20250615T15.parquet", "2025615T15Z.parquet"])
 def test_a_foreign_name_is_set_aside(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text("mine")
     assert seen(history(tmp_path).state(AT, HOUR)) == []
-    assert (tmp_path / name).with_suffix(".bad").read_text() == "mine"
+    assert (tmp_path / f"_{Path(name).stem}.bad").read_text() == "mine"
 
 
 def test_what_a_crash_left_half_written_is_removed(tmp_path: Path) -> None:
-    (tmp_path / "20250615T150640.250000Z.parquet.tmp").write_bytes(b"half")
+    (tmp_path / "_20250615T150640.250000Z.parquet.tmp").write_bytes(b"half")
     history(tmp_path).state(AT, HOUR)
     assert not list(tmp_path.glob("*.tmp"))
 
@@ -137,7 +146,7 @@ def test_a_disk_that_is_full_leaves_no_half_behind_and_the_state_as_it_was(tmp_p
     files = history(tmp_path)
     files.write(rows(1), AT)
     before = sorted(tmp_path.iterdir())
-    (tmp_path / "20250615T150740.000000Z.parquet.tmp").symlink_to("/dev/full")  # what is written to it finds no room
+    (tmp_path / "_20250615T150740.000000Z.parquet.tmp").symlink_to("/dev/full")  # what is written to it finds no room
     with pytest.raises(OSError, match="No space left on device") as refused:
         files.write(rows(2), AT + 60)
     assert refused.value.errno == errno.ENOSPC

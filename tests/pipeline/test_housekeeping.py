@@ -152,7 +152,7 @@ def test_a_cycle_that_cant_be_read_is_set_aside_and_the_others_are_merged(
     Housekeeping([files], FOREVER).tidy(AT + 290 * 60)
     assert len(cycles(tmp_path)) == 14
     assert "20250615T153000.000000Z.parquet is set aside" in caplog.text
-    assert [path.name for path in tmp_path.glob("*.bad")] == ["20250615T153000.000000Z.bad"]
+    assert [path.name for path in tmp_path.glob("*.bad")] == ["_20250615T153000.000000Z.bad"]
 
 
 def test_an_hour_that_cant_be_read_is_set_aside_not_overwritten(tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ def test_an_hour_that_cant_be_read_is_set_aside_not_overwritten(tmp_path: Path) 
     hour = tmp_path / "20250615T15Z.parquet"
     hour.write_bytes(b"damaged")
     Housekeeping([files], FOREVER).tidy(AT + 290 * 60)
-    assert hour.with_suffix(".bad").read_bytes() == b"damaged"
+    assert hour.with_name(f"_{hour.stem}.bad").read_bytes() == b"damaged"
     assert len(cycles(tmp_path)) == 15
 
 
@@ -220,7 +220,7 @@ def test_a_full_disk_while_merging_costs_no_cycle_and_the_next_tidying_goes_on(t
     files = filled(tmp_path, range(10, 300, 20))
     before = cycles(tmp_path)
     tidy = Housekeeping([files], FOREVER).tidy
-    (tmp_path / "20250615T16Z.parquet.tmp").symlink_to("/dev/full")
+    (tmp_path / "_20250615T16Z.parquet.tmp").symlink_to("/dev/full")
     with pytest.raises(OSError, match="No space") as refused:
         tidy(AT + 290 * 60)
     assert refused.value.errno == errno.ENOSPC

@@ -94,7 +94,7 @@ def test_a_table_that_cant_be_written_leaves_the_state_of_the_cycle_before(
     keeping = Keeping(tmp_path, Retention(), at_once)
     keeping.keep(MEASURED, load(AT), WORLD)
     for minute in (1, 2):
-        (tmp_path / "brokers" / f"20250615T150{minute}00.000000Z.parquet.tmp").symlink_to("/dev/full")
+        (tmp_path / "brokers" / f"_20250615T150{minute}00.000000Z.parquet.tmp").symlink_to("/dev/full")
         keeping.keep(MEASURED, load(AT + 60 * minute), WORLD)
     assert keeping.bundles.state(AT + 180, HOUR).name == "20250615T150000.000000Z.parquet"
     assert keeping.brokers.state(AT + 180, HOUR).name == "20250615T150000.000000Z.parquet"
@@ -110,7 +110,7 @@ def test_a_history_that_cant_be_tidied_is_told_once_and_every_cycle_kept(
 ) -> None:
     keeping = Keeping(tmp_path, Retention(merge_after=0), at_once)
     keeping.keep(MEASURED, load(AT), WORLD)
-    (tmp_path / "bundles" / "20250615T15Z.parquet.tmp").mkdir()
+    (tmp_path / "bundles" / "_20250615T15Z.parquet.tmp").mkdir()
     for minute in (70, 71):
         keeping.keep(MEASURED, load(AT + 60 * minute), WORLD)
     assert caplog.text.count("can't be tidied up and grows") == 1

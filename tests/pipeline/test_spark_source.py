@@ -143,7 +143,7 @@ def test_a_damaged_state_is_set_aside_and_the_cycle_goes_on(
     )
     newest.write_bytes(newest.read_bytes()[:-30])
     assert look(observing(fake.url), AT + 120).bundles.short[0, RATE_IN] == 10.0
-    assert newest.with_suffix(".bad").exists()
+    assert newest.with_name(f"_{newest.stem}.bad").exists()
 
 
 def test_a_shard_that_fails_costs_its_brokers_their_trust_and_nothing_else(
@@ -360,7 +360,7 @@ def test_a_state_damaged_between_two_cycles_costs_one_cycle_not_all(
     with pytest.raises(SourceUnavailableError):
         look(source, AT + 120)
     assert look(source, AT + 180).bundles.short[0, RATE_IN] == 10.0
-    assert newest.with_suffix(".bad").exists()
+    assert newest.with_name(f"_{newest.stem}.bad").exists()
 
 
 def test_a_bundle_that_moves_keeps_its_average_and_counts_once(fake: FakePrometheus, observing: Observing) -> None:

@@ -1,8 +1,8 @@
 """One Parquet file per table and cycle, named by the cycle's evaluation time. The newest one *is* the state.
 
 A file is complete or absent (written aside, then renamed), carries the version of its schema, and is never changed.
-Whatever else is found under a history's name is set aside as ``*.bad`` with a warning and never read again: a state
-that can't be read costs the averages' past, not the cycle. `trimtab_pipeline.housekeeping` merges and removes old
+Whatever else is found under a history's name is set aside as ``_*.bad`` with a warning and never read again (other
+tools, too, pass over what begins so): a state that can't be read costs the averages' past, not the cycle. `trimtab_pipeline.housekeeping` merges and removes old
 files; the state is never among those, so a cycle opens one file of each table.
 """
 
@@ -78,7 +78,7 @@ class History:
 
     def set_aside(self, path: Path, why: str) -> None:
         """Rename a file that can't be used, so that it is never read again but can be looked at."""
-        bad = path.with_suffix(".bad")
+        bad = path.with_name(f"_{path.stem}.bad")
         path.replace(bad)
         _LOGGER.warning("history file %s is set aside as %s: %s", path, bad.name, why)
 

@@ -137,7 +137,7 @@ def put(path: Path, schema: pa.Schema, cycles: Iterable[pa.Table], times: Callab
     times: asked once all is written; what an hour's file notes down. Such a file is also forced to the disk, since the
     files that it replaces are then removed.
     """
-    aside = path.with_name(path.name + ".tmp")
+    aside = path.with_name(f"_{path.name}.tmp")  # other tools pass over what begins so
     repeating = [name for name in schema.names if name in _REPEATING]
     try:
         with pq.ParquetWriter(aside, schema, compression="zstd", use_dictionary=repeating) as writer:

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rich import box
+import yaml
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from trimtab_operator.cli.failure import FINDING, FINE, CommandError
+from trimtab_operator.cli.grid import Grid, console, print_grid
 from trimtab_operator.cli.moments import HELP, iso, length, moment, size, written
 from trimtab_pipeline.exchange import ExchangeError, Window, export, import_window
 from trimtab_pipeline.past import DamagedError, NoHistoryError, Past, Summary, policies
@@ -23,9 +23,12 @@ from trimtab_pipeline.renaming import Renaming, kept_key
 
 _KEY = "names.key"
 _SHOWN = 10
+_COLUMNS = ("From (UTC)", "To", "Age", "Cycles", "Every", "Size", "A day", "Gaps")
+_SPARE = ("Age", "Cycles", "A day")
+"""Columns that a narrow terminal does without, in this order."""
 
 _USAGE = """\
-trimtab history --dir DIR [POLICY] [-o table|json] [--check]
+trimtab history --dir DIR [POLICY] [-o table|json|yaml] [--check]
        trimtab history export --dir DIR [--from TIME] [--to TIME] [--hash-names] FILE [POLICY]
        trimtab history import --dir DIR FILE.tar"""
 
@@ -83,7 +86,8 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     _add_folder(parser)
     parser.add_argument("policy", nargs="?", metavar="POLICY", help="namespace/name, or just the name (default: all)")
-    parser.add_argument("-o", "--output", choices=("table", "json"), default="table", help="(%(default)s)")
+    parser.add_argument("-o", "--output", choices=("table", "json", "yaml"), default="table", help="(%(default)s)")
+    parser.add_argument("--json", dest="output", action="store_const", const="json", help="the same as -o json")
     parser.add_argument("--check", action="store_true", help="exit with 1 if there are gaps or damaged files")
     parser.set_defaults(run=run, carry_out=_show)
     subparsers.choices["history"] = parser  # add_parser() makes parsers of its own class only
@@ -139,10 +143,13 @@ def _chosen(arguments: argparse.Namespace) -> list[Past]:
 def _show(arguments: argparse.Namespace) -> int:
     summaries = [past.summary() for past in _chosen(arguments)]
     now = time.time()
+    data = [as_data(summary, now) for summary in summaries]
     if arguments.output == "json":
-        print(json.dumps([as_data(summary, now) for summary in summaries], indent=2))
+        print(json.dumps(data, indent=2))
+    elif arguments.output == "yaml":
+        print(yaml.safe_dump(data, sort_keys=False, allow_unicode=True), end="")
     else:
-        print_summaries(Console(highlight=False), summaries, now)
+        print_summaries(console(), summaries, now)
     found = any(summary.gaps or summary.damaged for summary in summaries)
     return FINDING if arguments.check and found else FINE
 
@@ -168,38 +175,35 @@ def _known(value: float) -> float | None:
     return round(value, 3) if math.isfinite(value) else None
 
 
-def print_summaries(console: Console, summaries: Sequence[Summary], now: float) -> None:
+def print_summaries(screen: Console, summaries: Sequence[Summary], now: float) -> None:
     """A row per policy, then gaps and damaged files, the newest first."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in ("Policy", "From (UTC)", "To", "Age", "Cycles", "Every", "Size", "A day", "Gaps"):
-        table.add_column(
-            name, justify="right" if name in {"Age", "Cycles", "Every", "Size", "A day", "Gaps"} else "left"
-        )
+    print_grid(screen, Grid("", ("Policy",), _COLUMNS, [_cells(summary, now) for summary in summaries], _SPARE))
     for summary in summaries:
-        table.add_row(
-            Text(summary.policy),
-            written(summary.begin)[:-3],
-            written(summary.end)[:-3],
-            length(now - summary.end),
-            f"{summary.cycles:,}",
-            length(summary.interval),
-            size(summary.bytes),
-            size(summary.bytes_per_day),
-            str(len(summary.gaps)),
-        )
-    console.print(table)
-    for summary in summaries:
-        _print_findings(console, summary)
+        _print_findings(screen, summary)
 
 
-def _print_findings(console: Console, summary: Summary) -> None:
+def _cells(summary: Summary, now: float) -> tuple[str, ...]:
+    return (
+        summary.policy,
+        written(summary.begin)[:-3],
+        written(summary.end)[:-3],
+        length(now - summary.end),
+        f"{summary.cycles:,}",
+        length(summary.interval),
+        size(summary.bytes),
+        size(summary.bytes_per_day),
+        str(len(summary.gaps)),
+    )
+
+
+def _print_findings(screen: Console, summary: Summary) -> None:
     for gap in reversed(summary.gaps[-_SHOWN:]):
         span = f"{written(gap.begin)} to {written(gap.end)}"
-        console.print(Text(f"{summary.policy}: gap of {length(gap.end - gap.begin)}, {span}", style="yellow"))
+        screen.print(Text(f"{summary.policy}: gap of {length(gap.end - gap.begin)}, {span}", style="yellow"))
     if len(summary.gaps) > _SHOWN:
-        console.print(f"{summary.policy}: and {len(summary.gaps) - _SHOWN} older gaps; -o json shows them all")
+        screen.print(f"{summary.policy}: and {len(summary.gaps) - _SHOWN} older gaps; -o json shows them all")
     for file, why in summary.damaged:
-        console.print(Text(f"{summary.policy}: {file}: {why}", style="red"), soft_wrap=True)
+        screen.print(Text(f"{summary.policy}: {file}: {why}", style="red"), soft_wrap=True)
 
 
 def _export(arguments: argparse.Namespace) -> int:

@@ -11,10 +11,9 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 
-from rich.console import Console
-
 from trimtab_operator.app import following, new_context
 from trimtab_operator.cli.failure import FINE, CommandError
+from trimtab_operator.cli.grid import console
 from trimtab_operator.cli.moments import HELP, moment, written
 from trimtab_operator.cli.observe_output import Shown, show
 from trimtab_operator.cli.plan import PATIENCE, check_policy
@@ -28,6 +27,7 @@ from trimtab_operator.telemetry.metrics import Metrics
 from trimtab_pipeline.metrics_topology import topology_from_metrics
 from trimtab_pipeline.past import DamagedError, NoHistoryError, Past, policies
 from trimtab_pipeline.source import LoadSources, PrometheusSettings, SourceUnavailableError
+from trimtab_strategies.model import counted
 
 _POINTS = 600
 """Points of a picture over time: about one for each of its pixels."""
@@ -86,7 +86,8 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def _add_output_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-o", "--output", choices=("table", "json"), default="table", help="(%(default)s)")
+    parser.add_argument("-o", "--output", choices=("table", "json", "yaml"), default="table", help="(%(default)s)")
+    parser.add_argument("--json", dest="output", action="store_const", const="json", help="the same as -o json")
     parser.add_argument(
         "--top", type=_count, default=10, metavar="N", help="how many hot bundles and topics (%(default)s)"
     )
@@ -153,13 +154,13 @@ def _check_options(arguments: argparse.Namespace) -> None:
 
 
 async def _look(arguments: argparse.Namespace) -> None:
-    console = Console(highlight=False)
+    screen = console()
     source = _from_history if arguments.history else _from_metrics if arguments.url else _from_policy
     async with aclosing(source(arguments)) as looks:
         async for shown in looks:
             if arguments.watch and arguments.output == "table":
-                console.clear()
-            show(console, shown, arguments.output, arguments.top, lines=bool(arguments.watch))
+                screen.clear()
+            show(screen, shown, arguments.output, arguments.top, lines=bool(arguments.watch))
             if not arguments.watch:
                 break
             await asyncio.sleep(arguments.watch)
@@ -233,5 +234,5 @@ def _plot(arguments: argparse.Namespace) -> int:
     except OSError as error:
         raise CommandError(f"can't write {arguments.plot}: {error.strerror}") from error
     span = f"{written(course.times[0])} to {written(course.times[-1])} UTC"
-    print(f"wrote {arguments.plot}: {len(course.times)} cycles of {past.policy}, {span}")
+    print(f"wrote {arguments.plot}: {counted(len(course.times), 'cycle')} of {past.policy}, {span}")
     return FINE

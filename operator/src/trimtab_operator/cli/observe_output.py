@@ -8,18 +8,21 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from rich import box
+import yaml
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
+from trimtab_operator.cli.grid import Grid, print_grid
 from trimtab_operator.cli.moments import iso, length, written
 from trimtab_operator.cli.sums import Sums, by_broker, by_namespace
-from trimtab_strategies.model import RESOURCES, TRAFFIC, ClusterLoad, DataQuality
+from trimtab_strategies.model import RESOURCES, TRAFFIC, ClusterLoad, DataQuality, counted
 from trimtab_strategies.model.load import FloatArray, IntArray
 from trimtab_strategies.usage import percent
 
 _HEADINGS = ("CPU", "Memory", "Direct", "Net in", "Net out")
+_FLOW = ("Msg/s in", "Msg/s out", "MB/s in", "MB/s out")
+_SPARE = ("Direct", "Age", "Sessions", "Msg/s out", "Net in", "Net out", "Msg/s in")
+"""Columns that a narrow terminal does without, in this order."""
 _MEGA = 1e6
 _HOT = 80.0
 """Percent from which a number stands out."""
@@ -35,12 +38,15 @@ class Shown:
 
 
 def show(console: Console, shown: Shown, output: str, top: int, *, lines: bool) -> None:
-    """Print the picture as ``table`` or ``json``, with the `top` hottest bundles and topics.
+    """Print the picture as ``table``, ``json`` or ``yaml``, with the `top` hottest bundles and topics.
 
-    lines: JSON takes one line each, for a program that reads picture after picture.
+    lines: JSON takes one line each and YAML a document each, for a program that reads picture after picture.
     """
     if output == "json":
         print(json.dumps(as_data(shown, top), indent=None if lines else 2), flush=True)
+    elif output == "yaml":
+        head = "---\n" if lines else ""
+        print(head + yaml.safe_dump(as_data(shown, top), sort_keys=False, allow_unicode=True), end="", flush=True)
     else:
         print_tables(console, shown, top)
 
@@ -148,14 +154,14 @@ def print_tables(console: Console, shown: Shown, top: int) -> None:
     load = shown.load
     console.print(Text(f"{shown.of} at {written(load.now)} UTC, {length(max(0.0, shown.now - load.now))} ago"))
     console.print(Text(_summary(load)))
-    console.print(_brokers_table(load))
+    print_grid(console, _brokers_grid(load))
     spaces = by_namespace(load)
     if len(rows := hottest(spaces.traffic, top)):
-        console.print(_namespaces_table(load, spaces, rows))
+        print_grid(console, _namespaces_grid(load, spaces, rows))
     if len(rows := hottest(load.bundles.short, top)):
-        console.print(_bundles_table(load, rows))
+        print_grid(console, _bundles_grid(load, rows))
     if len(rows := hottest(load.topics.traffic, top)):
-        console.print(_topics_table(load, rows))
+        print_grid(console, _topics_grid(load, rows))
     for line in quality_lines(load.quality):
         console.print(Text(line, style="yellow"), soft_wrap=True)
 
@@ -168,27 +174,20 @@ def _summary(load: ClusterLoad) -> str:
     return f"{int(trusted.sum())} of {len(trusted)} brokers can be believed{spread}; {len(load.bundles):,} bundles"
 
 
-def _table(title: str, names: tuple[str, ...], numbers: tuple[str, ...]) -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in names:
-        table.add_column(name, overflow="fold")
-    for number in numbers:
-        table.add_column(number, justify="right", no_wrap=True)
-    return table
-
-
-def _brokers_table(load: ClusterLoad) -> Table:
-    numbers = (*_HEADINGS, "Msg/s in", "out", "MB/s in", "out", "Bundles", "Age")
-    table = _table("Brokers", ("Broker", "Believed"), numbers)
+def _brokers_grid(load: ClusterLoad) -> Grid:
     usage, counts = usage_percent(load), by_broker(load).bundles
-    for row, name in enumerate(load.brokers.names):
-        age = load.brokers.age[row]
-        cells = (_percent(value) for value in usage[row])
-        aged = length(age) if math.isfinite(age) else "never"
-        table.add_row(
-            Text(name), _belief(load, row), *cells, *_rates(load.brokers.traffic[row]), f"{counts[row]:,}", aged
+    rows = [
+        (
+            name,
+            _belief(load, row),
+            *(_percent(value) for value in usage[row]),
+            *_rates(load.brokers.traffic[row]),
+            f"{counts[row]:,}",
+            length(age) if math.isfinite(age := load.brokers.age[row]) else "never",
         )
-    return table
+        for row, name in enumerate(load.brokers.names)
+    ]
+    return Grid("Brokers", ("Broker", "Believed"), (*_HEADINGS, *_FLOW, "Bundles", "Age"), rows, _SPARE)
 
 
 def _belief(load: ClusterLoad, row: int) -> Text:
@@ -208,48 +207,50 @@ def _rates(traffic: FloatArray) -> tuple[str, ...]:
     return tuple(f"{value:,.0f}" if k < 2 else f"{value:,.2f}" for k, value in enumerate(values))  # noqa: PLR2004
 
 
-def _namespaces_table(load: ClusterLoad, sums: Sums, rows: IntArray) -> Table:
+def _namespaces_grid(load: ClusterLoad, sums: Sums, rows: IntArray) -> Grid:
     title = f"Busiest namespaces ({len(rows)} of {len(load.namespaces):,})"
-    table = _table(title, ("Namespace",), ("Msg/s in", "out", "MB/s in", "out", "Bundles", "Topics"))
-    for row in rows:
-        counts = f"{sums.bundles[row]:,}", f"{sums.topics[row]:,.0f}"
-        table.add_row(Text(load.namespaces[row]), *_rates(sums.traffic[row]), *counts)
-    return table
+    cells = [
+        (load.namespaces[row], *_rates(sums.traffic[row]), f"{sums.bundles[row]:,}", f"{sums.topics[row]:,.0f}")
+        for row in rows
+    ]
+    return Grid(title, ("Namespace",), (*_FLOW, "Bundles", "Topics"), cells, _SPARE)
 
 
-def _bundles_table(load: ClusterLoad, rows: IntArray) -> Table:
+def _bundles_grid(load: ClusterLoad, rows: IntArray) -> Grid:
     title = f"Hottest bundles ({len(rows)} of {len(load.bundles):,})"
-    table = _table(title, ("Bundle", "Broker"), ("Msg/s in", "out", "MB/s in", "out", "Topics", "Sessions"))
-    for row in rows:
-        bundles = load.bundles
-        counts = (
-            f"{value:,.0f}" if math.isfinite(value) else "-" for value in (bundles.topics[row], bundles.sessions[row])
+    bundles = load.bundles
+    cells = [
+        (
+            bundles.names[row],
+            _owner(load, row) or "(nobody)",
+            *_rates(bundles.short[row]),
+            *(f"{n:,.0f}" if math.isfinite(n) else "-" for n in (bundles.topics[row], bundles.sessions[row])),
         )
-        table.add_row(
-            Text(bundles.names[row]), Text(_owner(load, row) or "(nobody)"), *_rates(bundles.short[row]), *counts
-        )
-    return table
+        for row in rows
+    ]
+    return Grid(title, ("Bundle", "Broker"), (*_FLOW, "Topics", "Sessions"), cells, _SPARE)
 
 
-def _topics_table(load: ClusterLoad, rows: IntArray) -> Table:
-    table = _table(
-        f"Hottest topics ({len(rows)} of {len(load.topics):,})",
-        ("Topic", "Bundle"),
-        ("Msg/s in", "out", "MB/s in", "out"),
-    )
-    for row in rows:
-        extent = load.bundles.names[load.topics.bundle[row]].rpartition("/")[2]
-        table.add_row(Text(load.topics.names[row]), Text(extent), *_rates(load.topics.traffic[row]))
-    return table
+def _topics_grid(load: ClusterLoad, rows: IntArray) -> Grid:
+    title = f"Hottest topics ({len(rows)} of {len(load.topics):,})"
+    cells = [
+        (
+            load.topics.names[row],
+            load.bundles.names[load.topics.bundle[row]].rpartition("/")[2],
+            *_rates(load.topics.traffic[row]),
+        )
+        for row in rows
+    ]
+    return Grid(title, ("Topic", "Bundle"), _FLOW, cells, _SPARE)
 
 
 def quality_lines(quality: DataQuality) -> list[str]:
     """What was wrong with the data, a line each; none when nothing was."""
     dropped = ", ".join(f"{count:,} {cause}" for cause, count in sorted(quality.dropped.items()))
-    missing = {"brokers": quality.missing_brokers, "bundles": quality.missing_bundles}
+    missing = {"broker": quality.missing_brokers, "bundle": quality.missing_bundles}
     return [
         *([f"samples not used: {dropped}"] if dropped else []),
-        *(f"{count:,} {what} not measured" for what, count in missing.items() if count),
+        *(f"{counted(count, what)} not measured" for what, count in missing.items() if count),
         *(f"no answer for {part}: {error}" for part, error in quality.failed),
         *(f"the source warns: {text}" for text in quality.warnings),
         *(f"not believed: {broker}: {doubt.reason}, {doubt.text}" for broker, doubt in quality.doubts.items()),

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from trimtab_operator.cli.grid import console
 from trimtab_operator.control.foresee import Foreseen
 from trimtab_operator.control.report import cpu_range
 from trimtab_operator.resources.policy import Mode
@@ -26,7 +27,7 @@ _NOTICEABLE = 0.1
 def show(policy: str, foreseen: Foreseen, output: str) -> None:
     """Print `foreseen`; output: ``table``, ``json`` or ``yaml``."""
     if output == "table":
-        print_tables(Console(highlight=False), policy, foreseen)
+        print_tables(console(), policy, foreseen)
     elif output == "json":
         print(json.dumps(as_data(policy, foreseen), indent=2))
     else:
@@ -73,16 +74,16 @@ def _rounded(value: float) -> float | None:
     return round(float(value), 1) if math.isfinite(value) else None
 
 
-def print_tables(console: Console, policy: str, foreseen: Foreseen) -> None:
+def print_tables(screen: Console, policy: str, foreseen: Foreseen) -> None:
     """What would happen in a line or two, then brokers, moves, and what is held back."""
     plan = foreseen.plan
-    console.print(Text(_headline(policy, foreseen)))
-    console.print(Text(_cpu_line(plan)))
-    console.print(_brokers_table(plan))
+    screen.print(Text(_headline(policy, foreseen)))
+    screen.print(Text(_cpu_line(plan)))
+    screen.print(_brokers_table(plan))
     if plan.moves:
-        console.print(_moves_table(plan))
+        screen.print(_moves_table(plan))
     if plan.held_back:
-        console.print(_held_table(plan))
+        screen.print(_held_table(plan))
 
 
 def _headline(policy: str, foreseen: Foreseen) -> str:

@@ -1,0 +1,75 @@
+"""Tables that can be read wherever they are printed.
+
+A terminal that is too narrow gets fewer columns, and a line that names those left out; names are folded before anything
+is cut. What is no terminal (a pipe, a file) is as wide as its content, so that `grep` finds whole rows.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from rich import box
+from rich.console import Console
+from rich.measure import Measurement
+from rich.table import Table
+from rich.text import Text
+
+_ENDLESS = 10_000
+_NAME = 12
+"""Characters that the first column keeps in any case."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """A table to print.
+
+    names, numbers: headings, all different; numbers are right-aligned and never folded. rows: cells in that order.
+    spare: headings that may be left out where there is no room, the least important first.
+    """
+
+    title: str
+    names: tuple[str, ...]
+    numbers: tuple[str, ...]
+    rows: Sequence[Sequence[str | Text]]
+    spare: tuple[str, ...] = ()
+
+
+def console() -> Console:
+    """Standard output: as wide as the terminal, or as ``COLUMNS`` says; endless where nobody looks at it."""
+    endless = not sys.stdout.isatty() and "COLUMNS" not in os.environ
+    return Console(highlight=False, width=_ENDLESS if endless else None)
+
+
+def print_grid(screen: Console, grid: Grid) -> None:
+    """Print as many columns as there is room for."""
+    left: list[str] = []
+    spare = [heading for heading in grid.spare if heading in (*grid.names, *grid.numbers)]
+    while _width(screen, table := _table(grid, left)) > screen.width and spare:
+        left.append(spare.pop(0))
+    screen.print(table)
+    if left:
+        screen.print(Text(f"no room for: {', '.join(left)} (-o json has all)", style="dim"))
+
+
+def _width(screen: Console, table: Table) -> int:
+    """Characters that a line of `table` takes if nothing is folded."""
+    return Measurement.get(screen, screen.options.update(max_width=_ENDLESS), table).maximum
+
+
+def _table(grid: Grid, without: Collection[str]) -> Table:
+    table = Table(
+        title=grid.title or None, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False
+    )
+    headings = (*grid.names, *grid.numbers)
+    kept = [k for k, heading in enumerate(headings) if heading not in without]
+    for k in kept:
+        if k < len(grid.names):
+            table.add_column(headings[k], overflow="fold", min_width=0 if k else _NAME)
+        else:
+            table.add_column(headings[k], justify="right", no_wrap=True)
+    for row in grid.rows:
+        table.add_row(*(row[k] if isinstance(row[k], Text) else Text(str(row[k])) for k in kept))
+    return table

@@ -1,0 +1,49 @@
+"""Tables where there is little room, and where nobody looks."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from trimtab_operator.cli.grid import Grid, console, print_grid
+
+BUNDLE = "public/default/0x00000000_0x80000000"
+GRID = Grid("Hottest", ("Bundle", "Broker"), ("In", "Out", "Topics"), [(BUNDLE, "broker-0", "1", "2", "3")])
+
+
+def printed(width: int, grid: Grid) -> list[str]:
+    screen = Console(file=io.StringIO(), width=width)
+    print_grid(screen, grid)
+    assert isinstance(screen.file, io.StringIO)
+    return [line.rstrip() for line in screen.file.getvalue().splitlines() if line.strip()]
+
+
+def test_with_room_every_column_is_shown_in_one_line() -> None:
+    title, head, _, row = printed(90, replace(GRID, spare=("Topics", "Out")))
+    assert title == "Hottest"
+    assert head.split() == ["Bundle", "Broker", "In", "Out", "Topics"]
+    assert row.split() == [BUNDLE, "broker-0", "1", "2", "3"]
+
+
+def test_a_narrow_terminal_does_without_the_columns_that_may_be_spared_and_says_so() -> None:
+    lines = printed(64, replace(GRID, spare=("Elsewhere", "Topics", "Out")))
+    assert lines[1].split() == ["Bundle", "Broker", "In", "Out"]
+    assert lines[3].split() == [BUNDLE, "broker-0", "1", "2"]
+    assert lines[4] == "no room for: Topics (-o json has all)"
+
+
+def test_names_are_folded_before_a_number_is_cut() -> None:
+    lines = printed(46, GRID)
+    assert lines[1].split() == ["Bundle", "Broker", "In", "Out", "Topics"]
+    assert lines[3].split()[-3:] == ["1", "2", "3"]
+    assert "".join(line.split()[0] for line in lines[3:]) == BUNDLE
+
+
+def test_a_pipe_is_as_wide_as_its_content(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    grid = replace(GRID, rows=[("x" * 300, "broker-0", "1", "2", "3")], spare=("Out",))
+    print_grid(console(), grid)
+    assert capsys.readouterr().out.splitlines()[4].split() == ["x" * 300, "broker-0", "1", "2", "3"]
