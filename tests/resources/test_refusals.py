@@ -75,7 +75,7 @@ REFUSED = {
         policy(interval="5 minutes"),
         ["spec.interval", "^([0-9]+(s|m|h))+$"],
     ),
-    "mode that does not work yet": (policy(mode="Approve"), ["spec.mode", '"DryRun", "Auto"']),
+    "mode that is none": (policy(mode="Maybe"), ["spec.mode", '"DryRun", "Approve", "Auto"']),
     "cap of no moves": (policy(limits={"maxMovesPerCycle": 0}), ["spec.limits.maxMovesPerCycle", "to 1"]),
     "share above 100 percent": (policy(limits={"minTrustedBrokers": 101}), ["spec.limits.minTrustedBrokers", "to 100"]),
     "no URL": (policy(source={"prometheus": {"url": "prometheus:9090"}}), ["spec.source.prometheus.url", "^https?://"]),

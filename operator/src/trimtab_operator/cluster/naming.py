@@ -40,9 +40,20 @@ def bundle_name(tenant: str, name: str, lower: str, upper: str) -> str:
     return f"{topic_namespace_name(tenant, name)}-{lower}-{upper}"
 
 
+def split_name(bundle: str, boundaries: tuple[int, ...]) -> str:
+    """Name that the BundleSplit of the Bundle object `bundle` at these hashes gets when Trimtab makes it."""
+    digest = hashlib.blake2s(",".join(map(str, boundaries)).encode(), digest_size=4).hexdigest()
+    return _slug(f"{bundle}-{digest}", exact=True, longest=LONGEST)
+
+
 def memory_name(policy: str) -> str:
     """Name of the ConfigMap in which the BalancingPolicy object `policy` remembers."""
     return _slug(f"trimtab-memory-{policy}", exact=True, longest=LONGEST)
+
+
+def proposal_name(policy: str) -> str:
+    """Name of the ConfigMap that holds the whole proposal of the BalancingPolicy object `policy`."""
+    return _slug(f"trimtab-proposal-{policy}", exact=True, longest=LONGEST)
 
 
 def broker_name_of_pod(pod: str) -> str:

@@ -12,10 +12,12 @@ from trimtab_operator.cluster.api import Api
 from trimtab_operator.cluster.brokers import BrokerRecord, PodRecord
 from trimtab_operator.cluster.bundles import BundleRecord
 from trimtab_operator.cluster.events import EventPoster
+from trimtab_operator.cluster.splits import SplitRecord
 from trimtab_operator.cluster.store import Store
 from trimtab_operator.cluster.topic_namespaces import TopicNamespaceRecord
 from trimtab_operator.control.absence import Absences
 from trimtab_operator.control.asked import policies, traits
+from trimtab_operator.control.divided import Divided, KnownTopics, unborn
 from trimtab_operator.control.flights import Flights
 from trimtab_operator.control.settings import Settings
 from trimtab_operator.control.topology import Picture
@@ -36,10 +38,11 @@ class Stores:
     brokers: Store[BrokerRecord]
     pods: Store[PodRecord]
     topic_namespaces: Store[TopicNamespaceRecord]
+    splits: Store[SplitRecord]
 
     def all(self) -> tuple[Store[object], ...]:
-        """All four."""
-        return (self.bundles, self.brokers, self.pods, self.topic_namespaces)  # type: ignore[return-value]
+        """All five."""
+        return (self.bundles, self.brokers, self.pods, self.topic_namespaces, self.splits)  # type: ignore[return-value]
 
     def stale(self) -> str:
         """Which store is not complete or not up to date, in words; empty when all are."""
@@ -57,11 +60,14 @@ class Context:
 
     policies: settings by policy name, of those whose daemon runs; `selectors` of discovery come from them.
     care: names of bundles that upkeep must look at. served: names of the bundles that each broker serves.
+    awaited: names of bundles whose next landing is to wake the policies: they make room for the next approved move.
     engine: set once the load sources are warm, or have failed to be.
     now: epoch seconds, for what is written and what is asked of the source. clock: seconds that never jump, for how
     long something takes or has lasted: a wall clock that is set right must not make brokers lost or moves overdue.
     chance: a random ratio 0-1, for spreading cycles.
     urls: what policies may have asked.
+    divided: bundles that are being divided, or cut out. topics: those that the last cycle saw.
+    leader, epoch: who leads, for what is told, and of which epoch this is; empty and 0 where nobody is elected.
     """
 
     api: Api
@@ -76,26 +82,38 @@ class Context:
     policies: dict[str, Settings] = field(default_factory=dict)
     born: dict[str, str] = field(default_factory=dict)
     care: set[str] = field(default_factory=set)
+    awaited: set[str] = field(default_factory=set)
     wakers: dict[str, asyncio.Event] = field(default_factory=dict)
     engine: asyncio.Event = field(default_factory=asyncio.Event)
     served: dict[str, set[str]] = field(default_factory=dict)
     clock: Callable[[], float] = time.monotonic
     chance: Callable[[], float] = random.random
     urls: AllowedUrls = SERVICES_ALONE
+    divided: Divided = field(default_factory=Divided)
+    topics: KnownTopics = field(default_factory=KnownTopics)
+    leader: str = ""
+    epoch: int = 0
 
     def __post_init__(self) -> None:
         self.stores.bundles.subscribe(self._bundle_changed)
         self.stores.brokers.subscribe(self._broker_changed)
+        self.stores.splits.subscribe(lambda _old, _new: self.divided.wake.set())
 
     def _bundle_changed(self, old: BundleRecord | None, new: BundleRecord | None) -> None:
         self.flights.see(new, old, self.clock())
         self._serve(old, new)
+        self.divided.see(old, new)
         if new is not None and needs_care(new):
             self.care.add(new.name)
             if not new.owner:
                 self.wake()
         elif (gone := new or old) is not None:
             self.care.discard(gone.name)
+
+    def _landed(self, old: BundleRecord | None, new: BundleRecord | None) -> None:
+        if old is not None and old.name in self.awaited and old.open_wish and (new is None or not new.open_wish):
+            self.awaited.discard(old.name)
+            self.wake()
 
     def _serve(self, old: BundleRecord | None, new: BundleRecord | None) -> None:
         before, after = old.status_owner if old else "", new.status_owner if new else ""
@@ -123,12 +141,13 @@ class Context:
 
     def picture(self, settings: Settings) -> Picture:
         """The records a policy decides upon. Cheap: no copy of a record is made."""
+        bundles = self.stores.bundles.items
         names, spaces, selection = settings.broker_names, self.stores.topic_namespaces.items, settings.pair.selection
         brokers = [b for n, b in sorted(self.stores.brokers.items.items()) if names is None or n in names]
         load_manager = selection.params.load_manager if selection is not None else ""
         return Picture(
             brokers=brokers,
-            bundles=list(self.stores.bundles.items.values()),
+            bundles=[b for b in bundles.values() if not (b.parent and unborn(b, bundles))],
             namespaces={r.name: r.full_name for r in spaces.values()},
             flights=list(self.flights.moving()),
             clock=self.clock(),

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 from trimtab_operator.actuators.declarative import DeclarativeActuator
 from trimtab_operator.cluster.api import ApiError, ApiUnavailableError
+from trimtab_operator.control.approving import Approver
 from trimtab_operator.control.context import Context
 from trimtab_operator.control.cycle import ended
 from trimtab_operator.control.deciding import TEND_EVERY, Decider
@@ -78,6 +79,7 @@ class PolicyLoop:
     _teller: Teller = field(init=False)
     _sourcing: Sourcing = field(init=False)
     _decider: Decider = field(init=False)
+    _approver: Approver = field(init=False)
     _watch: Watch = field(default_factory=Watch)
     _due: float = 0.0
     _beat: float = 0.0
@@ -92,6 +94,7 @@ class PolicyLoop:
         self._tender = Tender(context)
         self._teller = Teller(context, self.name, self.uid)
         self._sourcing = Sourcing(context, self.name)
+        self._approver = Approver(context, self.name, self.uid, self._teller)
         self._decider = Decider(context, self._tender, self._teller, self._still_asks)
 
     async def run(self, stopped: Stopped) -> None:
@@ -178,10 +181,22 @@ class PolicyLoop:
         due = self._is_due(settings) and context.engine.is_set()
         turn = Turn(settings, actuator, await self._sourcing.source(settings, afresh=due), remembered)
         await self._tender.tend(turn, self._teller)
+        turn = await self._attend(turn, policy)
         if due:
             await self._decide(turn)
         elif context.engine.is_set() and context.clock() >= self._watch.due and not settings.paused:
             await self._glance(turn)
+
+    async def _attend(self, turn: Turn, policy: Mapping[str, Any]) -> Turn:
+        """Take what people ask by annotation, and go on with an approved proposal; the turn, its moves counted."""
+        attended = await self._approver.attend(turn, policy)
+        if attended.decide:
+            self._due = self.context.clock()
+            self.wake.set()
+        if not attended.written:
+            return turn
+        remembered = turn.remembered.after(turn.memory, attended.written, self.context.now())
+        return replace(turn, remembered=await self._remember(remembered))
 
     async def _glance(self, turn: Turn) -> None:
         """Look at the brokers alone; decide at once when one died or crossed the overload line. Raises `ApiError`."""
@@ -224,6 +239,7 @@ class PolicyLoop:
             self._watch.crossed(result.load, turn.settings)
         self._watch.next(turn.settings, self.context.clock())
         await self._teller.cycle(result)
+        await self._approver.offer(result, turn.settings)
 
     def _is_due(self, settings: Settings) -> bool:
         return self.context.clock() >= self._due or settings.generation != self._generation
@@ -247,14 +263,14 @@ class PolicyLoop:
         self._refused, self._remind_at = (generation, refusal.reason), clock + REMIND
 
     async def _recall(self) -> Remembered:
-        """Memory as stored, once per start; each start counts as a new epoch."""
+        """Memory as stored, once per start. The epoch is the leader's; where nobody is elected, starts are counted."""
         if self._remembered is None:
             try:
                 found = await self._memory.load()
             except ForeignMemoryError as error:
                 await self._teller.amnesia(f"begins without memory: {error}")
                 found = Remembered()
-            self._remembered = await self._remember(replace(found, epoch=found.epoch + 1))
+            self._remembered = await self._remember(replace(found, epoch=self.context.epoch or found.epoch + 1))
         return self._remembered
 
     async def _remember(self, remembered: Remembered) -> Remembered:

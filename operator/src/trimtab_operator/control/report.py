@@ -11,11 +11,11 @@ import numpy as np
 
 from trimtab_operator.actuators import Written
 from trimtab_operator.cluster.status import set_condition, timestamp
+from trimtab_operator.control.proposals import Proposal
 from trimtab_operator.control.weights import BrokerWeight
 from trimtab_strategies.model import CPU, MEMORY, NETWORK_IN, NETWORK_OUT, ClusterLoad, HeldBack, Move, Plan, Reason
 from trimtab_strategies.model.load import FloatArray
 
-SHOWN_MOVES = 50
 _LONGEST = 1024
 """Characters of a condition's message."""
 _NAMED = 5
@@ -53,7 +53,7 @@ class CycleResult:
     weights: Mapping[str, BrokerWeight] = field(default_factory=dict)
     """How each broker stands to its target weight, by name; empty where the shedder has none."""
     names: Mapping[str, str] = field(default_factory=dict)
-    """Object name of each bundle in the plan's moves."""
+    """Object name of each bundle in the plan's moves and splits."""
 
     @property
     def moved(self) -> list[Move]:
@@ -101,13 +101,20 @@ def policy_status(result: CycleResult, previous: Mapping[str, Any], in_flight: i
     in_flight: open moves.
     """
     before = previous.get("lastCycle") or {}
-    return {
+    status = {
         "observedGeneration": result.generation,
         "conditions": conditions(result, previous.get("conditions") or []),
         "lastCycle": _last_cycle(result, before),
-        "proposal": _proposal(result),
         "inFlight": in_flight,
     }
+    if not waits(previous):
+        status["proposal"] = _proposal(result)
+    return status
+
+
+def waits(status: Mapping[str, Any]) -> bool:
+    """Whether the proposal in a policy's status is one of mode Approve, which no cycle may replace by itself."""
+    return bool((status.get("proposal") or {}).get("state"))
 
 
 def _last_cycle(result: CycleResult, before: Mapping[str, Any]) -> dict[str, Any]:
@@ -130,25 +137,7 @@ def _instead_of(before: Mapping[str, Any] | None, now: Mapping[str, Any]) -> dic
 def _proposal(result: CycleResult) -> dict[str, Any] | None:
     if result.plan is None:
         return None
-    moves = [
-        {
-            "bundle": result.names.get(move.bundle, move.bundle),
-            "source": move.source,
-            "destination": move.destination,
-            "reason": str(move.reason),
-        }
-        for move in result.plan.moves[:SHOWN_MOVES]
-    ]
-    return {
-        "moves": moves,
-        "total": len(result.plan.moves),
-        "cpuBefore": _range(cpu_range(result.plan)),
-        "cpuAfter": _range(cpu_range(result.plan, after=True)),
-    }
-
-
-def _range(ends: tuple[float, float] | None) -> dict[str, float] | None:
-    return None if ends is None else {"lowest": round(ends[0], 1), "highest": round(ends[1], 1)}
+    return Proposal.of(result.plan, result.load, result.names, result.generation, result.started).shown()
 
 
 def conditions(result: CycleResult, previous: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

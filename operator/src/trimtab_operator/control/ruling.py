@@ -24,6 +24,8 @@ def rule(_context: Context, turn: Turn) -> Ruling:
     """What becomes of the plan of this turn."""
     if turn.settings.mode is Mode.AUTO:
         return Ruling(turn.actuator)
+    if turn.settings.mode is Mode.APPROVE:
+        return shown(Reason.NOT_APPROVED, "spec.mode is Approve: proposals wait for a person")
     return shown(Reason.DRY_RUN, "spec.mode is DryRun")
 
 

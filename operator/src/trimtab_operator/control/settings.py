@@ -15,6 +15,7 @@ from trimtab_pipeline.source import PrometheusSettings, Trust
 from trimtab_strategies import registry
 from trimtab_strategies.balancer import Pair
 from trimtab_strategies.constraints import Limits
+from trimtab_strategies.protocols import Splitter
 from trimtab_strategies.selection import Selection
 
 PAUSE_ANNOTATION = "trimtab.dev/paused"
@@ -35,6 +36,7 @@ class Settings:
 
     broker_interval: from one look at the brokers to the next; the same as `interval`: they are not looked at between.
     overload_line: ratio of usage, by the shedder's weights, that a broker should not cross unnoticed.
+    approval_expires_after: how long a proposal waits. max_moves_in_flight: of an approved proposal, open at once.
 
     prometheus: without credentials; `auth` says which Secrets hold those.
     """
@@ -53,6 +55,8 @@ class Settings:
     auth: Auth | None
     pair: Pair
     limits: Limits
+    approval_expires_after: float = 900.0
+    max_moves_in_flight: int = 10
 
     @classmethod
     def of(cls, policy: Mapping[str, Any]) -> Self:
@@ -78,8 +82,11 @@ class Settings:
             pair=replace(
                 registry.pair(shedder, shedder_params.model_dump(), placement, placement_params.model_dump()),
                 selection=_selection(spec),
+                splitter=_splitter(spec),
             ),
             limits=_limits(spec),
+            approval_expires_after=seconds(spec.approval.expires_after),
+            max_moves_in_flight=spec.limits.max_moves_in_flight,
         )
 
 
@@ -98,6 +105,10 @@ def _broker_interval(spec: BalancingPolicySpec) -> float:
 
 def _selection(spec: BalancingPolicySpec) -> Selection | None:
     return None if spec.selection is None else registry.selection(*spec.selection.chosen())
+
+
+def _splitter(spec: BalancingPolicySpec) -> Splitter | None:
+    return None if spec.split is None else registry.splitter(*spec.split.chosen())
 
 
 def _prometheus(spec: BalancingPolicySpec, namespace: str) -> PrometheusSettings:
@@ -137,6 +148,7 @@ def _limits(spec: BalancingPolicySpec) -> Limits:
         max_moves_per_cycle=limits.max_moves_per_cycle,
         max_moves_per_broker=limits.max_moves_per_broker,
         max_moves_per_hour=limits.max_moves_per_hour,
+        max_splits_per_cycle=limits.max_splits_per_cycle,
         min_trusted_brokers=limits.min_trusted_brokers / 100,
         max_lost_brokers=limits.max_lost_brokers / 100,
     )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,6 +18,7 @@ from trimtab_operator.cluster.api import BROKERS, POLICIES, ConflictError, NotFo
 from trimtab_operator.cluster.brokers import BrokerRecord
 from trimtab_operator.control.context import Context
 from trimtab_operator.control.flights import Outcome
+from trimtab_operator.control.leading import led
 from trimtab_operator.control.report import CycleResult, broker_load, cpu_range, policy_status, transitions
 from trimtab_operator.control.upkeep import Upkeep
 from trimtab_operator.control.weights import BrokerWeight, changed_weights
@@ -56,28 +57,35 @@ class Teller:
             await self._broker_statuses(result.plan.brokers, result.plan.before, weights)
 
     async def _policy_status(self, result: CycleResult) -> None:
+        in_flight = len(self.context.flights.open)
+        for condition in await self.status(lambda previous: policy_status(result, previous, in_flight)):
+            kind = "Normal" if condition["status"] == "True" else "Warning"
+            await self.event(kind, condition["reason"], f"{condition['type']}: {condition['message']}")
+
+    async def status(self, make: Callable[[Mapping[str, Any]], dict[str, Any]]) -> list[Mapping[str, Any]]:
+        """Write the merge-patch that `make` makes of the policy's status as it is now. Raises `ApiError`.
+
+        Returns the conditions that deserve an Event.
+        """
         for tries_left in reversed(range(_TRIES)):
             try:
-                changed = await self._write_status(result)
+                return await self._write_status(make)
             except NotFoundError:
-                return
+                break
             except ConflictError:
                 if not tries_left:
                     raise
-            else:
-                break
-        for condition in changed:
-            kind = "Normal" if condition["status"] == "True" else "Warning"
-            await self._event(kind, condition["reason"], f"{condition['type']}: {condition['message']}")
+        return []
 
-    async def _write_status(self, result: CycleResult) -> list[Mapping[str, Any]]:
-        """Returns the conditions that deserve an Event. `ConflictError`: somebody edited the policy meanwhile."""
+    async def _write_status(self, make: Callable[[Mapping[str, Any]], dict[str, Any]]) -> list[Mapping[str, Any]]:
+        """`ConflictError`: somebody edited the policy meanwhile."""
         context = self.context
         policy = await context.api.get(POLICIES, context.namespace, self.policy)
         if policy["metadata"]["uid"] != self.uid:
             return []  # a new policy of the same name, which speaks for itself
         previous = policy.get("status") or {}
-        status = policy_status(result, previous, len(context.flights.open))
+        status = make(previous)
+        status["conditions"] = led(context, status["conditions"], policy["metadata"]["generation"])
         body = {"metadata": {"resourceVersion": policy["metadata"]["resourceVersion"]}, "status": status}
         await context.api.patch(POLICIES, context.namespace, self.policy, body, subresource="status")
         return transitions(previous.get("conditions") or [], status["conditions"])
@@ -87,16 +95,16 @@ class Teller:
             named = [replace(move, bundle=result.names.get(move.bundle, move.bundle)) for move in moved[:_NAMED]]
             shown = "; ".join(map(str, named))
             more = f" and {len(moved) - _NAMED} more" if len(moved) > _NAMED else ""
-            await self._event("Normal", str(moved[0].reason), f"moves {counted(len(moved), 'bundle')}: {shown}{more}")
+            await self.event("Normal", str(moved[0].reason), f"moves {counted(len(moved), 'bundle')}: {shown}{more}")
         failed = [w for w in result.written if w.reason is not None] if result.restraint is None else []
-        await self._failures([(str(w.reason), f"{w.bundle}: not moved: {w.detail}") for w in failed])
+        await self.failures([(str(w.reason), f"{w.bundle}: not moved: {w.detail}") for w in failed])
 
-    async def _failures(self, failures: Sequence[tuple[str, str]]) -> None:
+    async def failures(self, failures: Sequence[tuple[str, str]]) -> None:
         """One Event for each (reason, text), but only a number for those that are more than a person would read."""
         for reason, text in failures[:_NAMED]:
-            await self._event("Warning", reason, text)
+            await self.event("Warning", reason, text)
         for reason, count in Counter(reason for reason, _ in failures[_NAMED:]).items():
-            await self._event("Warning", reason, f"and {counted(count, 'more bundle')}")
+            await self.event("Warning", reason, f"and {counted(count, 'more bundle')}")
 
     async def brokers(self, load: ClusterLoad, seconds: float) -> None:
         """The brokers' load between two decisions, which took so many seconds to measure. Raises `ApiError`."""
@@ -136,7 +144,7 @@ class Teller:
             if outcome.reason is Reason.TIMED_OUT:
                 what = f"did not confirm the move from {flight.source or 'nobody'}"
                 late.append((str(outcome.reason), f"{flight.bundle}: {flight.destination} {what}"))
-        await self._failures(late)
+        await self.failures(late)
 
     async def upkeep(self, work: Upkeep, done: Sequence[Written]) -> None:
         """What upkeep did: one Event for the round, naming how many bundles each reason concerned."""
@@ -145,7 +153,7 @@ class Teller:
         written = sum(w.reason is None for w in done)
         if written:
             text = ", ".join(f"{count} {reason}" for reason, count in sorted(reasons.items()))
-            await self._event(
+            await self.event(
                 "Normal", "Assigned", f"wrote {counted(written, 'owner')} ({text or 'freed from lost brokers'})"
             )
         failed = [w for w in done if w.reason is not None]
@@ -157,19 +165,20 @@ class Teller:
     async def _waiting(self, failures: Sequence[tuple[str, str]]) -> None:
         """Bundles that nobody takes, told once and not at each attempt."""
         if (news := frozenset(failures)) - self._told_waiting:
-            await self._failures(failures)
+            await self.failures(failures)
         self._told_waiting = news
 
     async def brake(self, text: str) -> None:
         """The mass-failure brake took hold."""
-        await self._event("Warning", str(Reason.MASS_FAILURE), text)
+        await self.event("Warning", str(Reason.MASS_FAILURE), text)
 
     async def amnesia(self, text: str) -> None:
         """What the policy remembers could not be read, or not be stored."""
         log.warning("policy %s: %s", self.policy, text)
-        await self._event("Warning", str(Reason.INTERNAL_ERROR), text)
+        await self.event("Warning", str(Reason.INTERNAL_ERROR), text)
 
-    async def _event(self, kind: str, reason: str, message: str) -> None:
+    async def event(self, kind: str, reason: str, message: str) -> None:
+        """An Event about the policy; kind: ``Normal`` or ``Warning``."""
         involved = {
             "apiVersion": API_VERSION,
             "kind": "BalancingPolicy",
@@ -196,8 +205,6 @@ class Teller:
                 metrics.dropped_samples.labels(reason).inc(count)
         if result.plan is not None:
             _gauge_usage(metrics.broker_usage, result.plan)
-
-
         if result.refusal is None:
             self._gauge_weights(result.weights)
 

@@ -18,13 +18,15 @@ from trimtab_operator.resources.common import (
     seconds,
 )
 from trimtab_operator.resources.prometheus import PrometheusSpec
-from trimtab_operator.resources.strategies import PlacementSpec, SelectionSpec, ShedderSpec
+from trimtab_operator.resources.proposal import Approval, Progress, Proposal
+from trimtab_operator.resources.strategies import PlacementSpec, SelectionSpec, ShedderSpec, SplitterSpec
 
 
 class Mode(StrEnum):
     """What a policy may do with its plan."""
 
     DRY_RUN = "DryRun"
+    APPROVE = "Approve"
     AUTO = "Auto"
 
 
@@ -61,6 +63,10 @@ class Limits(Resource):
     """At most so many moves from, and so many to, one broker in one cycle."""
     max_moves_per_hour: Annotated[int, Field(ge=1, le=100000)] = 200
     """At most so many moves in any hour."""
+    max_moves_in_flight: Annotated[int, Field(ge=1, le=10000)] = 10
+    """Of an approved proposal, at most so many moves are open at once: the next is written when one has landed."""
+    max_splits_per_cycle: Annotated[int, Field(ge=0, le=1000)] = 10
+    """At most so many bundles are divided in one cycle; with 0 the split rule is not even asked."""
     min_trusted_brokers: Annotated[float, Field(ge=0, le=100)] = 75
     """Percent of the brokers whose data must be trusted; below it nothing moves."""
     max_lost_brokers: Annotated[float, Field(ge=0, le=100)] = 40
@@ -95,7 +101,10 @@ class BalancingPolicySpec(Resource):
     model_config = ConfigDict(json_schema_extra=cel((_TICK, _TICK_BOUND)))
 
     mode: Mode = Mode.DRY_RUN
-    """`DryRun` shows what would move in status.proposal. `Auto` moves, within `limits`."""
+    """`DryRun` shows what would move in status.proposal. `Approve` offers it there, and moves once the annotation
+    trimtab.dev/rebalance says `approve`. `Auto` moves, within `limits`."""
+    approval: Approval = Approval()
+    """How long a proposal waits in mode Approve."""
     paused: bool = False
     """Stop deciding. Wishes that people write are still carried out."""
     interval: Duration = "60s"
@@ -115,6 +124,9 @@ class BalancingPolicySpec(Resource):
     selection: SelectionSpec | None = None
     """Which brokers a bundle may go to at all, before the placement says which of them is best. If left out, what
     topic namespaces ask for (isolation, antiAffinityGroup) is kept to as `Extensible` does by default."""
+    split: SplitterSpec | None = None
+    """Which bundles are divided, and where; their children may be moved in the same decision. Each rule has a limit of
+    bundles per namespace, and WeightedSplitter a budget of splits. If left out, none is."""
     limits: Limits = Limits()
     """What no strategy may exceed: cool-down, caps, and how much must be known before anything moves."""
     actuator: ActuatorType = ActuatorType.DECLARATIVE
@@ -125,41 +137,6 @@ class BalancingPolicySpec(Resource):
         if self.broker_interval is not None and seconds(self.broker_interval) > seconds(self.interval):
             raise ValueError(_TICK_BOUND)
         return self
-
-
-class UsageRange(Status):
-    """Percent of the least and the most used broker."""
-
-    lowest: float
-    """Percent of the least used broker."""
-    highest: float
-    """Percent of the most used broker."""
-
-
-class ProposedMove(Status):
-    """One move that was planned."""
-
-    bundle: str
-    """Name of the Bundle object."""
-    source: str
-    """Broker it leaves; empty when nobody owns it."""
-    destination: str
-    """Broker it goes to."""
-    reason: str
-    """Why."""
-
-
-class Proposal(Status):
-    """What the last cycle would do (DryRun) or did (Auto)."""
-
-    moves: Annotated[list[ProposedMove], Field(max_length=50)] = Field(default_factory=list)
-    """The first 50 moves."""
-    total: Annotated[int, Field(ge=0)] = 0
-    """How many there are in all."""
-    cpu_before: UsageRange | None = None
-    """CPU of the least and the most used broker, as measured."""
-    cpu_after: UsageRange | None = None
-    """The same, as predicted once all moves have landed."""
 
 
 class LastCycle(Status):
@@ -175,6 +152,8 @@ class LastCycle(Status):
     """One word from the closed vocabulary of reasons: `Overloaded` when something moved, else why nothing did."""
     moved: Annotated[int, Field(ge=0)] = 0
     """Moves written."""
+    split: Annotated[int, Field(ge=0)] = 0
+    """Splits asked for."""
     held_back: Annotated[dict[str, int], Field(max_length=64)] = Field(default_factory=dict)
     """Moves considered and not made, counted by reason."""
 
@@ -185,10 +164,13 @@ class BalancingPolicyStatus(Status):
     observed_generation: Annotated[int, Field(ge=0)] = 0
     """Generation of the spec that the last cycle ran."""
     conditions: Conditions = Field(default_factory=list)
-    """`Ready` sums up; `Valid`, `DataTrusted`, `Balanced` say more."""
+    """`Ready` sums up; `Valid`, `DataTrusted`, `Balanced` say more. In mode Approve also `ProposalReady` (one waits for
+    approval), `Rebalancing` (one is carried out) and `CommandTaken` (what became of the last annotation)."""
     last_cycle: LastCycle | None = None
     """The last cycle."""
     proposal: Proposal | None = None
     """What it proposed."""
+    progress: Progress | None = None
+    """How far the proposal that was approved last has come."""
     in_flight: Annotated[int, Field(ge=0)] = 0
     """Moves written that have not landed yet."""

@@ -64,6 +64,7 @@ class Reason(StrEnum):
     # why nothing moved: the guard
     PAUSED = "Paused"  # the policy, or an annotation, says so
     DRY_RUN = "DryRun"  # shown, not done
+    NOT_APPROVED = "NotApproved"  # proposed, and not approved by anybody
     PINNED = "Pinned"  # a person pinned the bundle to its owner
     IN_FLIGHT = "InFlight"  # an earlier move of this bundle has not landed
     SPLITTING = "Splitting"  # it is being divided
@@ -81,6 +82,8 @@ class Reason(StrEnum):
     TIMED_OUT = "TimedOut"  # the destination did not confirm it in time
     SUPERSEDED = "Superseded"  # a newer wish replaced it
     DEADLINE = "Deadline"  # the cycle ran out of time
+    UNKNOWN_BUNDLE = "UnknownBundle"  # the name belongs to no bundle
+    INVALID_SPLIT = "InvalidSplit"  # the bundle can't be divided as asked
     UNKNOWN_BROKER = "UnknownBroker"  # the name belongs to no broker
     INVALID_POLICY = "InvalidPolicy"  # the policy can't be run as written
     EXCLUDED = "Excluded"  # the namespace is left out of balancing

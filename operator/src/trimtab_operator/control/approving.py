@@ -1,0 +1,294 @@
+"""Mode Approve: offers proposals, takes what people answer by annotation, and sees approved ones through.
+
+`attend` runs in every turn, `offer` after every cycle. States and transitions are the table of `proposal_states`; what is
+kept is in `proposal_store`; this module joins them with the policy's annotations and status.
+
+What withdraws a proposal that waits: it expired; the policy was edited; or a broker it names is gone, not ready, or takes
+no bundles any more. A single bundle that changed meanwhile costs its own move alone, when that is to be written.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from trimtab_operator.cluster.api import POLICIES, ConflictError, NotFoundError
+from trimtab_operator.cluster.status import timestamp
+from trimtab_operator.control.context import Context
+from trimtab_operator.control.executing import Executor
+from trimtab_operator.control.progress import Execution, Mark
+from trimtab_operator.control.proposal_states import COMMANDS, REFUSALS, Event, after, may
+from trimtab_operator.control.proposal_store import ProposalStore, Standing
+from trimtab_operator.control.proposals import ForeignProposalError, Proposal
+from trimtab_operator.control.report import CycleResult
+from trimtab_operator.control.settings import Settings
+from trimtab_operator.control.proposal_telling import Command, ProposalTeller
+from trimtab_operator.control.telling import Teller
+from trimtab_operator.control.turn import Turn
+from trimtab_operator.resources.policy import Mode
+from trimtab_operator.resources.proposal import PROPOSAL_ANNOTATION, REBALANCE_ANNOTATION, ProposalState
+from trimtab_strategies.model import counted
+
+log = logging.getLogger(__name__)
+
+TELL_EVERY = 2.0
+"""Seconds between two reports of how far an execution has come; its end is told at once."""
+
+_TRIES = 4
+"""Attempts at removing an annotation while somebody edits the policy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attended:
+    """What came of a look. written: moves. decide: whether somebody asked for a new plan at once."""
+
+    written: int = 0
+    decide: bool = False
+
+
+@dataclass(slots=True)
+class Approver:
+    """Speaks with people about one policy's proposals."""
+
+    context: Context
+    policy: str
+    uid: str
+    teller: Teller
+    _speaker: ProposalTeller = field(init=False)
+    _store: ProposalStore = field(init=False)
+    _standing: Standing | None = None
+    _executor: Executor | None = None
+    _mode: Mode | None = None
+    _trusted: dict[str, bool] = field(default_factory=dict)
+    _tell_at: float = 0.0
+    _generation: int = 0
+
+    def __post_init__(self) -> None:
+        self._store = ProposalStore(self.context.api, self.context.namespace, self.policy, self.uid)
+        self._speaker = ProposalTeller(self.teller)
+
+    @property
+    def standing(self) -> Standing:
+        """Where the policy stands."""
+        return self._standing or Standing()
+
+    async def attend(self, turn: Turn, policy: Mapping[str, Any]) -> Attended:
+        """Take the annotation if there is one, and do what is to be done now. policy: as read. Raises `ApiError`."""
+        self._generation = turn.settings.generation
+        await self._recall()
+        await self._see_mode(turn.settings, policy)
+        if turn.settings.mode is Mode.APPROVE:
+            await self._withdraw(turn.settings)
+        decide = False
+        if REBALANCE_ANNOTATION in (policy["metadata"].get("annotations") or {}):
+            decide = await self._obey(turn.settings)
+        return Attended(await self._carry_on(turn), decide)
+
+    async def offer(self, result: CycleResult, settings: Settings) -> None:
+        """What a cycle came to: offered if something is planned and nothing stands in the way. Raises `ApiError`."""
+        if result.load is not None:
+            brokers = result.load.brokers
+            self._trusted = dict(zip(brokers.names, brokers.trusted.tolist(), strict=True))
+        plan = result.plan
+        if settings.mode is Mode.APPROVE and plan and not plan.empty and may(self.standing.state, Event.OFFER):
+            proposal = Proposal.of(
+                plan, result.load, result.names, result.generation, result.started, settings.approval_expires_after
+            )
+            until, what = timestamp(proposal.expires_at), in_short(proposal)
+            how = f"trimtab approve {self.policy} --proposal {proposal.id}"
+            await self._pass(Event.OFFER, f"{what} can be approved until {until}: {how}", proposal)
+
+    # -- where it stands --
+
+    async def _recall(self) -> None:
+        """What is stored, once per start."""
+        if self._standing is not None:
+            return
+        try:
+            self._standing = await self._store.load()
+        except ForeignProposalError as error:
+            await self.teller.amnesia(f"begins without a proposal: {error}")
+            self._standing = Standing()
+        self._executor = self._worker(self._standing.execution)
+
+    def _worker(self, execution: Execution | None) -> Executor | None:
+        return None if execution is None or execution.finished is not None else Executor(self.context, execution)
+
+    async def _pass(self, event: Event, message: str, proposal: Proposal | None = None) -> None:
+        """Go where `event` leads, and say so."""
+        state = after(self.standing.state, event)
+        assert state is not None, (self.standing.state, event)
+        changed = state is not self.standing.state
+        await self._keep(Standing(state, message, proposal, self.standing.execution))
+        if changed:
+            await self._speaker.reached(state, message)
+
+    async def _keep(self, standing: Standing) -> None:
+        """Stored first, then told: what was shown can always be carried out."""
+        await self._store.save(standing)
+        self._standing = standing
+        await self._tell()
+
+    async def _tell(self, command: Command | None = None) -> None:
+        self._tell_at = self.context.clock() + TELL_EVERY
+        shown = self.standing if self._mode is Mode.APPROVE else None
+        await self._speaker.status(shown, self.standing.execution, self._generation, command)
+
+    async def _see_mode(self, settings: Settings, policy: Mapping[str, Any]) -> None:
+        """Begin when the mode becomes Approve, end when it is another: as by stop, and nothing waits any more."""
+        if settings.mode is self._mode:
+            return
+        before, self._mode = self._mode, settings.mode
+        if settings.mode is Mode.APPROVE:
+            await self._tell()
+            return
+        if self.standing.state is not ProposalState.PENDING_PROPOSAL:
+            if self.standing.execution is not None:
+                self.standing.execution.stopped = True
+            await self._keep(Standing(execution=self.standing.execution))
+        elif before is Mode.APPROVE or ((policy.get("status") or {}).get("proposal") or {}).get("state"):
+            await self._tell()
+
+    async def _withdraw(self, settings: Settings) -> None:
+        """Take a proposal back that must not be approved any more."""
+        proposal = self.standing.proposal
+        if proposal is None:
+            return
+        if (why := self._outdated(proposal, settings)) is not None:
+            await self._pass(Event.SUPERSEDE, f"proposal {proposal.id} was superseded: {why}")
+        elif self.context.now() >= proposal.expires_at:
+            await self._pass(Event.EXPIRE, f"proposal {proposal.id} expired at {timestamp(proposal.expires_at)}")
+
+    def _outdated(self, proposal: Proposal, settings: Settings) -> str | None:
+        """Why what the proposal rests on is no longer so; None while it is."""
+        if proposal.generation != settings.generation:
+            return "the policy was edited"
+        brokers = self.context.stores.brokers.items
+        for name in sorted(proposal.sources | proposal.destinations):
+            broker = brokers.get(name)
+            if broker is None or not broker.ready:
+                return f"broker {name} is {'gone' if broker is None else 'not ready'}"
+            if name in proposal.destinations and not broker.schedulable:
+                return f"broker {name} takes no bundles any more (spec.schedulable)"
+        return None
+
+    # -- what people ask for --
+
+    async def _obey(self, settings: Settings) -> bool:
+        """Take the annotation as it is on the API server now; whether a new plan is wanted at once."""
+        policy = await self.context.api.get(POLICIES, self.context.namespace, self.policy)
+        meta = policy["metadata"]
+        annotations = meta.get("annotations") or {}
+        word, pinned = annotations.get(REBALANCE_ANNOTATION), annotations.get(PROPOSAL_ANNOTATION, "")
+        if word is None or meta["uid"] != self.uid or meta["generation"] != settings.generation:
+            return False  # taken already, or the policy is another one by now: the next turn reads it whole
+        refusal = self._refusal(word, pinned, settings)
+        if refusal is None:
+            command = Command(word, f"{word}: {await self._do(COMMANDS[word])}")
+        else:
+            command = Command(word, f"{word} was refused: {refusal}", refused=True)
+            await self._speaker.refused(command)
+        await self._tell(command)
+        await self._remove_annotations(policy, word, pinned)
+        return refusal is None and COMMANDS[word] is Event.REFRESH
+
+    def _refusal(self, word: str, pinned: str, settings: Settings) -> str | None:
+        """Why a command is not carried out; None when it is."""
+        standing, event = self.standing, COMMANDS.get(word)
+        if event is None:
+            return f"annotation {REBALANCE_ANNOTATION} is {word[:40]!r}: write approve, refresh or stop"
+        if settings.mode is not Mode.APPROVE:
+            return f"spec.mode is {settings.mode}: set it to Approve, and approve what is proposed then"
+        if event is Event.APPROVE and settings.paused:
+            return "the policy is paused: resume it first"
+        if not may(standing.state, event):
+            why = REFUSALS[standing.state][event]
+            return f"{standing.message}; {why}" if standing.message else why
+        if event is Event.APPROVE and pinned and standing.kept is not None and pinned != standing.kept.id:
+            return f"it is for proposal {pinned[:40]}, and the one there is now is {standing.kept.id}"
+        return None
+
+    async def _do(self, event: Event) -> str:
+        """Carry out a command that the table allows; what came of it, in words."""
+        standing = self.standing
+        if event is Event.APPROVE and standing.proposal is not None:
+            execution = Execution(standing.proposal, self.context.now())
+            self._standing, self._executor = replace(standing, execution=execution), self._worker(execution)
+            message = f"proposal {standing.proposal.id} is carried out: {in_short(standing.proposal)}"
+        elif event is Event.APPROVE:
+            return standing.message
+        elif event is Event.STOP:
+            message = self._stop()
+        else:
+            message = "a new proposal was asked for: the next cycle that would move something offers it"
+        await self._pass(event, message)
+        return message
+
+    def _stop(self) -> str:
+        execution = self.standing.execution
+        if execution is None or execution.finished is not None:
+            return "nothing is proposed until refresh"
+        execution.stopped = True
+        left = execution.counts[Mark.WAITING]
+        return f"{counted(left, 'move')} not begun; {execution.in_flight} in flight land or are withdrawn"
+
+    async def _remove_annotations(self, policy: Mapping[str, Any], word: str, pinned: str) -> None:
+        """Take the annotations off, unless somebody wrote another one meanwhile: that is taken next."""
+        gone = {REBALANCE_ANNOTATION: None, PROPOSAL_ANNOTATION: None}
+        for _ in range(_TRIES):
+            annotations = policy["metadata"].get("annotations") or {}
+            found = (annotations.get(REBALANCE_ANNOTATION), annotations.get(PROPOSAL_ANNOTATION, ""))
+            if found != (word, pinned):
+                return
+            meta = {"resourceVersion": policy["metadata"]["resourceVersion"], "annotations": gone}
+            try:
+                await self.context.api.patch(POLICIES, self.context.namespace, self.policy, {"metadata": meta})
+            except NotFoundError:
+                return
+            except ConflictError:
+                policy = await self.context.api.get(POLICIES, self.context.namespace, self.policy)
+            else:
+                return
+
+    # -- what was approved --
+
+    async def _carry_on(self, turn: Turn) -> int:
+        """A round of the execution, if there is one; the moves written."""
+        if (executor := self._executor) is None:
+            return 0
+        execution, failed = executor.execution, set(executor.execution.failures)
+        ended, written = executor.follow(), 0
+        if self.standing.state is ProposalState.REBALANCING and not turn.settings.paused:
+            written = await executor.advance(turn, self._trusted)
+        news = [execution.failures[row] for row in sorted(execution.failures.keys() - failed)]
+        await self._speaker.round(execution, written, news)
+        if execution.ended:
+            await self._finish(execution)
+        elif (ended or written or news) and self.context.clock() >= self._tell_at:
+            await self._keep(self.standing)
+        return written
+
+    async def _finish(self, execution: Execution) -> None:
+        execution.finished, self._executor = self.context.now(), None
+        if self.standing.state is not ProposalState.REBALANCING:
+            await self._keep(self.standing)
+            return
+        landed, failed = execution.counts[Mark.LANDED], execution.counts[Mark.FAILED]
+        text = f"proposal {execution.proposal.id}: {landed} of {counted(len(execution.marks), 'move')} landed"
+        if failed:
+            await self._pass(Event.FAIL, f"{text}, {failed} failed (status.progress.failures)")
+        else:
+            await self._pass(Event.COMPLETE, text)
+
+
+def in_short(proposal: Proposal) -> str:
+    """How much it changes, and what that interrupts."""
+    parts = [counted(len(proposal.moves), "move")]
+    if proposal.splits:
+        parts.append(counted(len(proposal.splits), "split"))
+    price = proposal.cost
+    unknown = f", of {counted(price.unknown, 'bundle')} unknown" if price.unknown else ""
+    interrupted = f"{counted(price.connections, 'connection')}, {counted(price.topics, 'topic')}{unknown}"
+    return f"{' and '.join(parts)} (interrupts {interrupted})"

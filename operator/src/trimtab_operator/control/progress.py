@@ -1,0 +1,192 @@
+"""`Execution`: how far an approved proposal has come, move by move. Pure bookkeeping over what the bundles say.
+
+Each move has a mark: it waits, is written, has landed, or has failed. The marks are stored, but the bundles are what
+counts: a move that waits and whose bundle is on its way already (the operator died between writing and storing) is
+taken as written, so that nothing is done twice.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from itertools import islice
+from typing import Any, Self
+
+from trimtab_operator.cluster.bundles import BundleRecord
+from trimtab_operator.cluster.status import timestamp
+from trimtab_operator.control.proposals import ForeignProposalError, Proposal
+from trimtab_strategies.model import HeldBack, Reason
+
+SHOWN_FAILURES = 20
+_WITHDRAWN = {str(Reason.TIMED_OUT): Reason.TIMED_OUT, str(Reason.BROKER_LOST): Reason.BROKER_LOST}
+"""Why upkeep takes a wish back, as it writes it to the bundle."""
+
+
+class Mark(StrEnum):
+    """Where one move stands; one character each, as there may be 10,000."""
+
+    WAITING = "."
+    WRITTEN = ">"
+    LANDED = "+"
+    FAILED = "x"
+
+
+@dataclass(slots=True)
+class Execution:
+    """The moves of `proposal`, begun at `started` (epoch seconds).
+
+    marks: one per move. failures: row -> why. finished: epoch seconds at which the last move ended, None before.
+    stopped: nothing more is to be written.
+    """
+
+    proposal: Proposal
+    started: float
+    marks: list[Mark] = field(default_factory=list)
+    failures: dict[int, HeldBack] = field(default_factory=dict)
+    stopped: bool = False
+    finished: float | None = None
+    counts: Counter[Mark] = field(init=False)
+    _open: dict[int, str] = field(init=False)
+    _next: int = 0
+
+    def __post_init__(self) -> None:
+        self.marks = self.marks or [Mark.WAITING] * len(self.proposal.moves)
+        self.counts = Counter(self.marks)
+        self._open = {row: "" for row, mark in enumerate(self.marks) if mark is Mark.WRITTEN}
+
+    @property
+    def in_flight(self) -> int:
+        """Moves that are written and have not ended."""
+        return len(self._open)
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing is left to write or to wait for."""
+        return not self._open and (self.stopped or not self.counts[Mark.WAITING])
+
+    def name(self, row: int) -> str:
+        """Name of the Bundle object of a move."""
+        return self.proposal.names[row]
+
+    def waiting(self, count: int) -> list[int]:
+        """The first `count` moves still to be written, in the order of the plan; none once stopped."""
+        if self.stopped:
+            return []
+        while self._next < len(self.marks) and self.marks[self._next] is not Mark.WAITING:
+            self._next += 1
+        rows = (row for row in range(self._next, len(self.marks)) if self.marks[row] is Mark.WAITING)
+        return list(islice(rows, count))
+
+    def wrote(self, row: int, resource_version: str = "") -> None:
+        """The move is written; resource_version: of the bundle as it was before, which a store may show for a while."""
+        self._mark(row, Mark.WRITTEN)
+        self._open[row] = resource_version
+
+    def fail(self, row: int, why: HeldBack) -> None:
+        """The move is not made, or did not land."""
+        self._open.pop(row, None)
+        self.failures[row] = why
+        self._mark(row, Mark.FAILED)
+
+    def follow(self, bundles: Mapping[str, BundleRecord]) -> bool:
+        """See how the open moves stand in `bundles`; whether one of them has ended."""
+        before = len(self._open)
+        for row, written_on in list(self._open.items()):
+            record = bundles.get(self.name(row))
+            if record is not None and record.resource_version == written_on:
+                continue  # the store has not seen our own write yet
+            self._follow(row, record)
+        return len(self._open) < before
+
+    def _follow(self, row: int, record: BundleRecord | None) -> None:
+        destination = self.proposal.moves[row].destination
+        if record is None:
+            self.fail(row, HeldBack(self.name(row), Reason.CONFLICT, "the bundle was deleted"))
+        elif record.owner == destination:
+            if not record.open_wish and record.status_owner == destination:
+                del self._open[row]
+                self._mark(row, Mark.LANDED)
+        else:
+            reason = _WITHDRAWN.get(record.reason, Reason.SUPERSEDED)
+            self.fail(row, HeldBack(self.name(row), reason, f"it is wished on {record.owner or 'nobody'} now"))
+
+    def _mark(self, row: int, mark: Mark) -> None:
+        self.counts[self.marks[row]] -= 1
+        self.counts[mark] += 1
+        self.marks[row] = mark
+
+    def to_json(self) -> str:
+        """As stored."""
+        value = {
+            "proposal": self.proposal.id,
+            "started": self.started,
+            "marks": "".join(self.marks),
+            "failures": {row: (why.reason, why.detail) for row, why in self.failures.items()},
+            "stopped": self.stopped,
+            "finished": self.finished,
+        }
+        return json.dumps(value, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str, proposal: Proposal) -> Self:
+        """Read back the execution of `proposal`; raises `ForeignProposalError` when it is not what `to_json` wrote."""
+        try:
+            value = json.loads(text)
+            marks = [Mark(character) for character in value["marks"]]
+            failures = {
+                int(row): HeldBack(proposal.names[int(row)], Reason(reason), detail)
+                for row, (reason, detail) in value["failures"].items()
+            }
+            found = cls(proposal, float(value["started"]), marks, failures, bool(value["stopped"]), value["finished"])
+        except (KeyError, IndexError, TypeError, ValueError) as error:
+            raise ForeignProposalError(f"the progress is not what Trimtab writes ({error!r:.200})") from error
+        if len(marks) != len(proposal.moves):
+            raise ForeignProposalError(f"the progress has {len(marks)} moves, its proposal {len(proposal.moves)}")
+        return found
+
+    def shown(self, now: float) -> dict[str, Any]:
+        """As the policy's status shows it; now: epoch seconds."""
+        total, landed, failed = len(self.marks), self.counts[Mark.LANDED], self.counts[Mark.FAILED]
+        left = self.time_left(now)
+        return {
+            "proposal": self.proposal.id,
+            "startedAt": timestamp(self.started),
+            "finishedAt": None if self.finished is None else timestamp(self.finished),
+            "total": total,
+            "done": landed + failed,
+            "landed": landed,
+            "failed": failed,
+            "inFlight": self.in_flight,
+            "percent": 100 * (landed + failed) // total if total else 100,
+            "timeLeft": None if left is None else in_words(left),
+            "failures": [self._shown_failure(row) for row in sorted(self.failures)[:SHOWN_FAILURES]],
+        }
+
+    def _shown_failure(self, row: int) -> dict[str, Any]:
+        move, why = self.proposal.moves[row], self.failures[row]
+        return {
+            "bundle": self.name(row),
+            "destination": move.destination,
+            "reason": str(why.reason),
+            "detail": why.detail[:512],
+        }
+
+    def time_left(self, now: float) -> float | None:
+        """Seconds that the rest takes at the pace so far; None before the first move ended, and after the last."""
+        done = self.counts[Mark.LANDED] + self.counts[Mark.FAILED]
+        left = self.in_flight if self.stopped else len(self.marks) - done
+        if not done or self.ended or now <= self.started:
+            return None
+        return (now - self.started) / done * left
+
+
+def in_words(seconds: float) -> str:
+    """A duration as people write it in Kubernetes: ``45s``, ``3m20s``, ``1h05m``."""
+    whole = max(1, round(seconds))
+    hours, minutes, rest = whole // 3600, whole % 3600 // 60, whole % 60
+    if hours:
+        return f"{hours}h{minutes:02}m"
+    return f"{minutes}m{rest:02}s" if minutes else f"{rest}s"

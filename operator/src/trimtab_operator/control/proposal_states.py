@@ -1,0 +1,98 @@
+"""The states of a proposal and what leads from one to another: one table, which the code executes and the docs draw.
+
+The words are those of Strimzi's KafkaRebalance. What the table does not have can't happen, or, when a person asked for
+it, is refused with the text of `REFUSALS`. A command may be given twice (the operator may die between doing and
+answering), so each is taken quietly where it leads nowhere new.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+from trimtab_operator.resources.proposal import ProposalState
+
+
+class Event(StrEnum):
+    """What may happen to a proposal. The member's comment is what the drawing says beside the arrow."""
+
+    OFFER = "a cycle plans something"
+    APPROVE = "approve"
+    REFRESH = "refresh"
+    STOP = "stop"
+    EXPIRE = "expired"
+    SUPERSEDE = "superseded"
+    COMPLETE = "all landed"
+    FAIL = "all ended, some failed"
+
+
+_S = ProposalState
+_E = Event
+
+TRANSITIONS: Mapping[ProposalState, Mapping[Event, ProposalState]] = {
+    _S.PENDING_PROPOSAL: {
+        _E.OFFER: _S.PROPOSAL_READY,
+        _E.REFRESH: _S.PENDING_PROPOSAL,
+        _E.STOP: _S.STOPPED,
+    },
+    _S.PROPOSAL_READY: {
+        _E.APPROVE: _S.REBALANCING,
+        _E.REFRESH: _S.PENDING_PROPOSAL,
+        _E.STOP: _S.STOPPED,
+        _E.EXPIRE: _S.PENDING_PROPOSAL,
+        _E.SUPERSEDE: _S.PENDING_PROPOSAL,
+    },
+    _S.REBALANCING: {
+        _E.APPROVE: _S.REBALANCING,
+        _E.STOP: _S.STOPPED,
+        _E.COMPLETE: _S.READY,
+        _E.FAIL: _S.NOT_READY,
+    },
+    _S.READY: {
+        _E.OFFER: _S.PROPOSAL_READY,
+        _E.REFRESH: _S.PENDING_PROPOSAL,
+        _E.STOP: _S.STOPPED,
+    },
+    _S.NOT_READY: {
+        _E.OFFER: _S.PROPOSAL_READY,
+        _E.REFRESH: _S.PENDING_PROPOSAL,
+        _E.STOP: _S.STOPPED,
+    },
+    _S.STOPPED: {
+        _E.REFRESH: _S.PENDING_PROPOSAL,
+        _E.STOP: _S.STOPPED,
+    },
+}
+"""State -> event -> the state it leads to."""
+
+COMMANDS: Mapping[str, Event] = {"approve": _E.APPROVE, "refresh": _E.REFRESH, "stop": _E.STOP}
+"""Values of the annotation trimtab.dev/rebalance."""
+
+REFUSALS: Mapping[ProposalState, Mapping[Event, str]] = {
+    _S.PENDING_PROPOSAL: {_E.APPROVE: "there is no proposal now: the next cycle that would move something offers one"},
+    _S.REBALANCING: {_E.REFRESH: "a proposal is being carried out: wait, or stop it first"},
+    _S.READY: {_E.APPROVE: "the last proposal was carried out already: wait for the next one, or refresh"},
+    _S.NOT_READY: {_E.APPROVE: "the last proposal has ended, with failures: wait for the next one, or refresh"},
+    _S.STOPPED: {_E.APPROVE: "stopped: refresh makes a new proposal, which can then be approved"},
+}
+"""State -> command that has no place in it -> what the person is told."""
+
+MEANINGS: Mapping[ProposalState, str] = {
+    _S.PENDING_PROPOSAL: "nothing is proposed; the next cycle that plans something offers it",
+    _S.PROPOSAL_READY: "a proposal waits for `approve`; cycles measure and report, and leave it as it is",
+    _S.REBALANCING: "the approved moves are being written, `limits.maxMovesInFlight` at a time",
+    _S.READY: "all moves have landed; the next cycle that plans something offers that",
+    _S.NOT_READY: "all moves have ended, and some were refused or failed; the next cycle that plans something offers that",
+    _S.STOPPED: "no move is written and none is proposed until `refresh`; open moves land or are withdrawn",
+}
+"""What each state means to a person."""
+
+
+def after(state: ProposalState, event: Event) -> ProposalState | None:
+    """Where `event` leads from `state`; None when it has no place there."""
+    return TRANSITIONS[state].get(event)
+
+
+def may(state: ProposalState, event: Event) -> bool:
+    """Whether `event` leads anywhere from `state`."""
+    return event in TRANSITIONS[state]

@@ -1,0 +1,101 @@
+"""Tells people where a proposal stands: its part of the policy's status, three conditions, Events and metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from trimtab_operator.cluster.status import set_condition
+from trimtab_operator.control.progress import Execution
+from trimtab_operator.control.proposal_store import Standing
+from trimtab_operator.control.proposals import blank
+from trimtab_operator.control.report import shortened, waits
+from trimtab_operator.control.telling import Teller
+from trimtab_operator.resources.proposal import ProposalState
+from trimtab_strategies.model import HeldBack
+
+CONDITIONS = ("ProposalReady", "Rebalancing", "CommandTaken")
+"""The conditions that are told here; the first two exist in mode Approve only."""
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """What became of an annotation. word: its value; text: what was done, or why nothing was."""
+
+    word: str
+    text: str
+    refused: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ProposalTeller:
+    """Speaks through the policy's `teller`."""
+
+    teller: Teller
+
+    async def status(
+        self, standing: Standing | None, execution: Execution | None, generation: int, command: Command | None
+    ) -> None:
+        """Show where the policy stands, None: its mode is not Approve. generation: of the policy that was read."""
+        now = self.teller.context.now()
+
+        def made(previous: Mapping[str, Any]) -> dict[str, Any]:
+            found = conditions(previous.get("conditions") or [], standing, command, generation, now)
+            status: dict[str, Any] = {"conditions": found}
+            if standing is not None:
+                status["proposal"] = shown(standing)
+            elif waits(previous):
+                status["proposal"] = None
+            if execution is not None:
+                status["progress"] = execution.shown(now)
+            return status
+
+        await self.teller.status(made)
+
+    async def reached(self, state: ProposalState, message: str) -> None:
+        """The Event of a new state."""
+        kind = "Warning" if state is ProposalState.NOT_READY else "Normal"
+        await self.teller.event(kind, str(state), message)
+
+    async def refused(self, command: Command) -> None:
+        """The Event of a command that is not carried out."""
+        await self.teller.event("Warning", "Refused", shortened(command.text))
+
+    async def round(self, execution: Execution, written: int, failures: Sequence[HeldBack]) -> None:
+        """What one round of an execution wrote and could not do: counted all, told those that failed."""
+        metrics, policy = self.teller.context.metrics, self.teller.policy
+        if written:
+            metrics.moves.labels(policy, str(execution.proposal.moves[0].reason), "Written").inc(written)
+        for why in failures:
+            metrics.held_back.labels(policy, str(why.reason)).inc()
+        await self.teller.failures([(str(why.reason), f"{why.subject}: not moved: {why.detail}") for why in failures])
+
+
+def shown(standing: Standing) -> dict[str, Any]:
+    """`standing` as status.proposal has it: what waits, or what was approved last while that is carried out."""
+    if (proposal := standing.proposal) is None and standing.state is ProposalState.REBALANCING:
+        proposal = standing.kept
+    message = shortened(standing.message)
+    return blank(standing.state, message) if proposal is None else proposal.shown(standing.state, message)
+
+
+def conditions(
+    previous: Sequence[Mapping[str, Any]],
+    standing: Standing | None,
+    command: Command | None,
+    generation: int,
+    now: float,
+) -> list[dict[str, Any]]:
+    """`previous` with ours set, or taken away where they have no meaning. now: epoch seconds."""
+    gone = set(CONDITIONS[:2]) if standing is None else set[str]()
+    found = [dict(condition) for condition in previous if condition["type"] not in gone]
+    if standing is not None:
+        for kind, state in zip(CONDITIONS, (ProposalState.PROPOSAL_READY, ProposalState.REBALANCING), strict=False):
+            holds = "True" if standing.state is state else "False"
+            message = shortened(standing.message)
+            found = set_condition(found, kind, holds, str(standing.state), message, generation, now)
+    if command is not None:
+        taken, reason = ("False", "Refused") if command.refused else ("True", "Taken")
+        found = set_condition(found, CONDITIONS[2], taken, reason, shortened(command.text), generation, now)
+    return found

@@ -1,0 +1,235 @@
+"""`Proposal`: what one cycle planned, whole, as it is offered to a person, stored, shown and carried out.
+
+It is a value of plain Python: the arrays of the plan it was made from are rounded into tuples, so that what is stored is
+what was shown, and two proposals can be compared.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+
+from trimtab_operator.cluster.status import timestamp
+from trimtab_operator.resources.proposal import SHOWN, ProposalState
+from trimtab_strategies.model import CPU, RESOURCES, ClusterLoad, Move, Plan, Reason, Split
+from trimtab_strategies.model.load import FloatArray
+
+Percents = tuple[tuple[float | None, ...], ...]
+"""(brokers, resources) percent of the limit, columns `RESOURCES`; None unknown."""
+
+
+class ForeignProposalError(ValueError):
+    """The ConfigMap holds something that is not ours; says how to remedy it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What the moves interrupt: producers and consumers, topics; unknown: bundles of which that is not known."""
+
+    connections: int
+    topics: int
+    unknown: int = 0
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """Everything that is offered.
+
+    id: eight hex digits of a hash of the policy's generation, the evaluation time and the moves and splits.
+    generation: of the policy that was run. made_at, expires_at: epoch seconds.
+    moves, splits: with Pulsar's spelling of bundles; names: of their Bundle objects, moves first.
+    """
+
+    id: str
+    generation: int
+    made_at: float
+    expires_at: float
+    moves: tuple[Move, ...]
+    splits: tuple[Split, ...]
+    names: tuple[str, ...]
+    brokers: tuple[str, ...]
+    before: Percents
+    after: Percents
+    cost: Cost
+
+    @classmethod
+    def of(
+        cls,
+        plan: Plan,
+        load: ClusterLoad | None,
+        names: Mapping[str, str],
+        generation: int,
+        made_at: float,
+        expires_after: float = math.inf,
+    ) -> Self:
+        """What `plan`, made from `load`, comes to.
+
+        names: of the Bundle objects, by Pulsar's spelling. made_at: epoch seconds; expires_after: seconds from then.
+        """
+        touched = plan.bundles
+        made = cls(
+            id="",
+            generation=generation,
+            made_at=made_at,
+            expires_at=made_at + expires_after,
+            moves=plan.moves,
+            splits=plan.splits,
+            names=tuple(names.get(bundle, bundle) for bundle in touched),
+            brokers=plan.brokers,
+            before=_percents(plan.before),
+            after=_percents(plan.after),
+            cost=cost(touched, load),
+        )
+        return replace(made, id=made.digest)
+
+    @property
+    def digest(self) -> str:
+        """What `id` is made of."""
+        moves = [(move.bundle, move.source, move.destination) for move in self.moves]
+        splits = [(split.bundle, split.boundaries, split.destinations) for split in self.splits]
+        text = json.dumps([self.generation, self.made_at, moves, splits])
+        return hashlib.blake2s(text.encode(), digest_size=4).hexdigest()
+
+    @property
+    def empty(self) -> bool:
+        """Whether it changes nothing."""
+        return not self.moves and not self.splits
+
+    @cached_property
+    def destinations(self) -> frozenset[str]:
+        """Brokers that it gives bundles to."""
+        return frozenset(move.destination for move in self.moves)
+
+    @cached_property
+    def sources(self) -> frozenset[str]:
+        """Brokers that it takes bundles from."""
+        return frozenset(move.source for move in self.moves if move.source)
+
+    def to_json(self) -> str:
+        """As stored: the whole of it."""
+        fields = {**asdict(self), "version": 1}
+        fields["moves"] = [(m.bundle, m.source, m.destination, m.reason, _known(m.load)) for m in self.moves]
+        return json.dumps(fields, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Read back; raises `ForeignProposalError` when it is not what `to_json` wrote."""
+        try:
+            value = json.loads(text)
+            if (version := value.pop("version")) != 1:
+                raise ForeignProposalError(f"the proposal has version {version}, this Trimtab reads version 1")
+            moves = tuple(
+                Move(bundle, source, destination, Reason(reason), math.nan if load is None else load)
+                for bundle, source, destination, reason, load in value.pop("moves")
+            )
+            splits = tuple(_split(split) for split in value.pop("splits"))
+            before, after = (tuple(map(tuple, value.pop(key))) for key in ("before", "after"))
+            names, brokers, price = (value.pop(key) for key in ("names", "brokers", "cost"))
+            found = cls(
+                **value,
+                moves=moves,
+                splits=splits,
+                names=tuple(names),
+                brokers=tuple(brokers),
+                before=before,
+                after=after,
+                cost=Cost(**price),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise ForeignProposalError(f"the proposal is not what Trimtab writes ({error!r:.200})") from error
+        return found
+
+    def shown(self, state: ProposalState | None = None, message: str = "") -> dict[str, Any]:
+        """As the policy's status shows it, every field given, so that a merge-patch leaves nothing of an older one."""
+        offered = state is not None
+        ranges = _ranges(self.before, self.after)
+        cpu = next((r for r in ranges if r["resource"] == RESOURCES[CPU]), {"before": None, "after": None})
+        return {
+            **blank(state, message),
+            "id": self.id if offered else None,
+            "madeAt": timestamp(self.made_at),
+            "expiresAt": timestamp(self.expires_at) if offered and math.isfinite(self.expires_at) else None,
+            "moves": [_shown_move(*pair) for pair in zip(self.moves[:SHOWN], self.names, strict=False)],
+            "total": len(self.moves),
+            "splits": [
+                _shown_split(*pair) for pair in zip(self.splits[:SHOWN], self.names[len(self.moves) :], strict=False)
+            ],
+            "totalSplits": len(self.splits),
+            "cpuBefore": cpu["before"],
+            "cpuAfter": cpu["after"],
+            "ranges": ranges,
+            "brokers": _changes(self.brokers, self.before, self.after),
+            "cost": asdict(self.cost) if not self.empty else None,
+        }
+
+
+def blank(state: ProposalState | None, message: str) -> dict[str, Any]:
+    """The status of a proposal that is not there."""
+    lists = dict[str, Any](moves=[], splits=[], ranges=[], brokers=[], total=0, totalSplits=0)
+    absent = dict.fromkeys(("id", "madeAt", "expiresAt", "cpuBefore", "cpuAfter", "cost"))
+    return {"state": None if state is None else str(state), "message": message or None, **lists, **absent}
+
+
+def cost(bundles: Sequence[str], load: ClusterLoad | None) -> Cost:
+    """What moving or splitting `bundles` interrupts, by the topics and sessions that `load` knows of them."""
+    if load is None:
+        return Cost(0, 0, len(bundles))
+    rows = np.array([load.bundles.index[name] for name in bundles if name in load.bundles.index], dtype=np.int64)
+    sessions, topics = load.bundles.sessions[rows], load.bundles.topics[rows]
+    known = np.isfinite(sessions) & np.isfinite(topics)
+    return Cost(int(sessions[known].sum()), int(topics[known].sum()), len(bundles) - int(known.sum()))
+
+
+def _split(value: dict[str, Any]) -> Split:
+    boundaries, destinations = tuple(value["boundaries"]), tuple(value["destinations"])
+    return Split(value["bundle"], value["source"], boundaries, Reason(value["reason"]), destinations)
+
+
+def _percents(usage: FloatArray) -> Percents:
+    return tuple(tuple(_known(round(float(value), 2)) for value in row) for row in usage)
+
+
+def _known(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _shown_move(move: Move, name: str) -> dict[str, Any]:
+    return {"bundle": name, "source": move.source, "destination": move.destination, "reason": str(move.reason)}
+
+
+def _shown_split(split: Split, name: str) -> dict[str, Any]:
+    at = [f"0x{boundary:08x}" for boundary in split.boundaries]
+    return {"bundle": name, "boundaries": at, "reason": str(split.reason)}
+
+
+def _ranges(before: Percents, after: Percents) -> list[dict[str, Any]]:
+    """Of each resource that is known of a broker, the least and the most used one's percent."""
+    ranges = []
+    for column, resource in enumerate(RESOURCES):
+        now, then = (_range([row[column] for row in rows]) for rows in (before, after))
+        if now is not None and then is not None:
+            ranges.append({"resource": resource, "before": now, "after": then})
+    return ranges
+
+
+def _range(values: list[float | None]) -> dict[str, float] | None:
+    known = [value for value in values if value is not None]
+    return {"lowest": round(min(known), 1), "highest": round(max(known), 1)} if known else None
+
+
+def _changes(brokers: tuple[str, ...], before: Percents, after: Percents) -> list[dict[str, Any]]:
+    """CPU of the brokers whose CPU changes most, those first."""
+    known = [
+        (name, now[CPU], then[CPU])
+        for name, now, then in zip(brokers, before, after, strict=True)
+        if now[CPU] is not None and then[CPU] is not None
+    ]
+    most = sorted(known, key=lambda change: (-abs(change[2] - change[1]), change[0]))[:SHOWN]  # type: ignore[operator]
+    return [{"broker": name, "before": now, "after": then} for name, now, then in most]

@@ -1,0 +1,98 @@
+"""Is a move that a person approved still possible? Asked for each move at the moment it is to be written.
+
+One table of questions, each a function that returns why not, or None. The first that objects names the reason. A plan
+made within the last cycle needs none of this: the guard has just looked at the same picture.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from trimtab_operator.cluster.bundles import BundleRecord
+from trimtab_operator.control.context import Context
+from trimtab_operator.control.settings import Settings
+from trimtab_strategies.model import HeldBack, Move, Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """What a move is judged by.
+
+    trusted: what the last measurement said of each broker it knew. moved_last_hour: by the policy, those of this
+    execution included.
+    """
+
+    context: Context
+    settings: Settings
+    moved_last_hour: int
+    trusted: Mapping[str, bool] = field(default_factory=dict)
+
+
+Why = tuple[Reason, str]
+Question = Callable[[Move, BundleRecord, Scene], Why | None]
+
+
+def obstacle(move: Move, name: str, scene: Scene) -> HeldBack | None:
+    """Why `move` of the Bundle object `name` must not be written now; None when it may."""
+    record = scene.context.stores.bundles.items.get(name)
+    if record is None:
+        return HeldBack(name, Reason.CONFLICT, "the bundle was deleted")
+    for question in QUESTIONS:
+        if (why := question(move, record, scene)) is not None:
+            return HeldBack(name, *why)
+    return None
+
+
+def _brake(_move: Move, _record: BundleRecord, scene: Scene) -> Why | None:
+    brokers = scene.context.stores.brokers.items
+    gone = sum(not broker.ready for broker in brokers.values())
+    if gone > scene.settings.limits.max_lost_brokers * len(brokers):
+        return Reason.MASS_FAILURE, f"{gone} of {len(brokers)} brokers are not ready"
+    return None
+
+
+def _hour(_move: Move, _record: BundleRecord, scene: Scene) -> Why | None:
+    if scene.moved_last_hour >= (cap := scene.settings.limits.max_moves_per_hour):
+        return Reason.HOUR_CAP, f"limits.maxMovesPerHour is {cap}, and so many were made"
+    return None
+
+
+def _owner(move: Move, record: BundleRecord, _scene: Scene) -> Why | None:
+    if record.open_wish and record.owner != record.status_owner:
+        return Reason.IN_FLIGHT, f"it is on its way to {record.owner}"
+    if (owner := record.status_owner) != move.source or record.owner not in {"", owner}:
+        return Reason.CONFLICT, f"it is on {owner or 'no broker'} now, and not on {move.source or 'none'} any more"
+    return None
+
+
+def _bundle(_move: Move, record: BundleRecord, _scene: Scene) -> Why | None:
+    if record.pinned:
+        return Reason.PINNED, f"a person pinned it to {record.owner}"
+    if record.state == "Splitting":
+        return Reason.SPLITTING, "it is being divided"
+    return None
+
+
+def _namespace(_move: Move, record: BundleRecord, scene: Scene) -> Why | None:
+    space = scene.context.stores.topic_namespaces.items.get(record.topic_namespace)
+    if space is not None and not space.policy.unload:
+        return Reason.EXCLUDED, f"TopicNamespace {space.name} has balanced: false"
+    return None
+
+
+def _destination(move: Move, _record: BundleRecord, scene: Scene) -> Why | None:
+    broker = scene.context.stores.brokers.items.get(move.destination)
+    if broker is None:
+        return Reason.UNKNOWN_BROKER, f"there is no Broker object {move.destination} any more"
+    if not broker.ready:
+        return Reason.NOT_READY, f"broker {move.destination} is not ready"
+    if not broker.schedulable:
+        return Reason.UNSCHEDULABLE, f"broker {move.destination} takes no bundles (spec.schedulable)"
+    if not scene.trusted.get(move.destination, True):
+        return Reason.UNTRUSTED, f"the metrics of broker {move.destination} can't be believed now"
+    return None
+
+
+QUESTIONS: tuple[Question, ...] = (_brake, _hour, _owner, _bundle, _namespace, _destination)
+"""Asked in this order."""
