@@ -16,6 +16,7 @@ from trimtab_strategies.testing import cluster
 pytestmark = pytest.mark.apiserver
 
 LEVEL = cluster(bundles=2, a=0.5, b=0.5, c=0.5)
+PEM = "-----BEGIN X-----\n"
 TOKEN = {"bearerToken": {"secret": "prometheus", "key": "token"}}
 
 
@@ -53,15 +54,15 @@ def told(scene: PolicyScene) -> str:
 
 def test_every_way_to_prove_oneself_is_read_from_its_secret(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
-        put(scene, user="me\n", password="open sesame", ca="CA", crt="CRT", key="KEY", org="team-a")
+        put(scene, user="me\n", password="open sesame", ca=PEM + "CA", crt=PEM + "CRT", key=PEM + "KEY", org="team-a")
         await scene.turn()
         assert scene.condition("Valid") == ("True", "Valid")
         assert used(scene) == Credentials(
             username="me",
             password="open sesame",
-            ca="CA",
-            certificate="CRT",
-            key="KEY",
+            ca=PEM + "CA",
+            certificate=PEM + "CRT",
+            key=PEM + "KEY",
             headers=(("X-Scope-OrgID", "team-a"), ("X-Source", "trimtab")),
         )
 

@@ -1,7 +1,8 @@
 """Credentials of a policy's source, from Secrets of its own namespace that were released for that.
 
 Whoever may write a policy could otherwise have any Secret of the namespace sent to a server of their own; hence the
-label, which takes the right to write the Secret. Credentials are values, never logged, and not kept on any disk.
+label, which takes the right to write the Secret. Credentials are values, never logged, and not kept on any disk; a
+Secret that names a file means nothing, as that file would be the operator's own.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from trimtab_pipeline.source import Credentials, CredentialsError, SourceMisconf
 RELEASED = f"{GROUP}/credentials"
 """Label that releases a Secret, when it is ``true``."""
 _WHERE = "spec.source.prometheus.auth"
+_PEM = "-----BEGIN "
 
 
 class Keyring:
@@ -34,9 +36,9 @@ class Keyring:
             "bearer_token": await self._text("bearerToken", auth.bearer_token),
             "username": await self._text("basic.username", basic.username if basic else None),
             "password": await self._text("basic.password", basic.password if basic else None),
-            "ca": await self._text("tls.ca", tls.ca if tls else None),
-            "certificate": await self._text("tls.certificate", tls.certificate if tls else None),
-            "key": await self._text("tls.key", tls.key if tls else None),
+            "ca": await self._pem("tls.ca", tls.ca if tls else None),
+            "certificate": await self._pem("tls.certificate", tls.certificate if tls else None),
+            "key": await self._pem("tls.key", tls.key if tls else None),
         }
         headers = [(header.name, await self._header(k, header)) for k, header in enumerate(auth.headers)]
         try:
@@ -46,6 +48,14 @@ class Keyring:
 
     async def _header(self, number: int, header: Header) -> str:
         return header.value if header.value is not None else await self._text(f"headers[{number}]", header.secret)
+
+    async def _pem(self, field: str, where: SecretKey | None) -> str:
+        """The same for TLS: what is no PEM text would be taken for the name of a file, and none is theirs."""
+        text = await self._text(field, where)
+        if where is not None and _PEM not in text:
+            told = f"{_WHERE}.{field}: Secret {where.secret}, key {where.key}"
+            raise SourceMisconfiguredError(f"{told}: its value is no PEM text (there is no {_PEM})")
+        return text
 
     async def _text(self, field: str, where: SecretKey | None) -> str:
         """The entry at `where`, without the line break at its end that editors leave; empty for nowhere."""
