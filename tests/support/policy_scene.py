@@ -157,7 +157,12 @@ class PolicyScene:
     async def seen(self) -> None:
         """Wait until the stores show what the API server has."""
         stores = self.context.stores
-        for plural, store in (("bundles", stores.bundles), ("brokers", stores.brokers)):
+        kinds: tuple[tuple[str, Any], ...] = (
+            ("bundles", stores.bundles),
+            ("brokers", stores.brokers),
+            ("bundlesplits", stores.splits),
+        )
+        for plural, store in kinds:
             versions = self.versions(plural)
 
             def shown(items: Any = store.items, versions: Mapping[str, str] = versions) -> bool:

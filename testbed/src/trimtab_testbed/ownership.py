@@ -3,6 +3,9 @@
 This is the broker's side of the `Declarative` actuator. Two watches, by field selector, show what it should own
 (``spec.owner``) and what it owns (``status.owner``). A broker stops serving before it gives a bundle free, and serves
 only after the API server took its claim with the resourceVersion it had seen: so no bundle ever has two owners.
+
+A bundle that is being cut out of another carries the annotation ``trimtab.dev/parent``. It is taken and confirmed like
+any other, but serves nothing while a Bundle of that name exists: whoever has that one serves the topics of both.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from typing import Any, Protocol
 import aiohttp
 from kubernetes.aio import client
 
+from trimtab_operator.resources.bundle import PARENT
 from trimtab_operator.resources.common import GROUP, VERSION
 
 WISHED, HELD = "spec.owner", "status.owner"
@@ -53,6 +57,11 @@ def step(bundle: Mapping[str, Any], me: str) -> Step:
             return Step.SERVE
         return Step.CONFIRM if wished == me else Step.RELEASE
     return Step.TAKE if open_wish and wished == me and not held else Step.LEAVE
+
+
+def _parent(bundle: Mapping[str, Any]) -> str:
+    """The bundle it is being cut out of, empty none."""
+    return str((bundle["metadata"].get("annotations") or {}).get(PARENT, ""))
 
 
 class Serving(Protocol):
@@ -133,7 +142,7 @@ class Ownership:
             self._seen[field].pop(name, None)
         else:
             self._seen[field][name] = bundle
-        await self._settle(name)
+        await self._settle(*self._children(name), name)  # first they take over, then it lets go
 
     async def _settle(self, *names: str) -> None:
         if self.deaf:
@@ -150,14 +159,37 @@ class Ownership:
                 await self._write(bundle, owner="", state="Free")
             case Step.TAKE:
                 if await self._write(bundle, owner=self._me, state="Owned", confirm=True):
-                    self._serving.serve(name)
+                    await self._serve(bundle)
             case Step.CONFIRM:
-                self._serving.serve(name)
+                await self._serve(bundle)
                 await self._write(bundle, confirm=True)
             case Step.SERVE:
-                self._serving.serve(name)
+                await self._serve(bundle)
             case Step.LEAVE:
                 self._serving.release(name)
+
+    async def _serve(self, bundle: Any) -> None:
+        """Serve it, unless its parent does that still."""
+        name, parent = bundle["metadata"]["name"], _parent(bundle)
+        if parent and (any(parent in view for view in self._seen.values()) or await self._exists(parent)):
+            self._serving.release(name)
+        else:
+            self._serving.serve(name)
+
+    async def _exists(self, name: str) -> bool:
+        try:
+            await self._api.get_namespaced_custom_object(
+                GROUP, VERSION, self._namespace, _PLURAL, name, _request_timeout=30.0
+            )
+        except client.ApiException as error:
+            if error.status == HTTPStatus.NOT_FOUND:
+                return False
+            raise
+        return True
+
+    def _children(self, name: str) -> list[str]:
+        """Of the bundles seen, those that are being cut out of the one called `name`."""
+        return [child for view in self._seen.values() for child, bundle in view.items() if _parent(bundle) == name]
 
     def _latest(self, name: str) -> Any:
         """The newer of what the two watches saw of it; None when neither shows it."""

@@ -7,9 +7,10 @@ returns once it is done.
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 import time
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -23,6 +24,7 @@ from trimtab_operator.resources.common import API_VERSION
 from trimtab_operator.resources.topic_namespace import TopicNamespaceSpec
 from trimtab_testbed.brokers import SimulatedBroker
 from trimtab_testbed.exposition import CONTAINER
+from trimtab_testbed.insides import Catalogue
 from trimtab_testbed.kube_rest import KubeRest
 from trimtab_testbed.load import BrokerShape
 from trimtab_testbed.prometheus import Target
@@ -32,6 +34,7 @@ POD_LABELS = {"app": "pulsar", "component": "broker"}
 """Labels of the broker pods, for a policy's ``brokers.podLabels``."""
 
 _NODE = "testbed"
+_RANGE = re.compile(r"-(0x[0-9a-f]{8})-(0x[0-9a-f]{8})$")
 _T = TypeVar("_T")
 
 
@@ -46,8 +49,8 @@ class World:
         self.scenario, self.namespace = scenario, namespace
         self._rest, self._kubeconfig = rest, kubeconfig
         loads, self._owners = scenario.stage()
-        self._catalogue = {load.name: load for load in loads}
-        self._spellings = {object_name(load.name): load.name for load in loads}
+        self._catalogue = Catalogue(loads)
+        self._spellings = Spellings(load.name for load in loads)
         self._brokers: dict[str, SimulatedBroker] = {}
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="world", daemon=True)
@@ -215,6 +218,27 @@ class World:
         condition = {"type": "Ready", "status": "True" if ready else "False", "lastTransitionTime": now}
         status = {"phase": "Running", "podIP": "127.0.0.1", "conditions": [condition]}
         self._rest.patch(f"{self._pods}/{broker}/status", {"status": status})
+
+
+class Spellings(Mapping[str, str]):
+    """Pulsar's name of a bundle by the name of its Bundle object; of parts of the first ones, too."""
+
+    def __init__(self, bundles: Iterable[str]) -> None:
+        """Of bundles in Pulsar's spelling."""
+        self._known = {object_name(bundle): bundle for bundle in bundles}
+        self._spaces = {_RANGE.sub("", name): full.rpartition("/")[0] for name, full in self._known.items()}
+
+    def __getitem__(self, name: str) -> str:
+        """Raises `KeyError` for a bundle of a namespace that is not among the first ones."""
+        if name not in self._known and (found := _RANGE.search(name)) is not None:
+            self._known[name] = f"{self._spaces[_RANGE.sub('', name)]}/{found[1]}_{found[2]}"
+        return self._known[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._known)
+
+    def __len__(self) -> int:
+        return len(self._known)
 
 
 def object_name(bundle: str) -> str:

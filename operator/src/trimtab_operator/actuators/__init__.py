@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from trimtab_operator.actuators.split_steps import Order
 from trimtab_operator.cluster.bundles import BundleRecord
-from trimtab_strategies.model import Reason
+from trimtab_strategies.model import Reason, Split
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,3 +27,25 @@ class Actuator(Protocol):
 
     async def free(self, bundle: BundleRecord) -> Written:
         """Say that the owner in the bundle's status is gone, provided nobody changed the bundle since it was read."""
+
+    async def request_split(self, bundle: BundleRecord, split: Split) -> Written:
+        """Ask for `bundle` to be divided as planned; a `Divider` does it then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a split has come: done; or undone, so that the parent is as it was; or neither, and what it waits for."""
+
+    done: bool = False
+    undone: bool = False
+    text: str = ""
+
+
+class Divider(Protocol):
+    """Carries splits out, whoever asked for them."""
+
+    async def advance(self, order: Order, give_up: str = "") -> Progress:
+        """Do what can be done of `order` now; asked again, after a crash too, it goes on from where it was.
+
+        give_up: why to go back if that is possible still; empty: not to. Raises `ApiError`.
+        """

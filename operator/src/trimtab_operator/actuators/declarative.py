@@ -12,17 +12,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from trimtab_operator.actuators import Written
-from trimtab_operator.cluster.api import BUNDLES, Api, ApiError, ConflictError, NotFoundError
+from trimtab_operator.cluster.api import BUNDLE_SPLITS, BUNDLES, Api, ApiError, ConflictError, NotFoundError
 from trimtab_operator.cluster.bundles import BundleRecord
+from trimtab_operator.cluster.naming import split_name
 from trimtab_operator.cluster.status import timestamp
-from trimtab_strategies.model import Reason
+from trimtab_operator.resources.common import API_VERSION
+from trimtab_strategies.model import Reason, Split
 
 
 @dataclass(frozen=True, slots=True)
 class DeclarativeActuator:
     """Writes to the Bundle objects of one Kubernetes namespace in the name of one policy.
 
-    epoch: counts the operator's starts; now: epoch seconds.
+    epoch: counts the operator's leaders (the API server refuses one that is below the bundle's); now: epoch seconds.
     """
 
     api: Api
@@ -46,6 +48,35 @@ class DeclarativeActuator:
         """Write that nobody serves the bundle."""
         status = {"owner": "", "state": "Free", "since": timestamp(self.now())}
         return await self._write(bundle, {"status": status}, subresource="status")
+
+    async def request_split(self, bundle: BundleRecord, split: Split) -> Written:
+        """Create the BundleSplit of that bundle and those boundaries, unless there is one already."""
+        try:
+            await self.api.create(BUNDLE_SPLITS, self.namespace, self._split_manifest(bundle, split))
+        except ConflictError:
+            text = "a BundleSplit for that was made before, and is not gone yet"
+            return Written(bundle.name, Reason.CONFLICT, text)
+        except ApiError as error:
+            return Written(bundle.name, Reason.INTERNAL_ERROR, str(error))
+        return Written(bundle.name, None)
+
+    def _split_manifest(self, bundle: BundleRecord, split: Split) -> dict[str, Any]:
+        request = {
+            "policy": self.policy,
+            "epoch": self.epoch,
+            "reason": str(split.reason),
+            "time": timestamp(self.now()),
+            "source": split.source,
+        }
+        spec: dict[str, Any] = {
+            "bundle": bundle.name,
+            "boundaries": [f"0x{boundary:08x}" for boundary in split.boundaries],
+            "request": request,
+        }
+        if split.destinations:
+            spec["destinations"] = list(split.destinations)
+        name = split_name(bundle.name, split.boundaries)
+        return {"apiVersion": API_VERSION, "kind": "BundleSplit", "metadata": {"name": name}, "spec": spec}
 
     async def _write(self, bundle: BundleRecord, body: dict[str, Any], subresource: str = "") -> Written:
         body = {"metadata": {"resourceVersion": bundle.resource_version}, **body}
@@ -71,3 +102,7 @@ class DryRunActuator:
     async def free(self, bundle: BundleRecord) -> Written:
         """Hold the write back."""
         return Written(bundle.name, self.reason)
+
+    async def request_split(self, bundle: BundleRecord, split: Split) -> Written:  # noqa: ARG002  the port's face
+        """Hold the split back."""
+        return Written(bundle.name, Reason.DRY_RUN)

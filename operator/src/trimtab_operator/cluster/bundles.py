@@ -8,6 +8,7 @@ from sys import intern
 from typing import Any
 
 from trimtab_operator.cluster.status import epoch
+from trimtab_operator.resources.bundle import PARENT
 
 _NOTHING: Mapping[str, Any] = {}
 
@@ -19,10 +20,13 @@ class BundleRecord:
     name:                of the object; topic_namespace: name of the TopicNamespace object.
     lower, upper:        ``0x%08x``.
     owner:               the wish (spec); status_owner: who serves it (status); each a Broker's name or empty.
-    state:               Free, Assigning, Owned or Releasing.
+    state:               Free, Assigning, Owned, Releasing or Splitting.
     since:               epoch seconds at which status_owner or state last changed, NaN never.
     assigned_owner, reason, assigned_at: what the operator last chose, why, and when (epoch seconds); empty, empty, NaN
                          when a person wrote the wish.
+    assigned_epoch:      which leader chose it, counted; 0 when a person wrote the wish.
+    split:               the BundleSplit that divides it now, empty none.
+    parent:              the Bundle it is being cut out of, empty none.
     """
 
     name: str
@@ -40,6 +44,9 @@ class BundleRecord:
     assigned_owner: str
     assigned_at: float
     reason: str
+    split: str = ""
+    parent: str = ""
+    assigned_epoch: int = 0
 
     @property
     def open_wish(self) -> bool:
@@ -79,4 +86,7 @@ def bundle_record(raw: Mapping[str, Any]) -> BundleRecord:
         assigned_owner=intern(assignment.get("owner") or ""),
         assigned_at=epoch(assignment.get("time")),
         reason=intern(assignment.get("reason") or ""),
+        split=intern(status.get("split") or ""),
+        parent=intern((meta.get("annotations") or _NOTHING).get(PARENT) or ""),
+        assigned_epoch=assignment.get("epoch") or 0,
     )

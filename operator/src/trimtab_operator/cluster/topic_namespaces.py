@@ -28,6 +28,7 @@ class TopicNamespaceRecord:
     generation: int
     resource_version: str
     conditions: tuple[Mapping[str, Any], ...]
+    uid: str = ""
 
 
 def topic_namespace_record(raw: Mapping[str, Any]) -> TopicNamespaceRecord:
@@ -41,6 +42,7 @@ def topic_namespace_record(raw: Mapping[str, Any]) -> TopicNamespaceRecord:
         generation=meta["generation"],
         resource_version=meta["resourceVersion"],
         conditions=tuple(status.get("conditions") or ()),
+        uid=meta["uid"],
     )
 
 

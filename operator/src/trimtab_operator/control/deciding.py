@@ -9,11 +9,13 @@ from dataclasses import dataclass
 
 from trimtab_operator.control.context import Context
 from trimtab_operator.control.cycle import Look, Stopwatch, carry_out, ended, look, plan
+from trimtab_operator.control.divided import KnownTopics
 from trimtab_operator.control.memory import Remembered
 from trimtab_operator.control.refusal import refused_by_guard, refused_cycle, unmeasurable
 from trimtab_operator.control.report import CycleResult
 from trimtab_operator.control.ruling import rule
 from trimtab_operator.control.settings import Settings
+from trimtab_operator.control.split_requests import request, unspent
 from trimtab_operator.control.telling import Teller
 from trimtab_operator.control.tending import Tender
 from trimtab_operator.control.turn import Turn
@@ -59,7 +61,8 @@ class Decider:
             log.info("policy %s changed while its cluster was measured: deciding again", self.teller.policy)
             return None
         result = await self._act(seen, decision, turn, watch)
-        return result, turn.remembered.after(decision.memory, len(result.moved), now)
+        memory = unspent(decision, turn.memory, result.split_requests)
+        return result, turn.remembered.after(memory, result.moves_made, now)
 
     @staticmethod
     def _refused(turn: Turn, now: float, watch: Stopwatch, refusal: HeldBack) -> tuple[CycleResult, Remembered]:
@@ -68,6 +71,8 @@ class Decider:
 
     async def _act(self, seen: Look, decision: Decision, turn: Turn, watch: Stopwatch) -> CycleResult:
         ruling = rule(self.context, turn)
+        self.context.topics = KnownTopics.of(seen.load)
+        requests = await request(decision.plan.splits, seen, ruling.actuator)
         written = await carry_out(decision.plan.moves, seen, ruling.actuator, watch)
         return CycleResult(
             started=seen.load.now,
@@ -75,9 +80,10 @@ class Decider:
             generation=turn.settings.generation,
             load=seen.load,
             plan=decision.plan,
-            refusal=refused_by_guard(decision.plan.held_back, moves=bool(decision.plan.moves)),
+            refusal=refused_by_guard(decision.plan.held_back, moves=not decision.plan.empty),
             restraint=ruling.restraint,
             written=written,
+            split_requests=requests,
             weights=broker_weights(decision.plan, decision.memory, seen.load.traits),
             names={bundle: seen.records[bundle].name for bundle in decision.plan.bundles},
         )

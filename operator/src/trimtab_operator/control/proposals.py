@@ -1,7 +1,7 @@
 """`Proposal`: what one cycle planned, whole, as it is offered to a person, stored, shown and carried out.
 
-It is a value of plain Python: the arrays of the plan it was made from are rounded into tuples, so that what is stored is
-what was shown, and two proposals can be compared.
+It is a value of plain Python: the arrays of the plan it was made from are rounded into tuples, so that what is stored
+is what was shown, and two proposals can be compared.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any, Self
 import numpy as np
 
 from trimtab_operator.cluster.status import timestamp
+from trimtab_operator.resources.bundle_split import MOST_BOUNDARIES
 from trimtab_operator.resources.proposal import SHOWN, ProposalState
 from trimtab_strategies.model import CPU, RESOURCES, ClusterLoad, Move, Plan, Reason, Split
 from trimtab_strategies.model.load import FloatArray
@@ -64,6 +65,7 @@ class Proposal:
         cls,
         plan: Plan,
         load: ClusterLoad | None,
+        *,
         names: Mapping[str, str],
         generation: int,
         made_at: float,
@@ -206,7 +208,8 @@ def _shown_move(move: Move, name: str) -> dict[str, Any]:
 
 def _shown_split(split: Split, name: str) -> dict[str, Any]:
     at = [f"0x{boundary:08x}" for boundary in split.boundaries]
-    return {"bundle": name, "boundaries": at, "reason": str(split.reason)}
+    owners = list(split.destinations[: MOST_BOUNDARIES + 1])
+    return {"bundle": name, "boundaries": at[:MOST_BOUNDARIES], "reason": str(split.reason), "destinations": owners}
 
 
 def _ranges(before: Percents, after: Percents) -> list[dict[str, Any]]:

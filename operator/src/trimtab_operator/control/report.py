@@ -13,7 +13,19 @@ from trimtab_operator.actuators import Written
 from trimtab_operator.cluster.status import set_condition, timestamp
 from trimtab_operator.control.proposals import Proposal
 from trimtab_operator.control.weights import BrokerWeight
-from trimtab_strategies.model import CPU, MEMORY, NETWORK_IN, NETWORK_OUT, ClusterLoad, HeldBack, Move, Plan, Reason
+from trimtab_strategies.model import (
+    CPU,
+    MEMORY,
+    NETWORK_IN,
+    NETWORK_OUT,
+    ClusterLoad,
+    HeldBack,
+    Move,
+    Plan,
+    Reason,
+    Split,
+    counted,
+)
 from trimtab_strategies.model.load import FloatArray
 
 _LONGEST = 1024
@@ -38,8 +50,8 @@ class CycleResult:
     """What one cycle saw and did.
 
     started: epoch seconds; seconds: by phase; load and plan: None when it came to none; refusal: why the whole cycle
-    was refused, or None; restraint: why the plan was only shown, or None; written: what became of each of the plan's
-    moves, in order.
+    was refused, or None; restraint: why the plan was only shown, or None; written, split_requests: what became of each
+    of the plan's moves, and splits, in order.
     """
 
     started: float
@@ -50,6 +62,7 @@ class CycleResult:
     refusal: HeldBack | None = None
     restraint: HeldBack | None = None
     written: Sequence[Written] = ()
+    split_requests: Sequence[Written] = ()
     weights: Mapping[str, BrokerWeight] = field(default_factory=dict)
     """How each broker stands to its target weight, by name; empty where the shedder has none."""
     names: Mapping[str, str] = field(default_factory=dict)
@@ -62,13 +75,25 @@ class CycleResult:
         return [move for move, written in zip(moves, self.written, strict=False) if written.reason is None]
 
     @property
+    def split(self) -> list[Split]:
+        """The splits that were asked for."""
+        splits = self.plan.splits if self.plan else ()
+        return [split for split, asked in zip(splits, self.split_requests, strict=False) if asked.reason is None]
+
+    @property
+    def moves_made(self) -> int:
+        """Moves as the caps count them: a child of a split that leaves its parent's owner is one."""
+        return len(self.moved) + sum(owner != split.source for split in self.split for owner in split.destinations)
+
+    @property
     def held_back(self) -> Counter[str]:
         """How often each reason held something back."""
         planned = self.plan.held_back if self.plan else ()
         counts = Counter[str]()
         for held in planned:
             counts[str(held.reason)] += held.count
-        counts.update(str(written.reason) for written in self.written if written.reason is not None)
+        answers = (*self.written, *self.split_requests)
+        counts.update(str(written.reason) for written in answers if written.reason is not None)
         if self.refusal is not None:
             counts[str(self.refusal.reason)] += 1
         return counts
@@ -82,6 +107,8 @@ class CycleResult:
             return Reason.INTERNAL_ERROR
         if self.plan.moves:
             return self.plan.moves[0].reason
+        if self.plan.splits:
+            return self.plan.splits[0].reason
         reasons = [held.reason for held in self.plan.held_back]
         return Reason.BALANCED if not reasons or Reason.BALANCED in reasons else reasons[0]
 
@@ -125,6 +152,7 @@ def _last_cycle(result: CycleResult, before: Mapping[str, Any]) -> dict[str, Any
         "phases": _instead_of(before.get("phases"), phases),
         "outcome": str(result.outcome),
         "moved": len(result.moved),
+        "split": len(result.split),
         "heldBack": _instead_of(before.get("heldBack"), result.held_back),
     }
 
@@ -137,7 +165,9 @@ def _instead_of(before: Mapping[str, Any] | None, now: Mapping[str, Any]) -> dic
 def _proposal(result: CycleResult) -> dict[str, Any] | None:
     if result.plan is None:
         return None
-    return Proposal.of(result.plan, result.load, result.names, result.generation, result.started).shown()
+    return Proposal.of(
+        result.plan, result.load, names=result.names, generation=result.generation, made_at=result.started
+    ).shown()
 
 
 def conditions(result: CycleResult, previous: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -199,8 +229,10 @@ def _balanced(result: CycleResult) -> tuple[str, str, str]:
     if result.refusal is not None or result.plan is None or ends is None:
         return "Unknown", str(result.outcome), "no decision was made in this cycle"
     text = f"CPU between {ends[0]:.0f} % and {ends[1]:.0f} %"
-    if result.plan.moves:
-        return "False", str(result.plan.moves[0].reason), f"{text}; {len(result.plan.moves)} moves planned"
+    if not result.plan.empty:
+        planned = [f"{len(result.plan.moves)} moves"] if result.plan.moves else []
+        planned += [counted(len(result.plan.splits), "split")] if result.plan.splits else []
+        return "False", str(result.outcome), f"{text}; {' and '.join(planned)} planned"
     if result.outcome is Reason.BALANCED:
         return "True", str(Reason.BALANCED), text
     held = result.plan.held_back[0]
@@ -211,7 +243,8 @@ def _balanced(result: CycleResult) -> tuple[str, str, str]:
 def _ready(result: CycleResult) -> tuple[str, str, str]:
     if result.refusal is not None:
         return "False", str(result.refusal.reason), result.refusal.detail
-    return "True", "Cycled", f"last cycle: {result.outcome}, {len(result.moved)} moved"
+    split = f", {len(result.split)} to be split" if result.split else ""
+    return "True", "Cycled", f"last cycle: {result.outcome}, {len(result.moved)} moved{split}"
 
 
 def transitions(previous: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

@@ -51,6 +51,7 @@ class Teller:
         self._count(result)
         log.info("policy %s: %s, %d moved, %s", self.policy, result.outcome, len(result.moved), dict(result.held_back))
         await self._policy_status(result)
+        await self._split(result)
         await self._moved(result)
         if result.plan is not None:
             weights = result.weights if result.refusal is None else None
@@ -89,6 +90,16 @@ class Teller:
         body = {"metadata": {"resourceVersion": policy["metadata"]["resourceVersion"]}, "status": status}
         await context.api.patch(POLICIES, context.namespace, self.policy, body, subresource="status")
         return transitions(previous.get("conditions") or [], status["conditions"])
+
+    async def _split(self, result: CycleResult) -> None:
+        if split := result.split:
+            shown = "; ".join(
+                f"{result.names.get(s.bundle, s.bundle)} into {len(s.boundaries) + 1}" for s in split[:_NAMED]
+            )
+            more = f" and {len(split) - _NAMED} more" if len(split) > _NAMED else ""
+            await self.event("Normal", str(split[0].reason), f"divides {counted(len(split), 'bundle')}: {shown}{more}")
+        failed = [w for w in result.split_requests if w.reason is not None] if result.restraint is None else []
+        await self.failures([(str(w.reason), f"{w.bundle}: not divided: {w.detail}") for w in failed])
 
     async def _moved(self, result: CycleResult) -> None:
         if moved := result.moved:

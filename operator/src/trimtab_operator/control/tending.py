@@ -11,6 +11,7 @@ from trimtab_operator.actuators import Actuator, Written
 from trimtab_operator.cluster.bundles import BundleRecord
 from trimtab_operator.control.context import Context
 from trimtab_operator.control.cycle import WRITERS, Look, Stopwatch, at_most, carry_out, house, look, unmeasured_look
+from trimtab_operator.control.divided import unborn
 from trimtab_operator.control.settings import Settings
 from trimtab_operator.control.telling import Teller
 from trimtab_operator.control.turn import Turn
@@ -62,7 +63,8 @@ class Tender:
     def _concerned(self, lost: frozenset[str]) -> list[BundleRecord]:
         context, bundles = self.context, self.context.stores.bundles.items
         names = context.care.union(*(context.served.get(broker, ()) for broker in lost))
-        return [bundles[name] for name in names if name in bundles]
+        found = [bundles[name] for name in names if name in bundles]
+        return [bundle for bundle in found if not unborn(bundle, bundles)]
 
     async def _brake(self, work: Upkeep, lost: frozenset[str], settings: Settings, teller: Teller) -> None:
         """When too many brokers are gone at once, the picture is more likely wrong than they: leave their bundles."""

@@ -13,8 +13,12 @@ from trimtab_operator.control.flights import Flight
 from trimtab_pipeline.source import Topology
 from trimtab_strategies.model import RESOURCES, BrokerTraits, NamespacePolicy, Reason
 
-COUNTS_AS_MOVE = frozenset({Reason.OVERLOADED, Reason.UNDERLOADED, Reason.ADOPTED, Reason.ADMIN})
-"""Assignments that start a bundle's cool-down. Giving an unowned bundle an owner does not."""
+COUNTS_AS_MOVE = frozenset(
+    {Reason.OVERLOADED, Reason.UNDERLOADED, Reason.ADOPTED, Reason.ADMIN}
+    | {Reason.TOPICS, Reason.SESSIONS, Reason.MSG_RATE, Reason.BANDWIDTH}
+)
+"""Assignments that start a bundle's cool-down: a child that left its parent's owner has moved. Giving an unowned bundle
+an owner is no move, nor is being cut out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +77,7 @@ def topology(picture: Picture, *, window: float) -> tuple[Topology, tuple[Bundle
         owner=np.array([row.get(_effective_owner(b), -1) for b in bundles], dtype=np.int64),
         last_unload=np.array([last_unload(b) for b in bundles], dtype=np.float64),
         pinned=np.array([b.pinned for b in bundles], dtype=bool),
-        in_flight=np.array([b.open_wish for b in bundles], dtype=bool),
+        in_flight=np.array([b.open_wish or bool(b.split) for b in bundles], dtype=bool),
         moving_from=moving_from,
         moving_share=moving_share,
     ), bundles

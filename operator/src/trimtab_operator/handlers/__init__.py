@@ -1,14 +1,14 @@
 """Kopf handlers of the small kinds: each reads the object, calls one function of `control`, and writes the status.
 
-Bundles and Brokers have none: Kopf would write to each of 60,000 objects, and loses deletions across a re-list. Our own
-stores follow those.
+Bundles, Brokers and BundleSplits have none: Kopf would write to each of 60,000 objects, and loses deletions across a
+re-list. Our own stores follow those.
 """
 
 from __future__ import annotations
 
 import kopf
 
-from trimtab_operator.handlers import bundle_split, policy, topic_namespace
+from trimtab_operator.handlers import policy, topic_namespace
 from trimtab_operator.resources.common import GROUP
 
 __all__ = ["operator_settings", "registry"]
@@ -17,7 +17,7 @@ __all__ = ["operator_settings", "registry"]
 def registry() -> kopf.OperatorRegistry:
     """A fresh registry with all handlers; no global one is used."""
     handlers = kopf.OperatorRegistry()
-    for module in (policy, topic_namespace, bundle_split):
+    for module in (policy, topic_namespace):
         module.register(handlers)
     return handlers
 

@@ -13,6 +13,11 @@ Hash32 = Annotated[str, Field(pattern=r"^0x[0-9a-f]{8}$", max_length=10)]
 """A position on the 32-bit hash ring, as Pulsar writes it: ``0x`` and eight lower-case digits."""
 
 
+PARENT = "trimtab.dev/parent"
+"""Annotation of a bundle that is being cut out of another: that bundle's name. While a Bundle of that name exists, it
+serves the topics of both."""
+
+
 class BundleState(StrEnum):
     """Where a bundle stands between owners (Pulsar's `ServiceUnitState` words)."""
 
@@ -20,6 +25,7 @@ class BundleState(StrEnum):
     ASSIGNING = "Assigning"
     OWNED = "Owned"
     RELEASING = "Releasing"
+    SPLITTING = "Splitting"
 
 
 class BundleRange(Resource):
@@ -48,12 +54,18 @@ class Assignment(Resource):
     """The Broker it chose. Differs from `spec.owner` once somebody else has written that."""
     policy: Annotated[str, Field(max_length=253)] = ""
     """The BalancingPolicy that decided."""
-    epoch: Annotated[int, Field(ge=0)] = 0
-    """Counts the operator's starts, so that a late writer can be told apart."""
+    epoch: Annotated[int, Field(ge=0, le=2147483647)] = 0
+    """Counts the leaders of the operator, one after the other. It never goes back for a bundle, so that one who does
+    not lead any more can't overrule the one who does."""
     reason: Annotated[str, Field(max_length=64)]
     """One word from the closed vocabulary of reasons."""
     time: Timestamp
     """When it was decided."""
+
+
+_EPOCH_NEVER_GOES_BACK = (
+    "!has(self.assignment) || !has(oldSelf.assignment) || self.assignment.epoch >= oldSelf.assignment.epoch"
+)
 
 
 class BundleSpec(Resource):
@@ -63,6 +75,10 @@ class BundleSpec(Resource):
         json_schema_extra=cel(
             ("self.topicNamespace == oldSelf.topicNamespace", "topicNamespace is immutable: create another Bundle"),
             ("self.range == oldSelf.range", "range is immutable: split the bundle instead"),
+            (
+                _EPOCH_NEVER_GOES_BACK,
+                "assignment.epoch never goes back: a newer leader has decided on this bundle",
+            ),
         ),
     )
 
@@ -85,7 +101,9 @@ class BundleStatus(Status):
     owner: Annotated[str, Field(max_length=253)] = ""
     """Name of the Broker that serves it now; empty when nobody does."""
     state: BundleState = BundleState.FREE
-    """Free, Assigning, Owned or Releasing."""
+    """Free, Assigning, Owned, Releasing or Splitting."""
+    split: Annotated[str, Field(max_length=253)] = ""
+    """Name of the BundleSplit that divides it now; empty when none does. Its owner serves it until it is gone."""
     since: Timestamp | None = None
     """When `owner` or `state` last changed."""
     observed_generation: Annotated[int, Field(ge=0)] = 0

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from trimtab_operator.resources.bundle_split import MOST_BOUNDARIES
 from trimtab_operator.resources.common import Duration, Resource, Status, Timestamp
 
 REBALANCE_ANNOTATION = "trimtab.dev/rebalance"
@@ -86,10 +87,12 @@ class ProposedSplit(Status):
 
     bundle: str
     """Name of the Bundle object."""
-    boundaries: Annotated[list[str], Field(max_length=64)] = Field(default_factory=list)
+    boundaries: Annotated[list[str], Field(max_length=MOST_BOUNDARIES)] = Field(default_factory=list)
     """Where it would be divided."""
     reason: str
     """Why."""
+    destinations: Annotated[list[str], Field(max_length=MOST_BOUNDARIES + 1)] = Field(default_factory=list)
+    """An owner for each child, ascending by range; empty when all stay."""
 
 
 class Cost(Status):

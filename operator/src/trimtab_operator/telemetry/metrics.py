@@ -44,6 +44,7 @@ class Metrics:
         self.held_back = counter(
             "held_back_total", "Moves considered and not made, by policy and Reason.", "policy", "reason"
         )
+        self.splits = counter("splits_total", "BundleSplits that ended, by phase and Reason.", "phase", "reason")
         self.broker_usage = gauge(
             "broker_usage_ratio", "Usage of a broker's limit, 0-1, by broker and resource.", "broker", "resource"
         )
@@ -72,6 +73,7 @@ class Metrics:
         self.api_request_seconds = histogram(
             "api_request_seconds", "Kubernetes API requests, by verb and status.", ("verb", "code"), _REQUEST_BUCKETS
         )
+        self.leader = gauge("leader", "1 in the process that leads, 0 in a standby.")
         build = gauge("build_info", "Always 1; version of Trimtab and of Python.", "version", "python")
         build.labels(__version__, platform.python_version()).set(1)
 

@@ -1,0 +1,160 @@
+"""Dividing a bundle with the `Declarative` actuator: one step of `split_steps` after the other, on Bundle objects.
+
+Every look is at the API server itself, and every write to an object that others may change carries what was seen of it,
+so a bundle that somebody moved, deleted or pinned meanwhile is looked at again before anything more is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from trimtab_operator.actuators import Progress
+from trimtab_operator.actuators.split_steps import (
+    Child,
+    Order,
+    Raw,
+    Seen,
+    Step,
+    next_step,
+    parent_of,
+    to_move,
+    unlocked_state,
+)
+from trimtab_operator.cluster.api import BUNDLES, TOPIC_NAMESPACES, Api, ConflictError, NotFoundError
+from trimtab_operator.cluster.status import timestamp
+from trimtab_operator.resources.bundle import PARENT, BundleState
+from trimtab_operator.resources.common import API_VERSION
+from trimtab_strategies.model import Reason
+
+MOST_STEPS = 32
+"""Steps made at one go; somebody who changes the bundle all the time does not hold up the other splits."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeclarativeDivider:
+    """Divides bundles of one Kubernetes namespace. now: epoch seconds."""
+
+    api: Api
+    namespace: str
+    now: Callable[[], float]
+
+    async def advance(self, order: Order, give_up: str = "") -> Progress:
+        """Do what can be done now. Raises `ApiError`; asked again, it goes on from where it was.
+
+        give_up: why to go back if the parent still exists; empty: not to.
+        """
+        why = ""
+        for _ in range(MOST_STEPS):
+            seen = await self._look(order)
+            step, why = next_step(order, seen, give_up)
+            if step in {Step.WAIT, Step.DONE, Step.UNDONE}:
+                return Progress(done=step is Step.DONE, undone=step is Step.UNDONE, text=why)
+            try:
+                await self._take(step, order, seen)
+            except ConflictError as error:
+                why = str(error)  # somebody else was faster: look again
+            except NotFoundError as error:
+                if step is Step.CREATE:
+                    return Progress(undone=True, text=f"TopicNamespace {order.topic_namespace} is gone: {error}")
+                why = str(error)
+        return Progress(text=why)
+
+    async def _look(self, order: Order) -> Seen:
+        children = [await self._get(child.bundle) for child in order.children]
+        return Seen(await self._get(order.bundle), children)
+
+    async def _get(self, name: str) -> Raw | None:
+        try:
+            return await self.api.get(BUNDLES, self.namespace, name)
+        except NotFoundError:
+            return None
+
+    async def _take(self, step: Step, order: Order, seen: Seen) -> None:
+        steps: dict[Step, Callable[[Order, Seen], Awaitable[None]]] = {
+            Step.LOCK: self._lock,
+            Step.CREATE: self._create,
+            Step.DELETE: self._delete,
+            Step.RELEASE: self._release,
+            Step.MOVE: self._move,
+            Step.REMOVE: self._remove,
+            Step.UNLOCK: self._unlock,
+        }
+        await steps[step](order, seen)
+
+    async def _lock(self, order: Order, seen: Seen) -> None:
+        status = {"state": str(BundleState.SPLITTING), "split": order.split, "since": timestamp(self.now())}
+        await self._patch(seen.parent, {"status": status}, subresource="status")
+
+    async def _unlock(self, order: Order, seen: Seen) -> None:  # noqa: ARG002  the face of all steps
+        assert seen.parent is not None
+        status = {"state": unlocked_state(seen.parent), "split": None}
+        await self._patch(seen.parent, {"status": status}, subresource="status")
+
+    async def _create(self, order: Order, seen: Seen) -> None:
+        space = await self.api.get(TOPIC_NAMESPACES, self.namespace, order.topic_namespace)
+        pinned = seen.parent is not None and bool(seen.parent["spec"].get("pinned"))
+        for child, found in zip(order.children, seen.children, strict=True):
+            if found is None:
+                manifest = self._manifest(child, order, space["metadata"]["uid"], pinned=pinned)
+                await self.api.create(BUNDLES, self.namespace, manifest)
+
+    def _manifest(self, child: Child, order: Order, uid: str, *, pinned: bool) -> dict[str, Any]:
+        owner = {
+            "apiVersion": API_VERSION,
+            "kind": "TopicNamespace",
+            "name": order.topic_namespace,
+            "uid": uid,
+            "controller": True,
+        }
+        return {
+            "apiVersion": API_VERSION,
+            "kind": "Bundle",
+            "metadata": {
+                "name": child.bundle,
+                "ownerReferences": [owner],
+                "annotations": {PARENT: order.bundle},
+            },
+            "spec": {
+                "topicNamespace": order.topic_namespace,
+                "range": {"lower": child.lower, "upper": child.upper},
+                "owner": order.source,
+                "pinned": pinned,
+                "assignment": self._assignment(order, order.source, str(Reason.SPLITTING)),
+            },
+        }
+
+    async def _delete(self, order: Order, seen: Seen) -> None:  # noqa: ARG002  the face of all steps
+        assert seen.parent is not None
+        await self._drop(seen.parent, at=seen.parent["metadata"]["resourceVersion"])
+
+    async def _remove(self, order: Order, seen: Seen) -> None:
+        for child in seen.children:
+            if child is not None and parent_of(child) == order.bundle:
+                await self._drop(child)
+
+    async def _drop(self, bundle: Raw, *, at: str = "") -> None:
+        meta = bundle["metadata"]
+        await self.api.delete(BUNDLES, self.namespace, meta["name"], uid=meta["uid"], resource_version=at)
+
+    async def _release(self, order: Order, seen: Seen) -> None:  # noqa: ARG002  the face of all steps
+        for child in seen.children:
+            if child is not None and parent_of(child):
+                await self._patch(child, {"metadata": {"annotations": {PARENT: None}}})
+
+    async def _move(self, order: Order, seen: Seen) -> None:
+        for child, raw in to_move(order, seen):
+            assignment = self._assignment(order, child.destination, order.reason)
+            await self._patch(raw, {"spec": {"owner": child.destination, "assignment": assignment}})
+
+    def _assignment(self, order: Order, owner: str, reason: str) -> dict[str, Any]:
+        now = timestamp(self.now())
+        return {"owner": owner, "policy": order.policy, "epoch": order.epoch, "reason": reason, "time": now}
+
+    async def _patch(self, bundle: Raw | None, body: dict[str, Any], *, subresource: str = "") -> None:
+        """Merge-patch a bundle if it is still as it was seen."""
+        assert bundle is not None
+        meta = {**body.get("metadata", {}), "resourceVersion": bundle["metadata"]["resourceVersion"]}
+        name = bundle["metadata"]["name"]
+        await self.api.patch(BUNDLES, self.namespace, name, {**body, "metadata": meta}, subresource=subresource)

@@ -1,0 +1,178 @@
+"""From a BundleSplit to what it orders: whether the bundle can be divided as asked, where, and into which children."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+from trimtab_operator.actuators.split_steps import Child, Order, Raw, open_wish, owner_of, parent_of, split_of
+from trimtab_operator.cluster.naming import bundle_name, pulsar_bundle
+from trimtab_operator.cluster.splits import SplitRecord
+from trimtab_operator.cluster.topic_namespaces import TopicNamespaceRecord
+from trimtab_operator.control.divided import KnownTopics, TopicsOf
+from trimtab_operator.resources.bundle_split import Algorithm, BundleSplitSpec
+from trimtab_strategies.model import Reason
+from trimtab_strategies.model.load import IntArray
+from trimtab_strategies.splitting.boundaries import (
+    InvalidBoundaryError,
+    can_split,
+    children,
+    flow_or_qps_equally_divide,
+    range_equally_divide,
+    specified_positions_divide,
+    topic_count_equally_divide,
+)
+from trimtab_strategies.splitting.limits import PulsarSplitParams, SplitLimits
+from trimtab_strategies.usage import MEBIBYTE
+
+
+class SplitRefusedError(ValueError):
+    """A split that can't be done; `reason` is a word for machines, the text says what to do instead."""
+
+    def __init__(self, reason: Reason, text: str) -> None:
+        super().__init__(text)
+        self.reason = reason
+
+
+class NotYetError(ValueError):
+    """A split that has to wait; the text says for what."""
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What a split is judged by.
+
+    space:   the bundle's TopicNamespace, None there is none. count: its bundles, splits under way counted as done.
+    most:    bundles that a namespace may have, by the policies' split rules; None there is no limit.
+    limits:  of one bundle, by which `flow_or_qps_equally_divide` fills children.
+    bundles, brokers: names of those that exist.
+    """
+
+    space: TopicNamespaceRecord | None
+    count: int
+    bundles: Collection[str]
+    brokers: Collection[str]
+    most: int | None = None
+    limits: SplitLimits = field(default_factory=PulsarSplitParams)
+    topics: KnownTopics = field(default_factory=KnownTopics)
+
+
+def order_of(split: SplitRecord, parent: Raw | None, around: Around) -> Order:
+    """What a split orders, once `parent` (None: there is none) can be divided.
+
+    Raises `SplitRefusedError`; `NotYetError` while somebody else is about the bundle.
+    """
+    if parent is None:
+        raise SplitRefusedError(Reason.UNKNOWN_BUNDLE, f"there is no Bundle {split.spec.bundle}: check its name")
+    if (space := around.space) is None:
+        text = f"TopicNamespace {parent['spec']['topicNamespace']} of the bundle does not exist: create it first"
+        raise SplitRefusedError(Reason.UNKNOWN_BUNDLE, text)
+    _check_free(split, parent, around)
+    ranges = _ranges(split, parent, space, around)
+    _check_room(split, len(ranges), space, around)
+    destinations = _destinations(split, len(ranges), around)
+    tenant, name = space.full_name.split("/")
+    cut = tuple(
+        Child(bundle_name(tenant, name, lower, upper), lower, upper, destination)
+        for (lower, upper), destination in zip(ranges, destinations, strict=True)
+    )
+    if taken := [child.bundle for child in cut if child.bundle in around.bundles]:
+        text = f"Bundle {taken[0]} exists already, in the middle of {split.spec.bundle}: delete the one that is wrong"
+        raise SplitRefusedError(Reason.CONFLICT, text)
+    return Order(
+        split=split.name,
+        bundle=split.spec.bundle,
+        topic_namespace=space.name,
+        source=owner_of(parent),
+        children=cut,
+    )
+
+
+def _check_free(split: SplitRecord, parent: Raw, around: Around) -> None:
+    """Raise unless the bundle is nobody else's business."""
+    name, request, owner = split.spec.bundle, split.spec.request, owner_of(parent)
+    if (other := split_of(parent)) not in {"", split.name}:
+        raise SplitRefusedError(Reason.SPLITTING, f"{name} is divided by {other}: wait for its children")
+    if parent_of(parent) in around.bundles:
+        raise SplitRefusedError(Reason.SPLITTING, f"{name} is only being cut out of {parent_of(parent)}: wait")
+    if request is not None and parent["spec"].get("pinned"):
+        raise SplitRefusedError(Reason.PINNED, f"{name} is pinned: only a person may have it divided")
+    if request is not None and request.source and owner != request.source:
+        text = f"{name} went from {request.source} to {owner or 'nobody'} since that was decided"
+        raise SplitRefusedError(Reason.SUPERSEDED, text)
+    if not owner or open_wish(parent):
+        text = f"{name} has {'an open wish' if owner else 'no owner'}"
+        raise NotYetError(f"{text}: it can be divided once a broker has confirmed it")
+
+
+def _ranges(split: SplitRecord, parent: Raw, space: TopicNamespaceRecord, around: Around) -> list[tuple[str, str]]:
+    texts = parent["spec"]["range"]["lower"], parent["spec"]["range"]["upper"]
+    lower, upper = (int(text, 16) for text in texts)
+    if not can_split(lower, upper):
+        raise SplitRefusedError(Reason.TOO_NARROW, f"{split.spec.bundle} is a single hash wide")
+    tenant, name = space.full_name.split("/")
+    full = pulsar_bundle(tenant, name, *texts)
+    try:
+        found = _boundaries(split.spec, lower, upper, around.topics.inside(full), around.limits)
+        ranges = children(lower, upper, found)
+    except InvalidBoundaryError as error:
+        raise SplitRefusedError(Reason.INVALID_SPLIT, str(error)) from error
+    return [(f"0x{left:08x}", f"0x{right:08x}") for left, right in ranges]
+
+
+def _boundaries(
+    spec: BundleSplitSpec, lower: int, upper: int, inside: TopicsOf | None, limits: SplitLimits
+) -> list[int]:
+    given = [int(text, 16) for text in spec.boundaries or ()]
+    if spec.algorithm is None:
+        return given
+    if spec.algorithm is Algorithm.RANGE:
+        return [int(boundary) for boundary in range_equally_divide(lower, upper)]
+    if inside is None:
+        text = (
+            f"{spec.algorithm} needs the bundle's topics, and no policy has seen those: name boundaries, or use"
+            f" {Algorithm.RANGE}"
+        )
+        raise SplitRefusedError(Reason.NO_LOAD_DATA, text)
+    found = _among_topics(spec.algorithm, given, (lower, upper), inside, limits)
+    if found is None or not len(found):
+        text = f"{spec.algorithm} finds no boundary among its {len(inside.places)} topics"
+        raise SplitRefusedError(Reason.TOO_FEW_TOPICS, text)
+    return [int(boundary) for boundary in found]
+
+
+def _among_topics(
+    algorithm: Algorithm, given: list[int], whole: tuple[int, int], inside: TopicsOf, limits: SplitLimits
+) -> IntArray | None:
+    match algorithm:
+        case Algorithm.TOPIC_COUNT:
+            return topic_count_equally_divide(inside.places)
+        case Algorithm.POSITIONS:
+            return specified_positions_divide(*whole, given, len(inside.places))
+        case _:
+            return flow_or_qps_equally_divide(
+                *inside,
+                max_rate=limits.max_msg_rate,
+                max_throughput=limits.max_bandwidth * MEBIBYTE,
+                difference=getattr(limits, "flow_difference", PulsarSplitParams().flow_difference),
+            )
+
+
+def _check_room(split: SplitRecord, count: int, space: TopicNamespaceRecord, around: Around) -> None:
+    after = around.count - 1 + count
+    if around.most is not None and after > around.most:
+        text = f"{space.full_name} would have {after} bundles, and may have {around.most} (maxBundles of a split rule)"
+        raise SplitRefusedError(Reason.MAX_BUNDLES, f"{text}: {split.spec.bundle} stays whole")
+
+
+def _destinations(split: SplitRecord, count: int, around: Around) -> list[str]:
+    given = split.spec.destinations
+    if given is None:
+        return [""] * count
+    if len(given) != count:
+        text = f"{len(given)} destinations for {count} children: name one for each, or none at all"
+        raise SplitRefusedError(Reason.INVALID_SPLIT, text)
+    if unknown := [name for name in given if name and name not in around.brokers]:
+        text = f"destinations: no Broker object is called {unknown[0]}"
+        raise SplitRefusedError(Reason.UNKNOWN_BROKER, text)
+    return given

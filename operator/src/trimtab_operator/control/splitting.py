@@ -1,0 +1,269 @@
+"""Splits, asked for by policies or people: judged, carried out and tidied up.
+
+All that a split in progress needs is in its status and in the Bundle objects, so whoever takes over after a crash goes
+on with it. The status that names the children is written before the bundle is touched.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from trimtab_operator.actuators import Divider, Progress
+from trimtab_operator.actuators.split_steps import Child, Order, Raw
+from trimtab_operator.cluster.api import BUNDLE_SPLITS, BUNDLES, ApiError, ConflictError, NotFoundError
+from trimtab_operator.cluster.splits import SplitRecord, split_record
+from trimtab_operator.cluster.status import set_condition, timestamp
+from trimtab_operator.control.context import Context
+from trimtab_operator.control.cycle import at_most
+from trimtab_operator.control.report import shortened
+from trimtab_operator.control.split_orders import Around, NotYetError, SplitRefusedError, order_of
+from trimtab_operator.control.split_surroundings import around
+from trimtab_operator.resources.bundle import PARENT
+from trimtab_operator.resources.bundle_split import Phase
+from trimtab_operator.resources.common import API_VERSION
+from trimtab_strategies.model import Reason
+
+log = logging.getLogger(__name__)
+
+LOOK_EVERY = 2.0
+"""Seconds between two rounds when nothing changed."""
+
+SPLIT_WITHIN = 60.0
+"""Seconds after which a split goes back, where no policy says `limits.moveTimeout`."""
+
+WAIT_FOR = 300.0
+"""Seconds that a person's split waits for its bundle to have a confirmed owner."""
+
+TELL_AFTER = 3.0
+"""Seconds of waiting after which the status says for what."""
+
+AT_ONCE = 8
+"""Splits carried out at the same time."""
+
+
+@dataclass(slots=True)
+class Splits:
+    """Carries out the BundleSplits of one Kubernetes namespace."""
+
+    context: Context
+    divider: Divider
+    _since: dict[str, float] = field(default_factory=dict)
+
+    async def run(self) -> None:
+        """Round after round, as soon as something changes, until cancelled."""
+        wake = self.context.divided.wake
+        while True:
+            if not self.context.stores.stale():
+                await self.round()
+            try:
+                async with asyncio.timeout(LOOK_EVERY):
+                    await wake.wait()
+            except TimeoutError:
+                continue
+            finally:
+                wake.clear()
+
+    async def round(self) -> None:
+        """Look after every split once. What goes wrong with one is logged, and does not hold up the others."""
+        records = sorted(self.context.stores.splits.items.values(), key=lambda record: (record.created, record.name))
+        self._since = {uid: since for uid, since in self._since.items() if uid in {r.uid for r in records}}
+        await at_most(AT_ONCE, self._safely, records)
+        try:
+            await self._tidy_up()
+        except ApiError as error:
+            log.warning("what splits left behind: %s", error)
+
+    async def _safely(self, record: SplitRecord) -> None:
+        try:
+            await self._look_after(record)
+        except (ConflictError, NotFoundError) as error:
+            log.info("split %s changed meanwhile: %s", record.name, error)
+        except ApiError as error:
+            log.warning("split %s: %s", record.name, error)
+
+    async def _look_after(self, record: SplitRecord) -> None:
+        if record.finished:
+            await self._expire(record)
+            return
+        if not record.begun:
+            accepted = await self._accept(record)
+            if accepted is None:
+                return
+            record = accepted
+        await self._advance(record)
+
+    async def _expire(self, record: SplitRecord) -> None:
+        if self.context.now() - record.finished_at >= record.spec.ttl_seconds_after_finished:
+            await self.context.api.delete(BUNDLE_SPLITS, self.context.namespace, record.name, uid=record.uid)
+
+    # -- from Pending to Splitting --
+
+    async def _accept(self, record: SplitRecord) -> SplitRecord | None:
+        """The record once it is accepted; None while it waits, or when it is refused."""
+        parent = await self._bundle(record.spec.bundle)
+        surroundings = around(self.context, parent)
+        try:
+            order = order_of(record, parent, surroundings)
+        except SplitRefusedError as error:
+            await self._refuse(record, error.reason, str(error))
+            return None
+        except NotYetError as error:
+            await self._wait(record, str(error))
+            return None
+        return await self._begin(await self._owned(record, surroundings), order)
+
+    async def _wait(self, record: SplitRecord, why: str) -> None:
+        age = self.context.now() - record.created
+        if record.spec.request is not None or age > WAIT_FOR:
+            await self._refuse(record, Reason.IN_FLIGHT, why)
+        elif record.status.message != why:
+            conditions = self._conditions(record, "Accepted", "Unknown", Reason.IN_FLIGHT, why)
+            await self._write(record, phase=Phase.PENDING, message=why, conditions=conditions)
+
+    async def _refuse(self, record: SplitRecord, reason: Reason, text: str) -> None:
+        conditions = self._conditions(record, "Accepted", "False", reason, text)
+        await self._finish(replace(record, conditions=tuple(conditions)), Phase.FAILED, reason, text)
+
+    async def _owned(self, record: SplitRecord, surroundings: Around) -> SplitRecord:
+        """The record with its TopicNamespace as owner: its bundle is gone in the end, and it is to stay for a while."""
+        space = surroundings.space
+        if record.owned or space is None or not space.uid:
+            return record
+        owner = {"apiVersion": API_VERSION, "kind": "TopicNamespace", "name": space.name, "uid": space.uid}
+        meta = {"resourceVersion": record.resource_version, "ownerReferences": [owner]}
+        context = self.context
+        return split_record(await context.api.patch(BUNDLE_SPLITS, context.namespace, record.name, {"metadata": meta}))
+
+    async def _begin(self, record: SplitRecord, order: Order) -> SplitRecord:
+        children = [
+            {"bundle": child.bundle, "lower": child.lower, "upper": child.upper, "destination": child.destination}
+            for child in order.children
+        ]
+        text = f"into {len(children)} children, first on {order.source}"
+        begun = await self._write(
+            record,
+            phase=Phase.SPLITTING,
+            message="",
+            source=order.source,
+            topicNamespace=order.topic_namespace,
+            children=children,
+            startedAt=timestamp(self.context.now()),
+            conditions=self._conditions(record, "Accepted", "True", "Accepted", text),
+        )
+        log.info("split %s: dividing %s %s", record.name, order.bundle, text)
+        return begun
+
+    # -- from Splitting to the end --
+
+    async def _advance(self, record: SplitRecord) -> None:
+        waited = self.context.clock() - self._since.setdefault(record.uid, self.context.clock())
+        late = waited > self._within()
+        give_up = f"not done within {self._within():g} s: {record.status.message or 'its bundles'}" if late else ""
+        progress = await self.divider.advance(_order(record, self.context.epoch), give_up)
+        if progress.done:
+            names = ", ".join(child.bundle for child in record.status.children[:3])
+            await self._finish(record, Phase.COMPLETED, "Completed", f"{len(record.status.children)} children: {names}")
+        elif progress.undone:
+            await self._finish(record, Phase.FAILED, Reason.TIMED_OUT if late else Reason.SUPERSEDED, progress.text)
+        elif waited > TELL_AFTER:
+            await self._tell_waiting(record, progress)
+
+    async def _tell_waiting(self, record: SplitRecord, progress: Progress) -> None:
+        if progress.text and shortened(progress.text) != record.status.message:
+            await self._write(record, message=shortened(progress.text))
+
+    def _within(self) -> float:
+        """Seconds that a split gets: what the policies give a move."""
+        return max((settings.move_timeout for settings in self.context.policies.values()), default=SPLIT_WITHIN)
+
+    async def _finish(self, record: SplitRecord, phase: Phase, reason: str, text: str) -> None:
+        completed = phase is Phase.COMPLETED
+        text = shortened(text)
+        conditions = self._conditions(record, "Complete", "True" if completed else "False", reason, text)
+        finished = timestamp(self.context.now())
+        await self._write(record, phase=phase, message=text, finishedAt=finished, conditions=conditions)
+        self.context.metrics.splits.labels(str(phase), str(reason)).inc()
+        log.info("split %s of %s: %s: %s", record.name, record.spec.bundle, phase, text)
+        involved = {
+            "apiVersion": API_VERSION,
+            "kind": "BundleSplit",
+            "name": record.name,
+            "namespace": self.context.namespace,
+            "uid": record.uid,
+        }
+        kind = "Normal" if completed else "Warning"
+        await self.context.events.post(involved, kind, str(reason), f"{record.spec.bundle}: {text}", action="Split")
+
+    def _conditions(
+        self, record: SplitRecord, kind: str, status: str, reason: str, text: str
+    ) -> list[Mapping[str, Any]]:
+        now = self.context.now()
+        return [*set_condition(record.conditions, kind, status, str(reason), shortened(text), record.generation, now)]
+
+    async def _write(self, record: SplitRecord, **status: Any) -> SplitRecord:
+        """The record after a merge into its status. `ConflictError`: it is another one by now."""
+        context = self.context
+        body = {
+            "metadata": {"resourceVersion": record.resource_version},
+            "status": {"observedGeneration": record.generation, **status},
+        }
+        return split_record(
+            await context.api.patch(BUNDLE_SPLITS, context.namespace, record.name, body, subresource="status")
+        )
+
+    async def _bundle(self, name: str) -> Raw | None:
+        try:
+            return await self.context.api.get(BUNDLES, self.context.namespace, name)
+        except NotFoundError:
+            return None
+
+    # -- what nobody looks after any more --
+
+    async def _tidy_up(self) -> None:
+        """Go back where the BundleSplit was deleted in the middle, or release what it left. Raises `ApiError`."""
+        divided, bundles = self.context.divided, self.context.stores.bundles.items
+        for bundle, split in list(divided.parents.items()):
+            if bundle in bundles and await self._gone(split):
+                await self.divider.advance(self._orphan(bundle, split), f"BundleSplit {split} is gone")
+        busy = {record.spec.bundle for record in self.context.stores.splits.items.values() if not record.finished}
+        for child, parent in list(divided.children.items()):
+            if parent not in bundles and parent not in busy:
+                body = {"metadata": {"annotations": {PARENT: None}}}
+                await self.context.api.patch(BUNDLES, self.context.namespace, child, body)
+
+    async def _gone(self, split: str) -> bool:
+        """Whether there is no such split, or it has ended; asked of the API server, as a store may be late."""
+        found = self.context.stores.splits.items.get(split)
+        if found is not None and not found.finished:
+            return False
+        try:
+            raw = await self.context.api.get(BUNDLE_SPLITS, self.context.namespace, split)
+        except NotFoundError:
+            return True
+        return split_record(raw).finished
+
+    def _orphan(self, bundle: str, split: str) -> Order:
+        bundles = self.context.stores.bundles.items
+        record = bundles[bundle]
+        cut = [bundles[name] for name, parent in self.context.divided.children.items() if parent == bundle]
+        children = tuple(Child(child.name, child.lower, child.upper) for child in cut)
+        return Order(split, bundle, record.topic_namespace, record.status_owner, children)
+
+
+def _order(record: SplitRecord, epoch: int) -> Order:
+    """What an accepted split orders, from its status. epoch: of who carries it out now."""
+    request, status = record.spec.request, record.status
+    return Order(
+        split=record.name,
+        bundle=record.spec.bundle,
+        topic_namespace=status.topic_namespace,
+        source=status.source,
+        children=tuple(Child(c.bundle, c.lower, c.upper, c.destination) for c in status.children),
+        policy=request.policy if request else "",
+        epoch=max(epoch, request.epoch if request else 0),
+        reason=request.reason if request else str(Reason.ADMIN),
+    )

@@ -1,0 +1,146 @@
+"""What splits need beside a policy's scene: orders by a person, a ring to look at, and an operator that dies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from manifests import bundle_split
+from policy_scene import PolicyScene
+from trimtab_operator.actuators.dividing import DeclarativeDivider
+from trimtab_operator.control.splitting import Splits
+from trimtab_strategies.topics import check_ring
+
+PARENT = "trimtab.dev/parent"
+
+
+class DiedError(Exception):
+    """The operator died."""
+
+
+class MortalApi:
+    """The API as an operator sees that dies after `writes` writes (None: it lives); each was carried out.
+
+    after: called after each write.
+    """
+
+    def __init__(self, scene: PolicyScene, writes: int | None = None) -> None:
+        self._api, self._left, self._scene = scene.context.api, writes, scene
+        self.written: list[tuple[str, str]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        asked = getattr(self._api, name)
+        if name not in {"create", "patch", "delete"}:
+            return asked
+
+        async def write(ref: Any, *arguments: Any, **options: Any) -> Any:
+            if self._left == 0:
+                raise DiedError
+            answer = await asked(ref, *arguments, **options)
+            if ref.plural != "events":
+                self.written.append((name, ref.plural))
+                check_served(self._scene)
+            if self._left is not None:
+                self._left -= 1
+            return answer
+
+        return write
+
+
+class Operator:
+    """The part of an operator that carries out splits; another one knows nothing of what this one did."""
+
+    def __init__(self, scene: PolicyScene, *, dies_after: int | None = None) -> None:
+        self.scene, self.api = scene, MortalApi(scene, dies_after)
+        divider = DeclarativeDivider(self.api, scene.namespace, scene.context.now)  # type: ignore[arg-type]
+        self.splits = Splits(scene.context, divider)
+
+    async def round(self, *, after: float = 0.0) -> None:
+        """One round, on stores that have seen all there is, `after` seconds later."""
+        self.scene.clock += after
+        await seen(self.scene)
+        living, self.scene.context.api = self.scene.context.api, self.api  # type: ignore[assignment]
+        try:
+            await self.splits.round()
+        finally:
+            self.scene.context.api = living
+        await seen(self.scene)
+        check_served(self.scene)
+
+    async def finish(self, name: str) -> Any:
+        """Rounds, and brokers that do as wished, until the split has ended; its status."""
+        for _ in range(5):
+            await self.round()
+            await self.scene.land()
+            if (status := split_status(self.scene, name)).get("phase") in {"Completed", "Failed"}:
+                return status
+        raise AssertionError(f"{name} has not ended: {status}")
+
+
+async def seen(scene: PolicyScene) -> None:
+    """Wait until the stores show what there is."""
+    await scene.seen()
+
+
+def order(scene: PolicyScene, name: str, **spec: Any) -> None:
+    """A person creates a BundleSplit."""
+    manifest = bundle_split(name, **spec)
+    manifest["spec"] = {key: value for key, value in manifest["spec"].items() if value is not None}
+    scene.rest.create(scene.path("bundlesplits"), manifest)
+
+
+def split_status(scene: PolicyScene, name: str) -> Any:
+    return scene.rest.get(scene.path("bundlesplits", name)).get("status", {})
+
+
+def splits(scene: PolicyScene) -> dict[str, Any]:
+    return {item["metadata"]["name"]: item for item in scene.rest.get(scene.path("bundlesplits"))["items"]}
+
+
+def condition(status: Mapping[str, Any], kind: str) -> tuple[str, str]:
+    return {c["type"]: (c["status"], c["reason"]) for c in status.get("conditions", [])}.get(kind, ("", ""))
+
+
+def half(bundle: str) -> str:
+    """The middle of a bundle, by its object name."""
+    lower, upper = (int(text, 16) for text in bundle.split("-")[-2:])
+    return f"0x{lower + (upper - lower) // 2:08x}"
+
+
+def halves(bundle: str) -> list[str]:
+    """Names of what comes of halving it."""
+    space, lower, upper = bundle.rsplit("-", 2)
+    return [f"{space}-{lower}-{half(bundle)}", f"{space}-{half(bundle)}-{upper}"]
+
+
+def serving(bundles: Mapping[str, Any]) -> dict[str, str]:
+    """Which broker serves which bundle: its owner, unless its parent's does."""
+    found = {}
+    for name, bundle in bundles.items():
+        parent = bundle["metadata"].get("annotations", {}).get(PARENT, "")
+        owner = bundle.get("status", {}).get("owner", "")
+        if owner and parent not in bundles:
+            found[name] = owner
+    return found
+
+
+def check_served(scene: PolicyScene) -> None:
+    """Every hash of every namespace is served by exactly one bundle. Raises `InvalidRingError`."""
+    bundles = scene.bundles()
+    rings: dict[str, list[str]] = {}
+    for name in serving(bundles):
+        spec = bundles[name]["spec"]
+        full = f"public/{spec['topicNamespace']}/{spec['range']['lower']}_{spec['range']['upper']}"
+        rings.setdefault(spec["topicNamespace"], []).append(full)
+    for ring in rings.values():
+        check_ring(ring)
+    assert set(rings) == {bundle["spec"]["topicNamespace"] for bundle in bundles.values()}
+
+
+def leftovers(scene: PolicyScene) -> list[str]:
+    """Bundles that are locked, or marked as being cut out."""
+    return [
+        name
+        for name, bundle in scene.bundles().items()
+        if bundle.get("status", {}).get("split") or PARENT in bundle["metadata"].get("annotations", {})
+    ]
