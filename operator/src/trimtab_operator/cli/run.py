@@ -9,12 +9,24 @@ import re
 from pathlib import Path
 
 from trimtab_operator.app import Where, run_operator
-from trimtab_operator.cli.failure import FINE, CommandError
-from trimtab_operator.cluster.api import Api
+from trimtab_operator.cli.failure import FINDING, FINE, CommandError
+from trimtab_operator.cluster.lease import (
+    DEADLINE,
+    DURATION,
+    LEASE,
+    RETRY,
+    Candidacy,
+    EpochsUsedUpError,
+    LeaseLostError,
+    candidate,
+    own_identity,
+)
 from trimtab_operator.resources.common import seconds
 from trimtab_operator.resources.urls import FLAG, SERVICES, AllowedUrls, BadPatternError
 from trimtab_operator.telemetry.metrics import Metrics
 from trimtab_pipeline.source import KEEP_A_DAY, LoadSources, Retention, SourceUnavailableError, spark_sources
+
+log = logging.getLogger(__name__)
 
 _HISTORY = Path("trimtab-history")
 
@@ -57,6 +69,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument(
         "--spark-memory", default="700m", metavar="SIZE", help="heap of the embedded JVM, at least 480m (%(default)s)"
     )
+    add_lease_options(parser)
     parser.add_argument("--verbose", action="store_true", help="log what Kopf and the API client do, too")
     parser.set_defaults(run=run)
 
@@ -75,6 +88,21 @@ def add_cluster_options(parser: argparse.ArgumentParser, *, history: Path | None
     parser.add_argument(
         "--spark", default="local[*]", help="Spark master, or sc://host:port of a Spark Connect server (%(default)s)"
     )
+
+
+def add_lease_options(parser: argparse.ArgumentParser) -> None:
+    """Options of the election of a leader among replicas."""
+    group = parser.add_argument_group("replicas", "Of several replicas one leads, by a Lease; the others stand by.")
+    group.add_argument("--lease-name", default=LEASE, metavar="NAME", help="name of the Lease (%(default)s)")
+    group.add_argument(
+        "--identity", metavar="NAME", help="who this replica is; no two may share it (default: host name, random word)"
+    )
+    for flag, default, text in (
+        ("--lease-duration", DURATION, "after which others take over from a leader that is not heard of"),
+        ("--renew-deadline", DEADLINE, "after which a leader that could not renew its Lease ends"),
+        ("--retry-period", RETRY, "between two attempts to renew or take the Lease, at most"),
+    ):
+        group.add_argument(flag, type=float, default=default, metavar="SECONDS", help=f"{text} (%(default)g)")
 
 
 def add_url_option(parser: argparse._ActionsContainer, what: str) -> None:
@@ -100,8 +128,21 @@ def allowed_urls(arguments: argparse.Namespace, *, strangers: bool = False) -> A
 def run(arguments: argparse.Namespace) -> int:
     """Carry out the verb; returns the exit code. Raises `CommandError`."""
     _log_to_stderr(verbose=arguments.verbose)
-    asyncio.run(_run(arguments, _retention(arguments)))
+    try:
+        asyncio.run(_run(arguments, _retention(arguments)))
+    except (LeaseLostError, EpochsUsedUpError) as error:
+        log.critical("%s: ending, to begin anew as a standby", error)
+        return FINDING
     return FINE
+
+
+def _candidacy(arguments: argparse.Namespace) -> Candidacy:
+    """How to take part in the election of a leader. Raises `CommandError`."""
+    times = (arguments.lease_duration, arguments.renew_deadline, arguments.retry_period)
+    try:
+        return Candidacy(arguments.lease_name, arguments.identity or own_identity(), *times)
+    except ValueError as error:
+        raise CommandError(str(error)) from error
 
 
 def _retention(arguments: argparse.Namespace) -> Retention:
@@ -122,10 +163,11 @@ def _bytes(text: str) -> int:
 async def _run(arguments: argparse.Namespace, retention: Retention) -> None:
     where = Where(arguments.namespace, arguments.http_host, arguments.http_port, allowed_urls(arguments))
     metrics = Metrics()
-    async with Api.connect(arguments.kubeconfig, arguments.context, observe=metrics.observe_request) as api:
+    reach = (arguments.kubeconfig, arguments.context, arguments.namespace)
+    async with candidate(*reach, _candidacy(arguments), metrics.observe_request) as (api, elector):
         sources = start_spark(arguments.history, arguments.spark, retention, arguments.spark_memory)
         try:
-            await run_operator(api, where, sources, metrics)
+            await run_operator(api, where, sources, metrics, elector)
         finally:
             await asyncio.to_thread(sources.close)
 

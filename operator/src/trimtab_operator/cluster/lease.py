@@ -18,15 +18,22 @@ import random
 import secrets
 import socket
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from trimtab_operator.cluster.api import LEASES, Api, ApiError, ConflictError, NotFoundError
+from trimtab_operator.cluster.api import LEASES, Api, ApiError, ConflictError, NotFoundError, Observer
 from trimtab_operator.cluster.fence import Fence
 from trimtab_operator.cluster.status import micro_timestamp
 
 log = logging.getLogger(__name__)
+
+LEASE = "trimtab"
+"""Name of the Lease, unless told otherwise."""
+
+DURATION, DEADLINE, RETRY = 15.0, 10.0, 2.0
+"""Seconds, unless told otherwise: what Kubernetes' own components take. See `Candidacy`."""
 
 LAST_EPOCH = 2**31 - 1
 """The largest number that ``leaseTransitions`` can be."""
@@ -59,11 +66,11 @@ class Candidacy:
     retry:    seconds between two attempts, at most; each wait is shortened by chance, so that they do not coincide.
     """
 
-    name: str = "trimtab"
+    name: str = LEASE
     identity: str = field(default_factory=own_identity)
-    duration: float = 15.0
-    deadline: float = 10.0
-    retry: float = 2.0
+    duration: float = DURATION
+    deadline: float = DEADLINE
+    retry: float = RETRY
 
     def __post_init__(self) -> None:
         if not self.name or not self.identity:
@@ -240,6 +247,26 @@ class Elector:
         self.epoch = self._transitions
         self.fence.extend(asked + self.candidacy.deadline)
         return True
+
+
+@asynccontextmanager
+async def candidate(
+    kubeconfig: str | None,
+    context: str | None,
+    namespace: str,
+    candidacy: Candidacy,
+    observe: Observer | None = None,
+) -> AsyncIterator[tuple[Api, Elector]]:
+    """A client whose writes pass the fence, and the elector that opens it. Raises `ConnectionSettingsError`.
+
+    The Lease has a connection of its own, so that no amount of other requests holds a renewal up.
+    """
+    fence = Fence()
+    async with (
+        Api.connect(kubeconfig, context, observe=observe, fence=fence) as api,
+        Api.connect(kubeconfig, context, patience=0, observe=observe) as unfenced,
+    ):
+        yield api, Elector(unfenced, namespace, candidacy, fence)
 
 
 def _now() -> str:

@@ -27,7 +27,7 @@ class ForeignMemoryError(ValueError):
 class Remembered:
     """What a policy knows of its past.
 
-    strategies: their own memory. epoch: how often an operator began.
+    strategies: their own memory. epoch: of the leader that stored it.
     moves: (epoch seconds, how many) of each cycle of the last hour that moved something. One entry per cycle and not
     per move, as a ConfigMap holds a mebibyte and a policy may allow 100,000 moves an hour.
     """
