@@ -40,21 +40,23 @@ demo: setup ## watch a cluster of six brokers come level, on real parts, in abou
 test: setup controllers oracle ## all tests (PYTEST="-k word" for some)
 	@$(BIN)/pytest $(PYTEST)
 
-check: $(STAMP) ## linters, types, import contracts, spelling, drift of CRDs and reference pages
+check: $(STAMP) ## linters, types, import contracts, spelling, drift of CRDs, Role and reference pages
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/codespell
 	$(BIN)/trimtab crds --check crds
+	$(BIN)/trimtab rbac --check deploy
 	$(BIN)/python docs/generate.py --check strategies
 
 fmt: $(STAMP) ## format the code, mend what linters can mend
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
 
-crds: $(STAMP) ## render crds/ from the resource models
+crds: $(STAMP) ## render crds/ from the resource models, and deploy/rbac.yaml
 	$(BIN)/trimtab crds --write crds
+	$(BIN)/trimtab rbac --write deploy
 
 docs: $(STAMP) ## write the generated pages: docs/strategies.md and docs/comparison.md
 	$(BIN)/python docs/generate.py

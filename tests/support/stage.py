@@ -15,6 +15,7 @@ from typing import Any, Self, TypeVar
 import yaml
 
 from faulty_proxy import Fault, FaultyProxy
+from shipped_role import shipped_kubeconfig
 from trimtab_testbed.binaries import KubeBinaries
 from trimtab_testbed.control_plane import ControlPlane
 from trimtab_testbed.kube_rest import KubeApiError
@@ -137,7 +138,7 @@ class Stage:
         world.seed_bundles()
         world.wait_until_owned()
         self.first_owners = self.owners()
-        self.operator = Operator(kubeconfig, self.dir).start()
+        self.operator = Operator(shipped_kubeconfig(self.control_plane), self.dir).start()
         self._open.append(self.operator)
 
     # -- what a person does --

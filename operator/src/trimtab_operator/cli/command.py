@@ -21,6 +21,7 @@ VERBS: Mapping[str, str] = {
     "observe": "show the load of a cluster",
     "history": "show, export or import the history of load",
     "crds": "print, write or check the custom resource definitions",
+    "rbac": "print, write or check the Role of the operator",
     "conformance": "replay recordings of the reference implementations",
 }
 """Verb -> one line of help; each has a module of its name here, with ``register(subparsers)``."""
