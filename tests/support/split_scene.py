@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
+from itertools import pairwise
 from typing import Any
 
 from manifests import bundle_split
 from policy_scene import PolicyScene
 from trimtab_operator.actuators.dividing import DeclarativeDivider
 from trimtab_operator.control.splitting import Splits
-from trimtab_strategies.topics import check_ring
+from trimtab_strategies.topics import check_ring, parse_bundle
 
 PARENT = "trimtab.dev/parent"
 
@@ -19,14 +20,19 @@ class DiedError(Exception):
 
 
 class MortalApi:
-    """The API as an operator sees that dies after `writes` writes (None: it lives); each was carried out.
+    """The API as an operator sees it that dies after `writes` writes (None: it lives).
 
-    after: called after each write.
+    error: what a write raises from then on; `alive`: whether none was refused.
     """
 
     def __init__(self, scene: PolicyScene, writes: int | None = None) -> None:
         self._api, self._left, self._scene = scene.context.api, writes, scene
-        self.written: list[tuple[str, str]] = []
+        self.error: Exception = DiedError()
+        self.lost: frozenset[str] = frozenset()
+        self.alive = True
+
+    def dies_after(self, writes: int | None) -> None:
+        self._left = writes
 
     def __getattr__(self, name: str) -> Any:
         asked = getattr(self._api, name)
@@ -35,11 +41,11 @@ class MortalApi:
 
         async def write(ref: Any, *arguments: Any, **options: Any) -> Any:
             if self._left == 0:
-                raise DiedError
+                self.alive = False
+                raise self.error
             answer = await asked(ref, *arguments, **options)
-            if ref.plural != "events":
-                self.written.append((name, ref.plural))
-                check_served(self._scene)
+            if ref.plural == "bundles":
+                check_served(self._scene, self.lost)
             if self._left is not None:
                 self._left -= 1
             return answer
@@ -55,17 +61,18 @@ class Operator:
         divider = DeclarativeDivider(self.api, scene.namespace, scene.context.now)  # type: ignore[arg-type]
         self.splits = Splits(scene.context, divider)
 
-    async def round(self, *, after: float = 0.0) -> None:
-        """One round, on stores that have seen all there is, `after` seconds later."""
+    async def round(self, *, after: float = 0.0, lost: str = "") -> None:
+        """One round, on stores that have seen all there is, `after` seconds later. lost: who serves nothing."""
         self.scene.clock += after
-        await seen(self.scene)
+        self.api.lost = frozenset({lost} - {""})
+        await self.scene.seen()
         living, self.scene.context.api = self.scene.context.api, self.api  # type: ignore[assignment]
         try:
             await self.splits.round()
         finally:
             self.scene.context.api = living
-        await seen(self.scene)
-        check_served(self.scene)
+        await self.scene.seen()
+        check_served(self.scene, self.api.lost)
 
     async def finish(self, name: str) -> Any:
         """Rounds, and brokers that do as wished, until the split has ended; its status."""
@@ -75,11 +82,6 @@ class Operator:
             if (status := split_status(self.scene, name)).get("phase") in {"Completed", "Failed"}:
                 return status
         raise AssertionError(f"{name} has not ended: {status}")
-
-
-async def seen(scene: PolicyScene) -> None:
-    """Wait until the stores show what there is."""
-    await scene.seen()
 
 
 def order(scene: PolicyScene, name: str, **spec: Any) -> None:
@@ -124,17 +126,34 @@ def serving(bundles: Mapping[str, Any]) -> dict[str, str]:
     return found
 
 
-def check_served(scene: PolicyScene) -> None:
-    """Every hash of every namespace is served by exactly one bundle. Raises `InvalidRingError`."""
+def check_served(scene: PolicyScene, lost: Collection[str] = ()) -> None:
+    """Every hash of every namespace is served by exactly one bundle; by none only if its broker is lost.
+
+    Raises `InvalidRingError`.
+    """
     bundles = scene.bundles()
-    rings: dict[str, list[str]] = {}
-    for name in serving(bundles):
-        spec = bundles[name]["spec"]
-        full = f"public/{spec['topicNamespace']}/{spec['range']['lower']}_{spec['range']['upper']}"
-        rings.setdefault(spec["topicNamespace"], []).append(full)
+    if lost:
+        return _check_once(bundles)
+    rings = _rings(bundles, serving(bundles))
     for ring in rings.values():
         check_ring(ring)
     assert set(rings) == {bundle["spec"]["topicNamespace"] for bundle in bundles.values()}
+    return None
+
+
+def _rings(bundles: Mapping[str, Any], names: Iterable[str]) -> dict[str, list[str]]:
+    rings: dict[str, list[str]] = {}
+    for name in names:
+        spec = bundles[name]["spec"]
+        full = f"public/{spec['topicNamespace']}/{spec['range']['lower']}_{spec['range']['upper']}"
+        rings.setdefault(spec["topicNamespace"], []).append(full)
+    return rings
+
+
+def _check_once(bundles: Mapping[str, Any]) -> None:
+    for ring in _rings(bundles, serving(bundles)).values():
+        ranges = sorted(parse_bundle(name)[1:] for name in ring)
+        assert all(before[1] <= after[0] for before, after in pairwise(ranges)), ranges
 
 
 def leftovers(scene: PolicyScene) -> list[str]:

@@ -18,6 +18,7 @@ from trimtab_operator.cluster.api import BUNDLE_SPLITS, BUNDLES, ApiError, Confl
 from trimtab_operator.cluster.splits import SplitRecord, split_record
 from trimtab_operator.cluster.status import set_condition, timestamp
 from trimtab_operator.control.context import Context
+from trimtab_operator.control.counting import BundleCounts
 from trimtab_operator.control.cycle import at_most
 from trimtab_operator.control.report import shortened
 from trimtab_operator.control.split_orders import Around, NotYetError, SplitRefusedError, order_of
@@ -52,6 +53,10 @@ class Splits:
     context: Context
     divider: Divider
     _since: dict[str, float] = field(default_factory=dict)
+    _counts: BundleCounts = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._counts = BundleCounts(self.context)
 
     async def run(self) -> None:
         """Round after round, as soon as something changes, until cancelled."""
@@ -74,6 +79,7 @@ class Splits:
         await at_most(AT_ONCE, self._safely, records)
         try:
             await self._tidy_up()
+            await self._counts.tell()
         except ApiError as error:
             log.warning("what splits left behind: %s", error)
 
