@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from faulty_api import until
 from policy_scene import Play, PolicyScene, eager
 from trimtab_strategies.testing import cluster, with_bundles
 
@@ -204,3 +205,404 @@ def test_the_next_plan_is_offered_once_the_last_one_is_done(play: Play) -> None:
         assert (again["state"], again["id"] != first["id"]) == ("ProposalReady", True)
 
     play(HOT, story, **eager(maxMovesPerCycle=1) | APPROVE)
+
+
+# -- what withdraws a proposal --
+
+
+def test_an_edited_policy_supersedes_its_proposal_and_offers_another(play: Play) -> None:
+    async def story(scene: PolicyScene) -> None:
+        first = await offered(scene)
+
+        scene.edit(limits={"coolDown": "31m"})
+        ask(scene, "approve", first["id"])
+        await scene.turn(after=2)
+        await scene.turn(after=2)
+
+        assert moved(scene) == {}
+        assert proposal(scene)["state"] == "ProposalReady"
+        assert proposal(scene)["id"] != first["id"]
+        status, message = command(scene)
+        assert status == "False"
+        assert first["id"] in message
+        assert any(f"{first['id']} was superseded: the policy was edited" in note for _, note in scene.events())
+
+    play(HOT, story, **APPROVE)
+
+
+def test_a_proposal_expires_and_can_not_be_approved_any_more(play: Play) -> None:
+    async def story(scene: PolicyScene) -> None:
+        first = await offered(scene)
+        ask(scene, "approve", first["id"])
+
+        await scene.turn(after=121)
+
+        assert moved(scene) == {}
+        assert annotations(scene) == {}
+        status, message = command(scene)
+        assert (status, f"proposal {first['id']} expired" in message) == ("False", True)
+        assert proposal(scene)["state"] == "ProposalReady", "the cycle of the same turn offers a fresh one"
+        assert proposal(scene)["id"] != first["id"]
+
+    play(HOT, story, **APPROVE, approval={"expiresAfter": "2m"})
+
+
+@pytest.mark.parametrize("change", ["dies", "closes", "goes"])
+def test_a_broker_that_is_lost_to_the_plan_supersedes_it(change: str, play: Play) -> None:
+    async def story(scene: PolicyScene) -> None:
+        first = await offered(scene)
+        lost = first["moves"][0]["destination"]
+        path = scene.path("brokers", lost)
+        if change == "dies":
+            scene.rest.patch(f"{path}/status", {"status": {"ready": False}})
+        elif change == "closes":
+            scene.rest.patch(path, {"spec": {"schedulable": False}})
+        else:
+            scene.rest.delete(path)
+        ask(scene, "approve", first["id"])
+
+        await scene.turn(after=2)
+
+        assert moved(scene) == {}
+        assert proposal(scene)["state"] == "PendingProposal"
+        assert (lost in proposal(scene)["message"], proposal(scene)["moves"]) == (True, [])
+        assert command(scene)[0] == "False"
+        assert sorted(reason for reason, _ in scene.events()) == ["PendingProposal", "ProposalReady", "Refused"]
+
+    play(HOT, story, **APPROVE)
+
+
+# -- what people ask for --
+
+
+def test_refresh_replaces_the_proposal_by_one_of_what_is_seen_now(play: Play) -> None:
+    async def story(scene: PolicyScene) -> None:
+        first = await offered(scene)
+
+        ask(scene, "refresh")
+        await scene.turn(after=2)
+        assert proposal(scene)["state"] == "PendingProposal"
+        await scene.turn(after=1)
+
+        assert annotations(scene) == {}
+        assert proposal(scene)["state"] == "ProposalReady"
+        assert proposal(scene)["id"] != first["id"]
+
+    play(HOT, story, **APPROVE)
+
+
+def test_stop_withdraws_a_waiting_proposal_until_somebody_refreshes(play: Play) -> None:
+    async def story(scene: PolicyScene) -> None:
+        first = await offered(scene)
+
+        ask(scene, "stop")
+        await scene.turn(after=2)
+        await scene.cycle()
+        assert (proposal(scene)["state"], proposal(scene)["total"]) == ("Stopped", 0)
+
+        ask(scene, "approve", first["id"])
+        await scene.turn(after=2)
+        assert command(scene)[0] == "False"
+        assert moved(scene) == {}
+
+        ask(scene, "refresh")
+        await scene.turn(after=2)
+        await scene.turn(after=2)
+        assert proposal(scene)["state"] == "ProposalReady"
+
+    play(HOT, story, **APPROVE)
+
+
+def test_stop_in_the_middle_writes_nothing_more_and_leaves_every_bundle_whole(play: Play) -> None:
+    async def story(scene: PolicyScene) -> None:
+        found = await approved(scene)
+        assert len(moved(scene)) == 1 < found["total"]
+
+        ask(scene, "stop")
+        await scene.turn(after=2)
+        assert proposal(scene)["state"] == "Stopped"
+        assert (progress(scene)["inFlight"], progress(scene).get("finishedAt")) == (1, None)
+
+        await scene.land()
+        await scene.turn(after=2)
+        await scene.turn(after=2)
+
+        assert len(moved(scene)) == 1
+        assert scene.owners() == scene.wishes()
+        shown = progress(scene)
+        assert (shown["landed"], shown["failed"], shown["inFlight"], shown["total"]) == (1, 0, 0, found["total"])
+        assert shown["finishedAt"]
+        assert proposal(scene)["state"] == "Stopped"
+
+    play(HOT, story, **eager(maxMovesInFlight=1) | APPROVE)
+
+
+@pytest.mark.parametrize(
+    ("spec", "word", "pinned", "complaint"),
+    [
+        (APPROVE, "aprove", None, "'aprove': write approve, refresh or stop"),
+        (APPROVE, "approve", "0badc0de", "it is for proposal 0badc0de, and the one there is now is "),
+        ({"mode": "DryRun"}, "approve", None, "spec.mode is DryRun: set it to Approve"),
+        ({"mode": "Auto", "paused": True}, "stop", None, "spec.mode is Auto"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else None,
+)
+def test_a_command_that_can_not_be_taken_is_refused_with_what_to_do(
+    spec: dict[str, Any], word: str, pinned: str | None, complaint: str, play: Play
+) -> None:
+    async def story(scene: PolicyScene) -> None:
+        await scene.turn()
+
+        ask(scene, word, pinned)
+        await scene.turn(after=2)
+
+        assert moved(scene) == {}
+        assert annotations(scene) == {}
+        assert command(scene)[0] == "False"
+        assert complaint in command(scene)[1]
+        assert [note for reason, note in scene.events() if reason == "Refused"] == [command(scene)[1]]
+
+    play(HOT, story, **spec)
+
+
+def test_a_paused_policy_takes_no_approval_and_holds_what_was_approved(play: Play) -> None:
+    async def story(scene: PolicyScene) -> None:
+        found = await approved(scene)
+        scene.edit(paused=True)
+        await scene.land()
+
+        await scene.turn(after=2)
+        assert len(moved(scene)) == 1 < found["total"]
+        assert proposal(scene)["state"] == "Rebalancing"
+
+        scene.edit(paused=False)
+        await scene.turn(after=2)
+        assert len(moved(scene)) == 2
+
+    play(HOT, story, **eager(maxMovesInFlight=1) | APPROVE)
+
+
+def test_leaving_the_mode_ends_what_was_approved_as_stop_does(play: Play) -> None:
+    async def story(scene: PolicyScene) -> None:
+        await approved(scene)
+
+        scene.edit(mode="DryRun")
+        await scene.land()
+        await scene.turn(after=2)
+        await scene.cycle()
+
+        assert len(moved(scene)) == 1
+        assert progress(scene)["finishedAt"]
+        shown = proposal(scene)
+        assert {"state", "id", "expiresAt"}.isdisjoint(shown)
+        assert scene.condition("ProposalReady") == scene.condition("Rebalancing") == ("", "")
+
+        scene.edit(mode="Approve")
+        await scene.turn(after=2)
+        assert proposal(scene)["state"] == "ProposalReady"
+
+    play(HOT, story, **eager(maxMovesInFlight=1) | APPROVE)
+
+
+# -- each move is validated when it is written --
+
+
+async def blocked_by(scene: PolicyScene, move: dict[str, str], how: str) -> None:
+    """Somebody changes what `move` rests on."""
+    path = scene.path("bundles", move["bundle"])
+    if how == "Pinned":
+        scene.rest.patch(path, {"spec": {"pinned": True}})
+    elif how == "Deleted":
+        scene.rest.delete(path)
+    elif how == "InFlight":
+        scene.give(move["bundle"], "b" if move["destination"] == "c" else "c")
+    elif how == "Unbalanced":
+        space = scene.bundles()[move["bundle"]]["spec"]["topicNamespace"]
+        scene.rest.patch(scene.path("topicnamespaces", space), {"spec": {"balanced": False}})
+        spaces = scene.context.stores.topic_namespaces.items
+        await until("the store shows it", lambda: not spaces[space].policy.unload)
+    elif how == "NotReady":
+        scene.rest.patch(scene.path("brokers", move["destination"], "status"), {"status": {"ready": False}})
+
+
+@pytest.mark.parametrize(
+    ("how", "reason"),
+    [("Pinned", "Pinned"), ("Deleted", "Conflict"), ("InFlight", "InFlight")],
+    ids=lambda value: value,
+)
+def test_a_bundle_that_changed_meanwhile_costs_its_own_move_alone(how: str, reason: str, play: Play) -> None:
+    async def story(scene: PolicyScene) -> None:
+        found = await offered(scene)
+        first, *others = found["moves"]
+        await blocked_by(scene, first, how)
+        ask(scene, "approve", found["id"])
+
+        await scene.turn(after=2)
+        await scene.land()
+        await scene.turn(after=2)
+
+        assert {name: owner for name, owner in moved(scene).items() if name != first["bundle"]} == {
+            move["bundle"]: move["destination"] for move in others
+        }
+        [failure] = progress(scene)["failures"]
+        assert (failure["bundle"], failure["reason"]) == (first["bundle"], reason)
+        assert (proposal(scene)["state"], progress(scene)["percent"]) == ("NotReady", 100)
+        assert [note for r, note in scene.events() if r == reason and first["bundle"] in note and "not moved" in note]
+
+    play(HOT, story, **APPROVE)
+
+
+def test_a_bundle_that_a_person_moved_and_that_landed_there_is_left_there(play: Play) -> None:
+    async def story(scene: PolicyScene) -> None:
+        found = await offered(scene)
+        first = found["moves"][0]
+        elsewhere = "b" if first["destination"] == "c" else "c"
+        scene.give(first["bundle"], elsewhere)
+        await scene.land()
+        ask(scene, "approve", found["id"])
+
+        await scene.turn(after=2)
+        await scene.turn(after=2)
+
+        assert scene.wishes()[first["bundle"]] == elsewhere
+        [failure] = progress(scene)["failures"]
+        assert failure["reason"] == "Conflict"
+        assert f"it is on {elsewhere} now, and not on a any more" in failure["detail"]
+
+    play(HOT, story, **APPROVE)
+
+
+@pytest.mark.parametrize(("how", "reason"), [("Unbalanced", "Excluded"), ("NotReady", "NotReady")])
+def test_what_changes_in_the_middle_refuses_the_moves_that_are_left(how: str, reason: str, play: Play) -> None:
+    async def story(scene: PolicyScene) -> None:
+        found = await approved(scene)
+        [(written, _)] = moved(scene).items()
+        await scene.land()
+        await blocked_by(scene, found["moves"][1], how)
+        refused = {
+            m["bundle"]
+            for m in found["moves"]
+            if how == "Unbalanced" or m["destination"] == found["moves"][1]["destination"]
+        }
+
+        for _ in found["moves"]:
+            await scene.turn(after=2)
+            await scene.land()
+        await scene.turn(after=2)
+
+        failures = progress(scene)["failures"]
+        assert {failure["reason"] for failure in failures} == {reason}
+        assert {failure["bundle"] for failure in failures} == refused - {written}
+        assert any(reason == "NotReady" and found["id"] in note for reason, note in scene.events())
+        assert set(moved(scene)) == {m["bundle"] for m in found["moves"]} - (refused - {written})
+
+    play(HOT, story, **eager(maxMovesInFlight=1) | APPROVE)
+
+
+def test_the_hours_moves_are_counted_while_a_proposal_is_carried_out(play: Play) -> None:
+    async def story(scene: PolicyScene) -> None:
+        found = await offered(scene)
+        scene.edit(mode="Auto")  # a person is impatient, and turns back
+        await scene.turn(after=2)
+        spent = len(moved(scene))
+        assert spent == found["total"] == 2
+        await scene.land()
+        scene.edit(mode="Approve")
+
+        await scene.turn(after=2)
+
+        assert proposal(scene)["state"] == "PendingProposal"
+        assert scene.status()["lastCycle"]["heldBack"]["HourCap"] >= 1
+
+    play(HOT, story, **eager(maxMovesPerHour=2, coolDown="1s") | APPROVE)
+
+
+def test_a_move_that_nobody_confirms_is_withdrawn_and_counts_as_failed(play: Play) -> None:
+    async def story(scene: PolicyScene) -> None:
+        found = await approved(scene)
+        assert len(moved(scene)) == found["total"] == 1
+
+        await scene.turn(after=31)
+        await scene.land()
+        await scene.turn(after=2)
+
+        assert moved(scene) == {}
+        [failure] = progress(scene)["failures"]
+        assert failure["reason"] == "TimedOut"
+        assert proposal(scene)["state"] == "NotReady"
+
+    play(HOT, story, **eager(maxMovesPerCycle=1, moveTimeout="30s") | APPROVE)
+
+
+# -- the operator dies --
+
+
+def test_a_waiting_proposal_survives_the_operator(play: Play) -> None:
+    async def story(scene: PolicyScene) -> None:
+        found = await offered(scene)
+
+        scene.restart()
+        await scene.turn(after=2)
+        assert proposal(scene) == found
+
+        ask(scene, "approve", found["id"])
+        await scene.turn(after=2)
+        assert moved(scene) == destinations(found)
+
+    play(HOT, story, **APPROVE)
+
+
+def test_an_execution_goes_on_where_the_operator_died(play: Play) -> None:
+    async def story(scene: PolicyScene) -> None:
+        found = await approved(scene)
+        await scene.land()
+
+        for _ in range(found["total"]):
+            scene.restart()
+            await scene.turn(after=2)
+            await scene.land()
+        scene.restart()
+        await scene.turn(after=2)
+
+        assert moved(scene) == destinations(found)
+        assert (progress(scene)["landed"], progress(scene)["failed"]) == (found["total"], 0)
+        assert any(reason == "Ready" and found["id"] in note for reason, note in scene.events())
+        written = [
+            b["metadata"]["generation"] for b in scene.bundles().values() if b["metadata"]["name"] in moved(scene)
+        ]
+        assert set(written) == {2}, "no move was written twice"
+
+    play(HOT, story, **eager(maxMovesInFlight=1) | APPROVE)
+
+
+def test_a_move_that_was_written_and_not_noted_is_not_written_again(play: Play) -> None:
+    async def story(scene: PolicyScene) -> None:
+        found = await offered(scene)
+        for move in found["moves"]:  # as the operator does, which dies before it stores that
+            scene.give(move["bundle"], move["destination"])
+        ask(scene, "approve", found["id"])
+
+        scene.restart()
+        await scene.turn(after=2)
+        await scene.land()
+        await scene.turn(after=2)
+
+        assert proposal(scene)["state"] == "Ready"
+        assert {b["metadata"]["generation"] for b in scene.bundles().values()} == {1, 2}
+
+    play(HOT, story, **APPROVE)
+
+
+def test_a_proposal_that_somebody_spoilt_is_begun_anew_and_told(play: Play) -> None:
+    async def story(scene: PolicyScene) -> None:
+        await offered(scene)
+        path = f"/api/v1/namespaces/{scene.namespace}/configmaps/trimtab-proposal-main"
+        scene.rest.patch(path, {"binaryData": {"proposal.json.gz": "AAAA"}})
+
+        scene.restart()
+        await scene.cycle()
+
+        assert proposal(scene)["state"] == "ProposalReady"
+        assert any("begins without a proposal" in note for reason, note in scene.events() if reason == "InternalError")
+
+    play(HOT, story, **APPROVE)

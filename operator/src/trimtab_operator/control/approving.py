@@ -1,10 +1,10 @@
 """Mode Approve: offers proposals, takes what people answer by annotation, and sees approved ones through.
 
-`attend` runs in every turn, `offer` after every cycle. States and transitions are the table of `proposal_states`; what is
-kept is in `proposal_store`; this module joins them with the policy's annotations and status.
+`attend` runs in every turn, `offer` after every cycle. States and transitions are the table of `proposal_states`; what
+is kept is in `proposal_store`; this module joins them with the policy's annotations and status.
 
-What withdraws a proposal that waits: it expired; the policy was edited; or a broker it names is gone, not ready, or takes
-no bundles any more. A single bundle that changed meanwhile costs its own move alone, when that is to be written.
+What withdraws a proposal that waits: it expired; the policy was edited; or a broker it names is gone, not ready, or
+takes no bundles any more. A single bundle that changed meanwhile costs its own move alone, when that is to be written.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from trimtab_operator.control.executing import Executor
 from trimtab_operator.control.progress import Execution, Mark
 from trimtab_operator.control.proposal_states import COMMANDS, REFUSALS, Event, after, may
 from trimtab_operator.control.proposal_store import ProposalStore, Standing
+from trimtab_operator.control.proposal_telling import Command, ProposalTeller
 from trimtab_operator.control.proposals import ForeignProposalError, Proposal
 from trimtab_operator.control.report import CycleResult
 from trimtab_operator.control.settings import Settings
-from trimtab_operator.control.proposal_telling import Command, ProposalTeller
 from trimtab_operator.control.telling import Teller
 from trimtab_operator.control.turn import Turn
 from trimtab_operator.resources.policy import Mode
@@ -63,6 +63,7 @@ class Approver:
     _mode: Mode | None = None
     _trusted: dict[str, bool] = field(default_factory=dict)
     _tell_at: float = 0.0
+    _untold: bool = False
     _generation: int = 0
 
     def __post_init__(self) -> None:
@@ -94,7 +95,12 @@ class Approver:
         plan = result.plan
         if settings.mode is Mode.APPROVE and plan and not plan.empty and may(self.standing.state, Event.OFFER):
             proposal = Proposal.of(
-                plan, result.load, result.names, result.generation, result.started, settings.approval_expires_after
+                plan,
+                result.load,
+                names=result.names,
+                generation=result.generation,
+                made_at=result.started,
+                expires_after=settings.approval_expires_after,
             )
             until, what = timestamp(proposal.expires_at), in_short(proposal)
             how = f"trimtab approve {self.policy} --proposal {proposal.id}"
@@ -132,7 +138,7 @@ class Approver:
         await self._tell()
 
     async def _tell(self, command: Command | None = None) -> None:
-        self._tell_at = self.context.clock() + TELL_EVERY
+        self._tell_at, self._untold = self.context.clock() + TELL_EVERY, False
         shown = self.standing if self._mode is Mode.APPROVE else None
         await self._speaker.status(shown, self.standing.execution, self._generation, command)
 
@@ -266,8 +272,12 @@ class Approver:
         await self._speaker.round(execution, written, news)
         if execution.ended:
             await self._finish(execution)
-        elif (ended or written or news) and self.context.clock() >= self._tell_at:
-            await self._keep(self.standing)
+            return written
+        if ended or written or news:
+            await self._store.save(self.standing)
+            self._untold = True
+        if self._untold and self.context.clock() >= self._tell_at:
+            await self._tell()
         return written
 
     async def _finish(self, execution: Execution) -> None:

@@ -43,6 +43,7 @@ class Executor:
             if not (rows := self.execution.waiting(free)):
                 break
             possible = self._sift(rows, replace(scene, moved_last_hour=moved + written))
+            self.follow()
             done = await self._write(possible, turn)
             written += done
             if done < len(possible):

@@ -82,7 +82,7 @@ MEANINGS: Mapping[ProposalState, str] = {
     _S.PROPOSAL_READY: "a proposal waits for `approve`; cycles measure and report, and leave it as it is",
     _S.REBALANCING: "the approved moves are being written, `limits.maxMovesInFlight` at a time",
     _S.READY: "all moves have landed; the next cycle that plans something offers that",
-    _S.NOT_READY: "all moves have ended, and some were refused or failed; the next cycle that plans something offers that",
+    _S.NOT_READY: "all moves have ended, and some failed; the next cycle that plans something offers that",
     _S.STOPPED: "no move is written and none is proposed until `refresh`; open moves land or are withdrawn",
 }
 """What each state means to a person."""

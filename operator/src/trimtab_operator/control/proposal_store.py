@@ -1,4 +1,4 @@
-"""Keeps what a policy proposes, and how far an approved proposal has come, in the ConfigMap ``trimtab-proposal-<policy>``.
+"""Keeps a policy's proposal, and how far an approved one has come, in the ConfigMap ``trimtab-proposal-<policy>``.
 
 The API server holds it, so that a restarted operator, or another replica that takes over, goes on with exactly the
 proposal that was shown. A ConfigMap holds a mebibyte: 10,000 moves are a tenth of that once compressed.
@@ -20,7 +20,7 @@ from trimtab_operator.control.proposals import ForeignProposalError, Proposal
 from trimtab_operator.resources.common import API_VERSION
 from trimtab_operator.resources.proposal import ProposalState
 
-_PROPOSAL, _STATE, _PROGRESS = "proposal.json.gz", "state.json", "progress.json"
+_PROPOSAL, _PROGRESS, _STATE = "proposal.json.gz", "progress.json.gz", "state.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,30 +65,28 @@ class ProposalStore:
             return Standing()
         return self._read(found.get("data") or {}, found.get("binaryData") or {})
 
-    def _read(self, data: Mapping[str, str], packed: Mapping[str, str]) -> Standing:
+    def _read(self, data: Mapping[str, str], binary: Mapping[str, str]) -> Standing:
         try:
             value = json.loads(data[_STATE])
             if value["uid"] != self.uid:
                 return Standing()
             state, message, waits = ProposalState(value["state"]), str(value["message"]), bool(value["waits"])
-            text = gzip.decompress(base64.b64decode(packed[_PROPOSAL])).decode() if packed.get(_PROPOSAL) else ""
+            text, progress = (_unpacked(binary.get(key, "")) for key in (_PROPOSAL, _PROGRESS))
         except (KeyError, TypeError, ValueError, OSError, EOFError) as error:
             raise ForeignProposalError(f"{self.name} is not what Trimtab writes ({error!r:.200})") from error
         proposal = Proposal.from_json(text) if text else None
         self._written = proposal.id if proposal else ""
-        under_way = proposal is not None and bool(data.get(_PROGRESS))
-        execution = Execution.from_json(data[_PROGRESS], proposal) if proposal is not None and under_way else None
+        execution = Execution.from_json(progress, proposal) if proposal is not None and progress else None
         return Standing(state, message, proposal if waits else None, execution)
 
     async def save(self, standing: Standing) -> None:
         """Store it; the proposal's body only when it is another one. Raises `ApiError`."""
-        body = self._body(standing)
         try:
-            await self.api.patch(CONFIG_MAPS, self.namespace, self.name, body)
+            await self.api.patch(CONFIG_MAPS, self.namespace, self.name, self._body(standing))
         except NotFoundError:
-            kept = standing.kept
-            whole = {**body, "binaryData": {_PROPOSAL: packed(kept)} if kept else {}}
-            await self.api.create(CONFIG_MAPS, self.namespace, {"apiVersion": "v1", "kind": "ConfigMap", **whole})
+            self._written = ""
+            whole = {"apiVersion": "v1", "kind": "ConfigMap", **self._body(standing)}
+            await self.api.create(CONFIG_MAPS, self.namespace, whole)
         self._written = standing.kept.id if standing.kept else ""
 
     def _body(self, standing: Standing) -> dict[str, Any]:
@@ -99,19 +97,24 @@ class ProposalStore:
             "waits": standing.proposal is not None,
             "uid": self.uid,
         }
-        progress = execution.to_json() if execution is not None and execution.proposal is kept else ""
-        body: dict[str, Any] = {
-            "metadata": {"name": self.name, "ownerReferences": [self._owner()]},
-            "data": {_STATE: json.dumps(state), _PROGRESS: progress},
-        }
+        under_way = execution is not None and execution.proposal is kept
+        binary = {_PROGRESS: packed(execution) if execution is not None and under_way else ""}
         if kept is not None and kept.id != self._written:
-            body["binaryData"] = {_PROPOSAL: packed(kept)}
-        return body
+            binary[_PROPOSAL] = packed(kept)
+        return {
+            "metadata": {"name": self.name, "ownerReferences": [self._owner()]},
+            "data": {_STATE: json.dumps(state)},
+            "binaryData": binary,
+        }
 
     def _owner(self) -> dict[str, str]:
         return {"apiVersion": API_VERSION, "kind": "BalancingPolicy", "name": self.policy, "uid": self.uid}
 
 
-def packed(proposal: Proposal) -> str:
-    """A proposal as a ConfigMap holds it: compressed JSON in base64. The same proposal gives the same text."""
-    return base64.b64encode(gzip.compress(proposal.to_json().encode(), mtime=0)).decode()
+def packed(value: Proposal | Execution) -> str:
+    """As a ConfigMap holds it: compressed JSON in base64. The same value gives the same text."""
+    return base64.b64encode(gzip.compress(value.to_json().encode(), mtime=0)).decode()
+
+
+def _unpacked(text: str) -> str:
+    return gzip.decompress(base64.b64decode(text)).decode() if text else ""
