@@ -30,6 +30,7 @@ DamagedError = ForeignFileError
 """A file of the history that can't be read; says why."""
 DAY = 86_400.0
 _USUAL = 2.0  # times the usual interval: longer is a gap
+_MERGES = 3  # so often is a cycle looked for again, that an operator has just put elsewhere
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,10 +132,9 @@ class Past:
         steps = [after - before for before, after in pairwise(times)]
         usual = statistics.median(steps) if steps else float("nan")
         gaps = tuple(Gap(a, b) for a, b in pairwise(times) if b - a > _USUAL * usual)
-        files = [path for path in self.folder.glob("*/*.parquet") if path.is_file()]
-        size = sum(path.stat().st_size for path in files)
+        sizes = [size for path in self.folder.glob("*/*.parquet") if (size := _size(path)) is not None]
         return Summary(
-            self.policy, times[0], times[-1], len(times), usual, gaps, size, len(files), tuple(self._found[1])
+            self.policy, times[0], times[-1], len(times), usual, gaps, sum(sizes), len(sizes), tuple(self._found[1])
         )
 
     def cycle(self, table: str, at: float) -> pa.Table:
@@ -142,6 +142,15 @@ class Past:
 
         Raises `ForeignFileError` when they can't be read.
         """
+        for _ in range(_MERGES):
+            try:
+                return self._rows(table, at)
+            except FileNotFoundError:  # merged between listing and reading; its hour has the cycle now
+                continue
+        return self._rows(table, at)
+
+    def _rows(self, table: str, at: float) -> pa.Table:
+        """What `cycle` returns. Raises `FileNotFoundError` when a file went while it was looked for."""
         schema, folder = SCHEMAS[table], self.folder / table
         for file in reversed([file for file in listed(folder) if file.begin <= at <= file.end]):
             if at in cycle_times(file, schema):
@@ -176,6 +185,14 @@ class Past:
             raise NoHistoryError(f"policy {self.policy} has no cycle up to then: {there}")
         tables = (self.cycle(name, times[-1]) for name in ("bundles", "picture", "quality"))
         return load_of(times[-1], *tables)
+
+
+def _size(path: Path) -> int | None:
+    """Bytes of a file, None when it is gone by now."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return None
 
 
 def _cpu(picture: pa.Table, brokers: tuple[str, ...]) -> FloatArray:

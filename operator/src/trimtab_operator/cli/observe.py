@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import math
+import sys
 import tempfile
 import time
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from trimtab_operator.app import following, new_context
@@ -18,6 +20,7 @@ from trimtab_operator.cli.moments import HELP, moment, written
 from trimtab_operator.cli.observe_output import Shown, show
 from trimtab_operator.cli.plan import PATIENCE, check_policy
 from trimtab_operator.cli.plot import draw
+from trimtab_operator.cli.prometheus import add_prometheus_options, check_prometheus_options, prometheus_settings
 from trimtab_operator.cli.run import add_url_option, allowed_urls, start_spark
 from trimtab_operator.cluster.api import Api, ApiError
 from trimtab_operator.control.foresee import observe
@@ -26,11 +29,19 @@ from trimtab_operator.control.settings import InvalidPolicyError
 from trimtab_operator.telemetry.metrics import Metrics
 from trimtab_pipeline.metrics_topology import topology_from_metrics
 from trimtab_pipeline.past import DamagedError, NoHistoryError, Past, policies
-from trimtab_pipeline.source import LoadSources, PrometheusSettings, SourceUnavailableError
-from trimtab_strategies.model import counted
+from trimtab_pipeline.source import LoadSources, SourceUnavailableError
+from trimtab_strategies.model import ClusterLoad, counted
 
 _POINTS = 600
 """Points of a picture over time: about one for each of its pixels."""
+
+_INSIDE = 3
+"""Bundles with the most messages, and with the most bytes, whose topics are looked at with --url."""
+
+_NO_BUNDLES = (
+    "no bundle reports itself, as under Pulsar's extensible load manager; only a policy's resources know the ranges "
+    "that topics are summed up to (--policy)"
+)
 
 _DESCRIPTION = """\
 Show the load of a cluster as Trimtab sees it: how busy each broker is, whether its data can be believed, which bundles
@@ -47,6 +58,7 @@ Live averages begin afresh with the first look, so short and long ones are what 
 _EPILOG = """\
 examples:
   trimtab observe --url http://localhost:9090 -n messaging --resources pulsar
+  trimtab observe --url https://mimir.example/prometheus -n messaging --tenant team-a --bearer-token-file ~/.token
   trimtab observe --policy cluster-a -n messaging --watch 10
   trimtab observe --history trimtab-history --at 2h -o json | jq '.brokers[] | select(.trusted | not)'
   trimtab observe --history trimtab-history --from 6h --plot load.svg
@@ -70,14 +82,9 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     live.add_argument("--namespace", "-n", help="Kubernetes namespace of the messaging cluster")
     live.add_argument("--kubeconfig", help="kubeconfig file (default: in-cluster, $KUBECONFIG, then ~/.kube/config)")
     live.add_argument("--context", help="context of the kubeconfig")
-    live.add_argument(
-        "--resources",
-        choices=("kubernetes", "pulsar"),
-        default="kubernetes",
-        help="with --url: whose metrics say how busy a broker is, as in a policy (%(default)s)",
-    )
     live.add_argument("--spark", default="local[*]", help="Spark master, or sc://host:port (%(default)s)")
     add_url_option(live, "with --policy: URLs that may be sent what its Secrets hold")
+    add_prometheus_options(parser)
     past = parser.add_argument_group("from history")
     past.add_argument("--at", type=moment, metavar="TIME", help=HELP)
     past.add_argument("--plot", type=Path, metavar="FILE.svg", help="draw load over time, up to --at")
@@ -128,6 +135,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise CommandError(str(error)) from error
     except TimeoutError as error:
         raise CommandError("the API server did not list the cluster in time; try again") from error
+    except OSError as error:
+        raise CommandError(f"{error.filename or arguments.history}: {error.strerror or error}") from error
     except KeyboardInterrupt:
         if not arguments.watch:
             raise
@@ -138,6 +147,7 @@ def _check_options(arguments: argparse.Namespace) -> None:
     """One place to look at, and what it needs. Raises `CommandError`."""
     if not (arguments.url or arguments.history or arguments.policy):
         raise CommandError("observe needs --policy NAME, --url URL or --history DIR to look at")
+    check_prometheus_options(arguments)
     if arguments.url and (arguments.history or arguments.policy):
         raise CommandError("--url stands alone: leave out --history and --policy")
     if not arguments.history and not arguments.namespace:
@@ -166,6 +176,29 @@ async def _look(arguments: argparse.Namespace) -> None:
             await asyncio.sleep(arguments.watch)
 
 
+async def _again_and_again(look: Callable[[], Awaitable[Shown]], pause: float | None) -> AsyncGenerator[Shown]:
+    """Look after look. What fails the first is raised; later ones are told, and `pause` seconds later tried again."""
+    seen = False
+    while True:
+        try:
+            shown = await look()
+        except (ApiError, DamagedError, NoHistoryError, SourceUnavailableError) as error:
+            if not seen or not pause:
+                raise
+            print(f"trimtab: {error}; trying again", file=sys.stderr)
+            await asyncio.sleep(pause)
+        else:
+            seen = True
+            yield shown
+
+
+def _with_note(load: ClusterLoad) -> ClusterLoad:
+    """The same, saying why there is no bundle if there is none."""
+    if len(load.bundles):
+        return load
+    return replace(load, quality=replace(load.quality, notes=(*load.quality.notes, _NO_BUNDLES)))
+
+
 def _past(arguments: argparse.Namespace) -> Past:
     """The history to look at; of the only policy, unless one is named. Raises `CommandError`."""
     names = [arguments.policy] if arguments.policy else policies(arguments.history)
@@ -180,24 +213,28 @@ def _until(arguments: argparse.Namespace, past: Past) -> float:
 
 
 async def _from_history(arguments: argparse.Namespace) -> AsyncGenerator[Shown]:
-    while True:
+    async def look() -> Shown:
         past = _past(arguments)
-        yield Shown(past.policy, past.load(_until(arguments, past)), time.time())
+        return Shown(past.policy, past.load(_until(arguments, past)), time.time())
+
+    async for shown in _again_and_again(look, arguments.watch):
+        yield shown
 
 
 async def _from_metrics(arguments: argparse.Namespace) -> AsyncGenerator[Shown]:
-    try:
-        settings = PrometheusSettings(arguments.url, arguments.namespace, arguments.resources)
-    except ValueError as error:
-        raise CommandError(f"--url: {error}") from error
+    settings = prometheus_settings(arguments, hot_bundles=_INSIDE)
     await asyncio.to_thread(topology_from_metrics, settings, time.time())  # a mistake is told before Spark is started
     async with _engine(arguments) as sources:
         source = sources.open("observe/metrics", settings)
-        while True:
+
+        async def look() -> Shown:
             now = time.time()
             topology = await asyncio.to_thread(topology_from_metrics, settings, now)
             observation = await asyncio.wrap_future(source.observe(topology, now))
-            yield Shown(arguments.url, observation.load, time.time())
+            return Shown(arguments.url, _with_note(observation.load), time.time())
+
+        async for shown in _again_and_again(look, arguments.watch):
+            yield shown
 
 
 async def _from_policy(arguments: argparse.Namespace) -> AsyncGenerator[Shown]:
@@ -208,9 +245,13 @@ async def _from_policy(arguments: argparse.Namespace) -> AsyncGenerator[Shown]:
             context = new_context(api, arguments.namespace, sources, Metrics())
             context.urls = urls
             async with following(context):
-                while True:
+
+                async def look() -> Shown:
                     load = await observe(context, arguments.policy)
-                    yield Shown(f"{arguments.namespace}/{arguments.policy}", load, time.time())
+                    return Shown(f"{arguments.namespace}/{arguments.policy}", load, time.time())
+
+                async for shown in _again_and_again(look, arguments.watch):
+                    yield shown
 
 
 @asynccontextmanager

@@ -176,7 +176,7 @@ def _summary(load: ClusterLoad) -> str:
 
 def _brokers_grid(load: ClusterLoad) -> Grid:
     usage, counts = usage_percent(load), by_broker(load).bundles
-    rows = [
+    rows: list[tuple[str | Text, ...]] = [
         (
             name,
             _belief(load, row),

@@ -1,0 +1,134 @@
+"""How a Prometheus is asked that no policy describes: options of a verb with ``--url``, and the settings they come to.
+
+Nothing secret is a word of the command line, where every user of the machine could read it: secrets come from files.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from pathlib import Path
+
+from trimtab_operator.cli.failure import CommandError
+from trimtab_operator.resources.common import seconds
+from trimtab_pipeline.source import Credentials, CredentialsError, PrometheusSettings
+
+_TENANT = "X-Scope-OrgID"
+_REMOTE = "sc://"
+_PEM = "-----BEGIN "
+_LABEL = r"[a-zA-Z_]\w*"
+_OPTIONS = (
+    ("--resources", "kubernetes|pulsar", "whose metrics say how busy a broker is, as in a policy (kubernetes)"),
+    ("--container", "NAME", "container of the broker in its pod (broker)"),
+    ("--namespace-label", "LABEL", "label of the brokers' own metrics that holds the Kubernetes namespace (namespace)"),
+    ("--method", "POST|GET", "GET for a server that refuses POST (POST)"),
+    ("--bearer-token-file", "FILE", "holds the bearer token; it is read for every query, as tokens rotate"),
+    ("--username", "NAME", "user of HTTP Basic, with --password-file"),
+    ("--password-file", "FILE", "holds the password; a line break at its end does not count"),
+    ("--ca-file", "FILE", "PEM of the only authorities to believe, instead of the usual ones"),
+    ("--certificate-file", "FILE", "PEM of the certificate to prove oneself by, with --key-file"),
+    ("--key-file", "FILE", "PEM of its key"),
+    ("--tenant", "ID", f"sent as {_TENANT}, for Mimir and the like"),
+)
+_CHOICES = {"--resources": ("kubernetes", "pulsar"), "--method": ("POST", "GET")}
+
+
+def add_prometheus_options(parser: argparse.ArgumentParser) -> None:
+    """Options that go with ``--url`` alone."""
+    group = parser.add_argument_group("with --url")
+    for name, value, told in _OPTIONS:
+        metavar = None if name in _CHOICES else value
+        group.add_argument(name, metavar=metavar, choices=_CHOICES.get(name), help=told)
+    window = "over which rates are taken, such as 5m; at least two scrape intervals (60s)"
+    group.add_argument("--window", metavar="LENGTH", type=_length, help=window)
+
+
+def check_prometheus_options(arguments: argparse.Namespace) -> None:
+    """Without ``--url`` none of them counts, and a person who gave one must know. Raises `CommandError`."""
+    given = [name for name in ("--window", *(name for name, *_ in _OPTIONS)) if _value(arguments, name) is not None]
+    if given and not arguments.url:
+        raise CommandError(f"{given[0]} goes with --url; a policy says in spec.source how its Prometheus is asked")
+
+
+def prometheus_settings(arguments: argparse.Namespace, *, hot_bundles: int) -> PrometheusSettings:
+    """How ``--url`` is asked. Raises `CommandError` naming the option that is wrong."""
+    label = arguments.namespace_label or "namespace"
+    if not re.fullmatch(_LABEL, label, re.ASCII):
+        raise CommandError(f"--namespace-label {label!r} is no name of a label: use letters, digits and underscores")
+    try:
+        return PrometheusSettings(
+            arguments.url,
+            arguments.namespace,
+            arguments.resources or "kubernetes",
+            window=arguments.window or 60.0,
+            container=arguments.container or "broker",
+            namespace_label=label,
+            hot_bundles=hot_bundles,
+            credentials=_credentials(arguments),
+            method=arguments.method or "POST",
+        )
+    except CredentialsError as error:
+        raise CommandError(f"credentials of --url: {error}") from error
+    except ValueError as error:
+        raise CommandError(f"--url: {error}") from error
+
+
+def _length(text: str) -> float:
+    try:
+        length = seconds(text)
+    except ValueError:
+        length = 0.0
+    if length <= 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no length of time; write 90s, 5m or 1h30m")
+    return length
+
+
+def _credentials(arguments: argparse.Namespace) -> Credentials:
+    """Raises `CredentialsError`, and `CommandError` for a file that can't be read."""
+    if bool(arguments.username) != bool(arguments.password_file):
+        raise CommandError("--username goes with --password-file, and that with --username")
+    return Credentials(
+        **_token(arguments),
+        username=arguments.username or "",
+        password=_text(arguments, "--password-file").rstrip("\r\n"),
+        ca=_pem(arguments, "--ca-file"),
+        certificate=_pem(arguments, "--certificate-file"),
+        key=_pem(arguments, "--key-file"),
+        headers=((_TENANT, arguments.tenant),) if arguments.tenant else (),
+    )
+
+
+def _token(arguments: argparse.Namespace) -> dict[str, str]:
+    """The token's file, or, for a Connect server that can't read our files, the token of this moment."""
+    if not arguments.bearer_token_file:
+        return {}
+    if arguments.spark.startswith(_REMOTE):
+        return {"bearer_token": _text(arguments, "--bearer-token-file").strip()}
+    return {"bearer_token_file": str(Path(arguments.bearer_token_file).absolute())}
+
+
+def _text(arguments: argparse.Namespace, option: str) -> str:
+    """What the file of `option` holds; empty if it is not given. Raises `CommandError`."""
+    if not (path := _value(arguments, option)):
+        return ""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise CommandError(f"{option} {path} can't be read: {why}") from error
+    if not text.strip():
+        raise CommandError(f"{option} {path} is empty")
+    return text
+
+
+def _pem(arguments: argparse.Namespace, option: str) -> str:
+    """The same of a PEM file: what is none would be taken for the name of a file, and be repeated as such."""
+    text = _text(arguments, option)
+    if text and _PEM not in text:
+        raise CommandError(f"{option} {_value(arguments, option)} holds no PEM text (there is no {_PEM})")
+    return text
+
+
+def _value(arguments: argparse.Namespace, option: str) -> str | None:
+    value: str | None = getattr(arguments, option.lstrip("-").replace("-", "_"))
+    return value
