@@ -132,7 +132,7 @@ def test_what_a_cluster_calls_otherwise_can_be_said(sources: StaticSources) -> N
         (["--username", "m:e", "--password-file", "FILE"], "credentials of --url: the user name holds a colon"),
         (["--bearer-token-file", "nowhere"], "nowhere can't be read: No such file"),
         (["--bearer-token-file", "FILE", "--username", "me", "--password-file", "FILE"], "give one"),
-        (["--key-file", "FILE"], "a key its certificate"),
+        (["--key-file", "FILE"], "holds no PEM text"),
         (["--ca-file", "FILE"], "holds no PEM text"),
         (["--tenant", "a\nb"], "X-Scope-OrgID holds a line break"),
         (["--namespace-label", 'x="y",z'], "is no name of a label"),
