@@ -185,7 +185,7 @@ def test_progress_is_read_back_unchanged_and_only_for_its_own_proposal() -> None
     again = Execution.from_json(text, begun.proposal)
 
     assert (again.to_json(), again.in_flight, again.counts) == (text, 1, begun.counts)
-    with pytest.raises(ForeignProposalError, match="has 3 moves, its proposal 2"):
+    with pytest.raises(ForeignProposalError, match="has 3 rows, its proposal 2"):
         Execution.from_json(text, proposal(*MOVES[:2]))
     with pytest.raises(ForeignProposalError):
         Execution.from_json(text.replace(">", "?"), begun.proposal)

@@ -8,12 +8,20 @@ import pytest
 
 from faulty_api import until
 from policy_scene import Play, PolicyScene, eager
+from split_scene import splits
+from splitting_worlds import large
 from trimtab_strategies.testing import cluster, with_bundles
 
 pytestmark = pytest.mark.apiserver
 
 HOT = cluster(bundles={"a": [1] * 8, "b": [1]}, a=0.8, b=0.2, c=0.2)
 APPROVE = {"mode": "Approve"}
+LARGE = large({0: {"topics": 10, "throughput": 200}}, bundles={"a": [1] * 4, "b": [1]}, a=0.8, b=0.2, c=0.1)
+DIVIDING: dict[str, Any] = {
+    "shedder": {"type": "OverloadShedder", "overloadShedder": {"overloadThreshold": 100}},
+    "split": {"type": "BundleSplitterTask"},
+}
+"""A policy that divides bundles and moves none by itself."""
 
 
 def ask(scene: PolicyScene, word: str, proposal: str | None = None) -> None:
@@ -606,3 +614,40 @@ def test_a_proposal_that_somebody_spoilt_is_begun_anew_and_told(play: Play) -> N
         assert any("begins without a proposal" in note for reason, note in scene.events() if reason == "InternalError")
 
     play(HOT, story, **APPROVE)
+
+
+# -- splits --
+
+
+def test_splits_are_offered_and_asked_for_once_approved(play: Play) -> None:
+    async def story(scene: PolicyScene) -> None:
+        found = await offered(scene)
+        assert (found["total"], found["totalSplits"]) == (0, 1)
+        [shown] = found["splits"]
+        assert splits(scene) == {}
+
+        ask(scene, "approve", found["id"])
+        await scene.turn(after=2)
+
+        [made] = splits(scene).values()
+        assert made["spec"]["bundle"] == shown["bundle"]
+        assert made["spec"]["boundaries"] == shown["boundaries"]
+        assert (progress(scene)["landed"], proposal(scene)["state"]) == (1, "Ready")
+
+    play(LARGE, story, **APPROVE, **DIVIDING)
+
+
+def test_a_split_of_a_bundle_that_moved_meanwhile_is_not_asked_for(play: Play) -> None:
+    async def story(scene: PolicyScene) -> None:
+        found = await offered(scene)
+        scene.give(found["splits"][0]["bundle"], "b")
+        await scene.land()
+
+        ask(scene, "approve", found["id"])
+        await scene.turn(after=2)
+
+        assert splits(scene) == {}
+        [failure] = progress(scene)["failures"]
+        assert (failure["reason"], failure["bundle"]) == ("Conflict", found["splits"][0]["bundle"])
+
+    play(LARGE, story, **APPROVE, **DIVIDING)

@@ -36,9 +36,10 @@ class Executor:
         return self.execution.follow(self.context.stores.bundles.items)
 
     async def advance(self, turn: Turn, trusted: Mapping[str, bool]) -> int:
-        """Write as many moves as may be open; how many were written. Raises `ApiError`."""
+        """Ask for the splits, then write as many moves as may be open; how many moves that is. Raises `ApiError`."""
         moved = turn.remembered.moved_last_hour(self.context.now())
-        scene, written = Scene(self.context, turn.settings, moved, trusted), 0
+        scene = Scene(self.context, turn.settings, moved, trusted)
+        written = await self._ask_for_splits(turn, scene)
         while (free := turn.settings.max_moves_in_flight - self.execution.in_flight) > 0:
             if not (rows := self.execution.waiting(free)):
                 break
@@ -50,11 +51,33 @@ class Executor:
                 break  # somebody is at work on these bundles: look again next time
         return written
 
+    async def _ask_for_splits(self, turn: Turn, scene: Scene) -> int:
+        """How many children are to leave their parent's owner by what was asked: they count as moves."""
+        leaving = 0
+        for row in self.execution.waiting_splits():
+            name, split = self.execution.name(row), self.execution.proposal.splits[row - len(self._moves)]
+            stay = Move(split.bundle, split.source, split.source, split.reason)
+            record, why = self._record(name), obstacle(stay, name, scene)
+            if record is None or why is not None:
+                self.execution.fail(row, why or HeldBack(name, Reason.CONFLICT, "the bundle was deleted"))
+                continue
+            asked = await turn.actuator.request_split(record, split)
+            if asked.reason in {None, Reason.CONFLICT}:  # by us before a restart, or by somebody else
+                self.execution.land(row)
+                leaving += sum(owner != split.source for owner in split.destinations)
+            else:
+                self.execution.fail(row, HeldBack(name, asked.reason or Reason.UNKNOWN, asked.detail))
+        return leaving
+
+    @property
+    def _moves(self) -> tuple[Move, ...]:
+        return self.execution.proposal.moves
+
     def _sift(self, rows: list[int], scene: Scene) -> list[int]:
         """Of the moves `rows` those to be written; the others are marked as refused, or as under way already."""
         possible = list[int]()
         for row in rows:
-            move, name = self._move(row), self.execution.name(row)
+            move, name = self._moves[row], self.execution.name(row)
             if self._under_way(move, name):
                 self.execution.wrote(row)
                 self.context.awaited.add(name)
@@ -75,7 +98,7 @@ class Executor:
         """How many of the moves `rows` were written."""
 
         async def one(row: int) -> Written:
-            move, record = self._move(row), self._record(self.execution.name(row))
+            move, record = self._moves[row], self._record(self.execution.name(row))
             if record is None:
                 return Written(self.execution.name(row), Reason.CONFLICT, "the bundle was deleted")
             name = record.name
@@ -94,9 +117,6 @@ class Executor:
         self.conflicts[row] += 1
         if reason is not Reason.CONFLICT or self.conflicts[row] >= TRIES:
             self.execution.fail(row, HeldBack(written.bundle, reason, written.detail))
-
-    def _move(self, row: int) -> Move:
-        return self.execution.proposal.moves[row]
 
     def _record(self, name: str) -> BundleRecord | None:
         return self.context.stores.bundles.items.get(name)

@@ -1,8 +1,9 @@
 """`Execution`: how far an approved proposal has come, move by move. Pure bookkeeping over what the bundles say.
 
-Each move has a mark: it waits, is written, has landed, or has failed. The marks are stored, but the bundles are what
-counts: a move that waits and whose bundle is on its way already (the operator died between writing and storing) is
-taken as written, so that nothing is done twice.
+Rows are the moves, then the splits; a split has done its part here once its BundleSplit object is made, which tells
+the rest itself. Each row has a mark: it waits, is written, has landed, or has failed. The marks are stored, but the
+bundles are what counts: a move that waits and whose bundle is on its way already (the operator died between writing and
+storing) is taken as written, so that nothing is done twice.
 """
 
 from __future__ import annotations
@@ -36,9 +37,9 @@ class Mark(StrEnum):
 
 @dataclass(slots=True)
 class Execution:
-    """The moves of `proposal`, begun at `started` (epoch seconds).
+    """The moves and splits of `proposal`, begun at `started` (epoch seconds).
 
-    marks: one per move. failures: row -> why. finished: epoch seconds at which the last move ended, None before.
+    marks: one per row. failures: row -> why. finished: epoch seconds at which the last move ended, None before.
     stopped: nothing more is to be written.
     """
 
@@ -53,7 +54,7 @@ class Execution:
     _next: int = 0
 
     def __post_init__(self) -> None:
-        self.marks = self.marks or [Mark.WAITING] * len(self.proposal.moves)
+        self.marks = self.marks or [Mark.WAITING] * len(self.proposal.names)
         self.counts = Counter(self.marks)
         self._open = {row: "" for row, mark in enumerate(self.marks) if mark is Mark.WRITTEN}
 
@@ -75,10 +76,21 @@ class Execution:
         """The first `count` moves still to be written, in the order of the plan; none once stopped."""
         if self.stopped:
             return []
-        while self._next < len(self.marks) and self.marks[self._next] is not Mark.WAITING:
+        moves = len(self.proposal.moves)
+        while self._next < moves and self.marks[self._next] is not Mark.WAITING:
             self._next += 1
-        rows = (row for row in range(self._next, len(self.marks)) if self.marks[row] is Mark.WAITING)
+        rows = (row for row in range(self._next, moves) if self.marks[row] is Mark.WAITING)
         return list(islice(rows, count))
+
+    def waiting_splits(self) -> list[int]:
+        """The splits still to be asked for; none once stopped."""
+        rows = range(len(self.proposal.moves), len(self.marks))
+        return [] if self.stopped else [row for row in rows if self.marks[row] is Mark.WAITING]
+
+    def land(self, row: int) -> None:
+        """The bundle is where it was to go, or its split was asked for."""
+        self._open.pop(row, None)
+        self._mark(row, Mark.LANDED)
 
     def wrote(self, row: int, resource_version: str = "") -> None:
         """The move is written; resource_version: of the bundle as it was before, which a store may show for a while."""
@@ -107,8 +119,7 @@ class Execution:
             self.fail(row, HeldBack(self.name(row), Reason.CONFLICT, "the bundle was deleted"))
         elif record.owner == destination:
             if not record.open_wish and record.status_owner == destination:
-                del self._open[row]
-                self._mark(row, Mark.LANDED)
+                self.land(row)
         else:
             reason = _WITHDRAWN.get(record.reason, Reason.SUPERSEDED)
             self.fail(row, HeldBack(self.name(row), reason, f"it is wished on {record.owner or 'nobody'} now"))
@@ -143,8 +154,8 @@ class Execution:
             found = cls(proposal, float(value["started"]), marks, failures, bool(value["stopped"]), value["finished"])
         except (KeyError, IndexError, TypeError, ValueError) as error:
             raise ForeignProposalError(f"the progress is not what Trimtab writes ({error!r:.200})") from error
-        if len(marks) != len(proposal.moves):
-            raise ForeignProposalError(f"the progress has {len(marks)} moves, its proposal {len(proposal.moves)}")
+        if len(marks) != len(proposal.names):
+            raise ForeignProposalError(f"the progress has {len(marks)} rows, its proposal {len(proposal.names)}")
         return found
 
     def shown(self, now: float) -> dict[str, Any]:
@@ -166,10 +177,10 @@ class Execution:
         }
 
     def _shown_failure(self, row: int) -> dict[str, Any]:
-        move, why = self.proposal.moves[row], self.failures[row]
+        moves, why = self.proposal.moves, self.failures[row]
         return {
             "bundle": self.name(row),
-            "destination": move.destination,
+            "destination": moves[row].destination if row < len(moves) else "",
             "reason": str(why.reason),
             "detail": why.detail[:512],
         }

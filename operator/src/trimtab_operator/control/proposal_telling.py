@@ -66,10 +66,16 @@ class ProposalTeller:
         """What one round of an execution wrote and could not do: counted all, told those that failed."""
         metrics, policy = self.teller.context.metrics, self.teller.policy
         if written:
-            metrics.moves.labels(policy, str(execution.proposal.moves[0].reason), "Written").inc(written)
+            metrics.moves.labels(policy, _reason(execution), "Written").inc(written)
         for why in failures:
             metrics.held_back.labels(policy, str(why.reason)).inc()
         await self.teller.failures([(str(why.reason), f"{why.subject}: not moved: {why.detail}") for why in failures])
+
+
+def _reason(execution: Execution) -> str:
+    """The word that its moves (or, without any, its splits) were planned for."""
+    moves, splits = execution.proposal.moves, execution.proposal.splits
+    return str(moves[0].reason if moves else splits[0].reason)
 
 
 def shown(standing: Standing) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from trimtab_operator.cluster.bundles import BundleRecord
 from trimtab_operator.control.context import Context
 from trimtab_operator.control.settings import Settings
+from trimtab_operator.resources.bundle import BundleState
 from trimtab_strategies.model import HeldBack, Move, Reason
 
 
@@ -69,7 +70,7 @@ def _owner(move: Move, record: BundleRecord, _scene: Scene) -> Why | None:
 def _bundle(_move: Move, record: BundleRecord, _scene: Scene) -> Why | None:
     if record.pinned:
         return Reason.PINNED, f"a person pinned it to {record.owner}"
-    if record.state == "Splitting":
+    if record.state == BundleState.SPLITTING:
         return Reason.SPLITTING, "it is being divided"
     return None
 

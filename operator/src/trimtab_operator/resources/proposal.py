@@ -162,7 +162,7 @@ class Progress(Status):
     finished_at: Timestamp | None = None
     """When its last move ended, or it was stopped and the last open one ended."""
     total: Annotated[int, Field(ge=0)]
-    """Moves in all."""
+    """Moves and splits in all; a split counts as landed once its BundleSplit object is made."""
     done: Annotated[int, Field(ge=0)] = 0
     """Moves that have ended, well or not."""
     landed: Annotated[int, Field(ge=0)] = 0
