@@ -13,9 +13,10 @@ from fake_prometheus import FakePrometheus
 from guarded_server import Asked, GuardedServer
 from pipeline_worlds import topology
 from trimtab_pipeline.asking import ReadRequest, ShardRequest
-from trimtab_pipeline.datasource import read_options
+from trimtab_pipeline.cycle import ByTime
 from trimtab_pipeline.source import Credentials, LoadSource, SourceUnavailableError
 from trimtab_pipeline.spark_source import SparkLoadSources
+from trimtab_pipeline.tasks import Work, spread
 
 pytestmark = pytest.mark.spark
 
@@ -57,7 +58,7 @@ def test_credentials_reach_the_tasks_and_are_found_in_no_log_no_error_no_plan_an
             source.observe(WORLD, 1_750_000_060.0).result(timeout=120)
         plan = plan_of(sources, server.url)
 
-    assert "BatchScan prometheus" in plan
+    assert "MapInArrow" in plan
     told = [str(caught.value), repr(observation), plan, *caplog.messages, *capfd.readouterr()]
     assert not any(secret in text for secret in (TOKEN, TENANT) for text in told)
     assert not shown_below(sources.history_dir)
@@ -69,7 +70,7 @@ def plan_of(sources: SparkLoadSources, url: str) -> str:
 
     def explain(spark: Any) -> str:
         request = ReadRequest(url, 1.0, 5.0, (ShardRequest({}, {}),))
-        frame = spark.read.format("prometheus").options(**read_options(request, CREDENTIALS)).load()
+        frame = spread(spark, Work(request, Path(), ByTime(1.0, 1.0), CREDENTIALS))
         return str(frame._jdf.queryExecution().toString())
 
     return sources._engine.run(explain, 60).result(timeout=60)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import math
+import re
 import time
 from collections.abc import Callable
 from concurrent.futures import CancelledError
@@ -392,3 +393,45 @@ def test_one_broker_without_bundles_is_observed(fake: FakePrometheus, observing:
 def test_warming_up_leaves_nothing_behind(sources: SparkLoadSources) -> None:
     sources.warm_up().result(timeout=120)
     assert not list(sources.history_dir.glob("dry-*"))
+
+
+def test_brokers_alone_are_seen_as_a_cycle_sees_them(fake: FakePrometheus, observing: Observing) -> None:
+    add_broker(fake, "b", cpu=3.0, time=AT - 500)
+    fake.clock = AT - 100
+    fake.series["container_cpu_usage_seconds_total"][0].resets = 1
+    source = observing(fake.url)
+    whole = source.observe(WORLD, AT).result(timeout=120)
+    glance = source.observe_brokers(WORLD, AT + 0.001).result(timeout=60)
+    for column in ("usage", "limit", "traffic", "trusted"):
+        np.testing.assert_array_equal(getattr(glance.load.brokers, column), getattr(whole.load.brokers, column))
+    assert glance.load.quality.doubts == whole.load.quality.doubts
+    assert glance.load.quality.doubts.keys() == {"broker-b"}
+    assert glance.load.quality.dropped == {"OutDated": 1}
+    told = [[re.sub(r"\d+ s", "some s", note) for note in seen.load.quality.notes] for seen in (glance, whole)]
+    assert told[0] == told[1]
+    assert len(glance.load.quality.notes) == 2
+
+
+def test_a_part_that_does_not_answer_costs_a_look_at_the_brokers_only_that_part(
+    fake: FakePrometheus, observing: Observing
+) -> None:
+    fake.faults = Faults(where=b_only, status=503)
+    seen = observing(fake.url).observe_brokers(WORLD, AT).result(timeout=60).load
+    assert seen.brokers.trusted.tolist() == [True, False]
+    assert seen.quality.doubts["broker-b"].text == "its part of the source did not answer"
+
+
+def test_a_look_at_the_brokers_waits_for_no_cycle(fake: FakePrometheus, observing: Observing) -> None:
+    source = observing(fake.url, timeout=20.0)
+    fake.faults = Faults(where=lambda promql: "pulsar_bundle" in promql, delay=2.0)
+    cycle = source.observe(WORLD, AT)
+    assert source.observe_brokers(WORLD, AT).result(timeout=60).load.brokers.trusted.all()
+    assert not cycle.done()
+    cycle.cancel()
+
+
+def test_a_look_at_the_brokers_has_a_deadline(fake: FakePrometheus, sources: SparkLoadSources) -> None:
+    source = sources.open("tests/glance-deadline", PrometheusSettings(fake.url, "pulsar"), deadline=0.3)
+    fake.faults = Faults(delay=1.0)
+    with pytest.raises(SourceUnavailableError, match=r"longer than its deadline of 0\.3 s"):
+        source.observe_brokers(WORLD, AT).result(timeout=60)

@@ -37,7 +37,7 @@ class Measured:
     """What a cycle measured.
 
     brokers, bundles: tables of `BROKER_STATE` and `BUNDLE_STATE`.
-    reports: of each shard, as `trimtab_pipeline.datasource` describes them. shards: the pods of each.
+    reports: of each shard, as `trimtab_pipeline.reading` describes them. shards: the pods of each.
     duplicates: rows of bundles that two pods reported. inside: topics of hot bundles, columns `INSIDE`.
     """
 

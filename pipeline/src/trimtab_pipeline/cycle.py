@@ -1,8 +1,8 @@
-"""What Spark computes in a cycle, as SQL text: fresh samples joined with the last state.
+"""What is computed of each bundle in a cycle: fresh samples joined with the last state, as columns.
 
-Texts rather than DataFrame calls: a statement costs one round trip to the JVM instead of some hundred, and reads like
-the rule it is. Each cycle makes a new plan, since Spark answers a plan it has run before from its own shuffle files.
-But the text stays the same, the evaluation time being a column, so that Spark compiles it once.
+It runs in the task that measured the bundles, on Arrow and numpy, so that nothing but the next state goes through the
+JVM (`docs/decisions/0012-the-join-is-in-the-task.md`). A bundle that nobody measured is none of a task's business:
+`remembered` carries it over afterwards.
 
 Averages are exponential and know time: after `dt` seconds without a sample a new one counts
 ``alpha = 1 - exp(-dt / tau)``, so a missed cycle, a restart or another interval needs no special case. Time is that of
@@ -10,18 +10,25 @@ the samples: one that Prometheus shows again, since there is no newer one, count
 average.
 
 Pulsar counts samples instead (10 short, 1000 long), so its averages depend on how often they are recomputed. For those
-who want its decisions there is `samples_sql`: one sample a cycle, whatever the time. A bundle that was never seen
-begins with Pulsar's default statistics as its first sample, to which the measured one is then added.
+who want its decisions there is `BySamples`: one sample a cycle, whatever the time. A bundle that was never seen begins
+with Pulsar's default statistics as its first sample, to which the measured one is then added.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from trimtab_pipeline.queries import CHECKS, RESOURCES, TIMES, TRAFFIC
 from trimtab_strategies.averages import LONG_WINDOW, SHORT_WINDOW, UNSEEN
+from trimtab_strategies.model.load import FloatArray
 
 SHORT = tuple(f"short_{name}" for name in TRAFFIC)
 LONG = tuple(f"long_{name}" for name in TRAFFIC)
@@ -38,6 +45,7 @@ that measured it last), ``time`` (epoch s of the newest sample of which all traf
 up to Pulsar's long window)."""
 BROKER_STATE = _schema(("pod",), (*RESOURCES, *TRAFFIC, *TIMES, *CHECKS))
 """Columns of the brokers' history: what was measured, the times of the newest samples ever seen, and the checks."""
+_NEEDED = ("bundle", "topics", "sessions", *SHORT, *LONG, "time", "count")  # of the state, by who measures anew
 
 
 def horizon(long_tau: float) -> float:
@@ -45,61 +53,124 @@ def horizon(long_tau: float) -> float:
     return _HORIZON * long_tau
 
 
-def bundle_sql(short_tau: float, long_tau: float) -> str:
-    """Statement over ``{samples}`` and ``{state}`` that yields the next `BUNDLE_STATE`, averaged by time.
+@dataclass(frozen=True, slots=True)
+class Before:
+    """What is remembered of n bundles, NaN unknown: (n, 4) averages, (n,) time (epoch s) of the newest good sample,
+    (n,) how many of those there were."""
 
-    short_tau, long_tau: time constants, seconds.
-    """
-    taus = {"short": short_tau, "long": long_tau}
-    return _statement(_by_time(f"{term}_{name}", name, tau) for term, tau in taus.items() for name in TRAFFIC)
-
-
-def samples_sql() -> str:
-    """The same with Pulsar's averages."""
-    windows = {"short": SHORT_WINDOW, "long": LONG_WINDOW}
-    first = dict(zip(TRAFFIC, UNSEEN.tolist(), strict=True))
-    return _statement(
-        _by_samples(f"{term}_{name}", name, window, first[name]) for term, window in windows.items() for name in TRAFFIC
-    )
+    short: FloatArray
+    long: FloatArray
+    time: FloatArray
+    count: FloatArray
 
 
-def _statement(averages: Iterable[str]) -> str:
-    """Bundles that were not measured this time keep their averages. What is no bundle among the samples (columns
-    ``broker``, ``report`` and ``inside`` of `datasource.SCHEMA`) comes through as it is."""
-    all_good = " + ".join(f"w.{name}" for name in TRAFFIC) + " is not null"
-    columns = (
-        "coalesce(w.bundle, s.bundle) as bundle",
-        "coalesce(w.pod, s.pod) as pod",
-        *(f"w.{name}" for name in TRAFFIC),
-        "coalesce(w.topics, s.topics) as topics",
-        "coalesce(w.producers + w.consumers, s.sessions) as sessions",
-        *averages,
-        "coalesce(w.at, s.seen) as seen",
-        f"coalesce(if({all_good}, greatest(w.time, s.time), null), s.time) as time",
-        f"if({all_good}, {_count(LONG_WINDOW)}, s.count) as count",
-        "w.broker",
-        "w.report",
-        "w.inside",
-    )
-    return (  # time constants are numbers, names are constants: no text of a user's gets in
-        f"select /*+ SHUFFLE_HASH(s) */ {', '.join(columns)} "  # noqa: S608
-        "from {samples} w full outer join {state} s on w.bundle = s.bundle"
-    )
+class Averages(Protocol):
+    """How a sample changes the averages."""
+
+    def after(self, before: Before, sample: FloatArray, time: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """(n, 4) short and long ones after the `sample` (n, 4) of `time` (n,); where it is NaN they stay."""
 
 
-def _by_time(column: str, sample: str, tau: float) -> str:
-    """An average's next value: the old one without a sample, the sample without an old one, else a step towards it."""
-    step = f"s.{column} + (1D - exp(least(s.time - w.time, 0D) / {float(tau)!r}D)) * (w.{sample} - s.{column})"
-    return f"coalesce({step}, w.{sample}, s.{column}) as {column}"
+@dataclass(frozen=True, slots=True)
+class ByTime:
+    """Averages with these time constants, seconds."""
+
+    short_tau: float
+    long_tau: float
+
+    def after(self, before: Before, sample: FloatArray, time: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """See `Averages.after`."""
+        passed = np.fmax(time - before.time, 0.0)[:, None]
+        return self._step(before.short, sample, passed / self.short_tau), self._step(
+            before.long, sample, passed / self.long_tau
+        )
+
+    def _step(self, old: FloatArray, sample: FloatArray, passed: FloatArray) -> FloatArray:
+        """The old one without a sample, the sample without an old one, else a step towards it."""
+        return _first_known(old - np.expm1(-passed) * (sample - old), sample, old)
 
 
-def _by_samples(column: str, sample: str, window: int, first: float) -> str:
-    """The same in a window of so many samples: each counts alike until it is full."""
-    count = _count(window)
-    step = f"(({count} - 1D) * coalesce(s.{column}, {float(first)!r}D) + w.{sample}) / {count}"
-    return f"coalesce({step}, s.{column}) as {column}"
+@dataclass(frozen=True, slots=True)
+class BySamples:
+    """Pulsar's averages: in a window of so many samples each counts alike until it is full."""
+
+    def after(self, before: Before, sample: FloatArray, time: FloatArray) -> tuple[FloatArray, FloatArray]:  # noqa: ARG002  (not by time)
+        """See `Averages.after`."""
+        return self._step(before.short, sample, counted(before.count, SHORT_WINDOW)), self._step(
+            before.long, sample, counted(before.count, LONG_WINDOW)
+        )
+
+    def _step(self, old: FloatArray, sample: FloatArray, count: FloatArray) -> FloatArray:
+        known, count = np.where(np.isnan(old), UNSEEN, old), count[:, None]
+        return _first_known(((count - 1.0) * known + sample) / count, old)
 
 
-def _count(window: int) -> str:
+def counted(count: FloatArray, window: int) -> FloatArray:
     """Samples in a window after one more; the default statistics were the first."""
-    return f"least(coalesce(s.count, 1D) + 1D, {float(window)!r}D)"
+    return np.minimum(np.where(np.isnan(count), 1.0, count) + 1.0, float(window))
+
+
+def next_state(fresh: pa.RecordBatch, state: Path, averages: Averages) -> pa.Table:
+    """The rows of `fresh` (columns of `queries.BUNDLES`, ``at``, ``time``) as `BUNDLE_STATE`; `state`: the last file.
+
+    Raises `OSError` or `pyarrow.ArrowException` when the file can't be read.
+    """
+    last = pq.read_table(state, columns=list(_NEEDED), use_threads=False)
+    last = last.take(pc.index_in(fresh["bundle"], value_set=last["bundle"]))
+    before = Before(_block(last, SHORT), _block(last, LONG), _values(last["time"]), _values(last["count"]))
+    sample, time = _block(fresh, TRAFFIC), _values(fresh["time"])
+    good = ~np.isnan(sample).any(axis=1)
+    short, long = averages.after(before, sample, time)
+    sessions = pc.add(fresh["producers"], fresh["consumers"])
+    columns = {
+        **{name: fresh[name] for name in ("bundle", "pod", *TRAFFIC)},
+        "topics": pc.coalesce(fresh["topics"], last["topics"].combine_chunks()),
+        "sessions": pc.coalesce(sessions, last["sessions"].combine_chunks()),
+        **{name: _nullable(short[:, k]) for k, name in enumerate(SHORT)},
+        **{name: _nullable(long[:, k]) for k, name in enumerate(LONG)},
+        "seen": fresh["at"],
+        "time": _nullable(np.where(good, np.fmax(time, before.time), before.time)),
+        "count": _nullable(np.where(good, counted(before.count, LONG_WINDOW), before.count)),
+    }
+    return pa.table(columns, schema=BUNDLE_STATE)
+
+
+def remembered(measured: pa.Table, state: Path, not_before: float) -> pa.Table:
+    """`measured` (of `BUNDLE_STATE`), and what the last `state` (a file) knows of other bundles.
+
+    Of those the averages stay; one that was last seen before `not_before` (epoch s) is forgotten.
+    """
+    names = pq.read_table(state, columns=["bundle", "seen"])
+    others = pc.and_(
+        pc.invert(pc.is_in(names["bundle"], value_set=measured["bundle"])),
+        pc.greater_equal(names["seen"], not_before),
+    )
+    if not pc.any(others).as_py():
+        return measured
+    kept = pq.read_table(state, columns=BUNDLE_STATE.names).filter(others)
+    for name in TRAFFIC:
+        kept = kept.set_column(kept.column_names.index(name), name, pa.nulls(len(kept), pa.float64()))
+    return pa.concat_tables([measured, kept.cast(BUNDLE_STATE)])
+
+
+def _first_known(*choices: FloatArray) -> FloatArray:
+    """The first of the choices that is no NaN, in each place."""
+    found = choices[0]
+    for choice in choices[1:]:
+        found = np.where(np.isnan(found), choice, found)
+    return found
+
+
+def _block(table: pa.Table | pa.RecordBatch, names: Iterable[str]) -> FloatArray:
+    return np.stack([_values(table[name]) for name in names], axis=1)
+
+
+def _values(column: pa.Array | pa.ChunkedArray) -> FloatArray:
+    """Values, NaN where one is null."""
+    whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    values: FloatArray = whole.to_numpy(zero_copy_only=False)
+    return values
+
+
+def _nullable(values: FloatArray) -> pa.DoubleArray:
+    return pa.array(values, from_pandas=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from threading import RLock
 
 import pyarrow as pa
 
@@ -38,34 +39,30 @@ class History:
     def __init__(self, folder: Path, columns: pa.Schema, version: str) -> None:
         self.folder = folder
         self.schema = pinned(columns, version)
-        self._columns = columns
         self._known: Path | None = None  # the last file that was written, or read as a whole
         self._prepared = False
-
-    @property
-    def ddl(self) -> str:
-        """The columns as Spark's SQL writes them; with it Spark need not open a file to plan."""
-        words = {pa.string(): "string", pa.float64(): "double"}
-        return ", ".join(f"{column.name} {words[column.type]}" for column in self._columns)
+        self._lock = RLock()  # a look at the brokers reads the state beside a cycle
 
     def state(self, at: float, horizon: float) -> Path:
         """The newest readable file older than `at` by at most `horizon` seconds; an empty one when there is none."""
-        self._prepare()
-        for file in reversed(self.cycles()):
-            if file.begin >= at:
-                continue
-            if file.begin < at - horizon:
-                break
-            if self._readable(file):
-                return file.path
-        return self._empty()
+        with self._lock:
+            self._prepare()
+            for file in reversed(self.cycles()):
+                if file.begin >= at:
+                    continue
+                if file.begin < at - horizon:
+                    break
+                if self._readable(file):
+                    return file.path
+            return self._empty()
 
     def write(self, rows: pa.Table, at: float) -> Path:
         """Keep `rows` as the state at `at` (epoch seconds, to the millisecond)."""
-        self._prepare()
         path = cycle_file(self.folder, at).path
-        put(path, self.schema, [stamped(rows, at, self.schema)], times=None)
-        self._known = path
+        with self._lock:
+            self._prepare()
+            put(path, self.schema, [stamped(rows, at, self.schema)], times=None)
+            self._known = path
         return path
 
     def doubt(self) -> None:

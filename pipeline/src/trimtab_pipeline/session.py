@@ -9,23 +9,21 @@ from __future__ import annotations
 
 import itertools
 import logging
-import threading
 from collections.abc import Callable
-from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor, wait
-from contextlib import suppress
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from pyspark.sql import SparkSession
 
 from trimtab_pipeline.connected import ConnectedSpark
-from trimtab_pipeline.datasource import PrometheusDataSource
 from trimtab_pipeline.embedded import EmbeddedSpark
 from trimtab_pipeline.interrupting import interrupt_abandoned, interrupt_until
 from trimtab_pipeline.scratch import Scratch
 from trimtab_pipeline.source import SourceUnavailableError
 from trimtab_pipeline.spark_errors import told, translated
 from trimtab_pipeline.spark_settings import SparkSettings
+from trimtab_pipeline.waiting import promised, settle
 
 _LOGGER = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -84,17 +82,17 @@ class Engine:
         The future fails with `SourceUnavailableError` when Spark can't run the job or `deadline` (seconds from now,
         waiting included) passes; what it started is then cancelled, as it is when the caller cancels the future.
         """
-        outcome: Future[T] = Future()
+        outcome: Future[T] = promised(deadline)
         if self._closed:
-            outcome.set_exception(_closed())
-            return outcome
-        tag = next(self._tags)
-        timer = threading.Timer(deadline, _expire, (outcome, deadline))
-        timer.daemon = True
-        outcome.add_done_callback(lambda _: timer.cancel())
-        timer.start()
-        self._thread.submit(self._carry_out, job, tag, outcome)
+            outcome.set_exception(closed())
+        else:
+            self._thread.submit(self._carry_out, job, next(self._tags), outcome)
         return outcome
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+        return self._closed
 
     def close(self) -> None:
         """Cancel what runs, stop the session and its JVM, remove temporary files. Idempotent."""
@@ -113,7 +111,7 @@ class Engine:
 
     def _carry_out(self, job: Job[T], tag: str, outcome: Future[T]) -> None:
         if self._closed:
-            _settle(outcome.set_exception, _closed())
+            settle(outcome.set_exception, closed())
         if outcome.done():
             return
         ended: Future[None] = Future()
@@ -127,9 +125,9 @@ class Engine:
                 ended.set_result(None)
                 session.removeTag(tag)
         except Exception as error:  # noqa: BLE001  (whoever waits for the future gets it)
-            _settle(outcome.set_exception, _closed() if self._closed else translated(error))
+            settle(outcome.set_exception, closed() if self._closed else translated(error))
         else:
-            _settle(outcome.set_result, value)
+            settle(outcome.set_result, value)
 
     def _living_session(self) -> SparkSession:
         """The session; a new one when it could not be started, or is gone (killed, out of memory, server restarted)."""
@@ -149,24 +147,13 @@ class Engine:
         return self._session.result()
 
     def _start(self) -> SparkSession:
-        session = self._spark.start(lambda: self._closed)
-        session.dataSource.register(PrometheusDataSource)
-        return session
+        return self._spark.start(lambda: self._closed)
 
     def _stop(self) -> None:
         if not self._session.exception():
             self._spark.stop(self._session.result())
 
 
-def _settle(setter: Callable[[Any], None], value: object) -> None:
-    with suppress(InvalidStateError):  # expired or cancelled meanwhile
-        setter(value)
-
-
-def _expire(outcome: Future[Any], deadline: float) -> None:
-    error = SourceUnavailableError(f"the cycle was cancelled: it took longer than its deadline of {deadline:g} s")
-    _settle(outcome.set_exception, error)
-
-
-def _closed() -> SourceUnavailableError:
+def closed() -> SourceUnavailableError:
+    """What becomes of a job for a session that is not there any more."""
     return SourceUnavailableError("the Spark session was closed")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import pyarrow as pa
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
@@ -23,7 +24,7 @@ def translated(error: Exception) -> Exception:
     """A `SourceUnavailableError` that says what failed, if Spark or the history did; else the error itself."""
     if isinstance(error, (PySparkException, Py4JError, ConnectionError)):
         wrapped = SourceUnavailableError(f"Spark could not run the cycle: {told(error)}")
-    elif isinstance(error, OSError):
+    elif isinstance(error, (OSError, pa.ArrowException)):
         wrapped = SourceUnavailableError(
             f"the history can't be used: {error}; give a folder that can be read and written"
         )

@@ -6,40 +6,37 @@ The operator does not import this module; `trimtab_pipeline.source.spark_sources
 from __future__ import annotations
 
 import itertools
-import json
 import tempfile
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from trimtab_pipeline.align import Measured, align, one_row_each, shown, with_last_times
 from trimtab_pipeline.asking import ReadRequest, ShardRequest
-from trimtab_pipeline.cycle import BROKER_STATE, BUNDLE_STATE, bundle_sql, horizon, samples_sql
-from trimtab_pipeline.datasource import DRY_URL, read_options
+from trimtab_pipeline.cycle import BROKER_STATE, BUNDLE_STATE, BySamples, ByTime, horizon, remembered
+from trimtab_pipeline.glancing import aside, asked_directly
 from trimtab_pipeline.keeping import Background, Keeping
 from trimtab_pipeline.queries import tables
 from trimtab_pipeline.ranges import Ranges, Summing
-from trimtab_pipeline.session import Engine
+from trimtab_pipeline.session import Engine, closed
 from trimtab_pipeline.source import (
     KEEP_A_DAY,
     Observation,
     PrometheusSettings,
     Retention,
-    SourceMisconfiguredError,
-    SourceUnavailableError,
     Topology,
 )
 from trimtab_pipeline.spark_settings import SparkSettings
+from trimtab_pipeline.tasks import DRY_URL, Work, flattened, reports_in, spread
 
 _DRY_CYCLES = 2
 
@@ -119,7 +116,7 @@ class SparkLoadSource:
         tables(settings)  # what is wrong with them is to be told now, and not by every cycle
         self._summing = Summing(settings.bundle_metrics)
         by_time = settings.averages == "time"
-        self._sql = bundle_sql(settings.short_tau, settings.long_tau) if by_time else samples_sql()
+        self._averages = ByTime(settings.short_tau, settings.long_tau) if by_time else BySamples()
         self._horizon = horizon(settings.long_tau)
 
     def observe(self, topology: Topology, at: float) -> Future[Observation]:
@@ -127,8 +124,12 @@ class SparkLoadSource:
         return self._engine.run(lambda spark: self._observe(spark, topology, round(at, 3)), self._deadline)
 
     def observe_brokers(self, topology: Topology, at: float) -> Future[Observation]:
-        """See `LoadSource.observe_brokers`."""
-        return self._engine.run(lambda spark: self._observe_brokers(spark, topology, round(at, 3)), self._deadline)
+        """See `LoadSource.observe_brokers`. Spark has no part in it; on Connect the server asks, as in a cycle."""
+        at = round(at, 3)
+        if self._engine.settings.remote:
+            return self._engine.run(lambda spark: self._glance(topology, at, partial(self._by, spark)), self._deadline)
+        direct = partial(asked_directly, credentials=self._settings.credentials)
+        return aside(lambda unwanted: self._glance(topology, at, partial(direct, unwanted=unwanted)), self._deadline)
 
     def close(self) -> None:
         """Nothing of its own runs: the thread belongs to the engine."""
@@ -140,18 +141,18 @@ class SparkLoadSource:
         Raises `SourceUnavailableError` when no shard answered.
         """
         shards = self._shards(pods)
-        samples = self._samples(spark, (ShardRequest.of(self._settings, shard) for shard in shards), at, ranges)
-        state = spark.read.schema(self._keeping.bundles.ddl).parquet(
-            str(self._keeping.bundles.state(at, self._horizon))
-        )
-        answer = spark.sql(self._sql, samples=samples, state=state).toArrow()
-        reports = _reports(answer)
+        request = ReadRequest.of(self._settings, at, (ShardRequest.of(self._settings, shard) for shard in shards))
+        state = self._keeping.bundles.state(at, self._horizon)
+        answer = self._spread(spark, request, state, ranges)
+        reports = reports_in(answer)
         return Measured(
-            brokers=self._brokers(answer, at),
-            bundles=answer.filter(pc.field("seen") >= at - self._horizon).select(BUNDLE_STATE.names),
+            brokers=self._brokers(flattened(answer["brokers"]), at),
+            bundles=remembered(
+                answer.filter(answer["bundle"].is_valid()).select(BUNDLE_STATE.names), state, at - self._horizon
+            ),
             reports=reports,
             shards=shards,
-            inside=pa.Table.from_struct_array(pc.list_flatten(answer["inside"].combine_chunks())),
+            inside=flattened(answer["inside"]),
         )
 
     def _shards(self, pods: Sequence[str]) -> tuple[tuple[str, ...], ...]:
@@ -159,45 +160,48 @@ class SparkLoadSource:
         cores = self._engine.cores
         return tuple(tuple(pods[k::cores]) for k in range(min(cores, len(pods))))
 
-    def _samples(
-        self, spark: SparkSession, shards: Iterable[ShardRequest], at: float, ranges: Ranges | None = None
-    ) -> DataFrame:
-        request = ReadRequest.of(self._settings, at, shards)
-        return (
-            spark.read.format("prometheus").options(**read_options(request, self._settings.credentials, ranges)).load()
-        )
+    def _spread(self, spark: SparkSession, request: ReadRequest, state: Path, ranges: Ranges | None = None) -> pa.Table:
+        """The tasks' answers, columns `ANSWER`."""
+        known = None if ranges is None else ranges.to_text()
+        return spread(spark, Work(request, state, self._averages, self._settings.credentials, known)).toArrow()
 
-    def _brokers(self, answer: pa.Table, at: float) -> pa.Table:
-        """The brokers in `answer`, with the times of their newest samples that the history remembers."""
+    def _by(self, spark: SparkSession, request: ReadRequest) -> pa.Table:
+        """What Spark's tasks hear of the brokers alone."""
+        return self._spread(spark, request, Path()).select(["brokers", "report"])
+
+    def _brokers(self, now: pa.Table, at: float) -> pa.Table:
+        """The brokers measured `now`, with the times of their newest samples that the history remembers."""
         last = pq.read_table(self._keeping.brokers.state(at, self._horizon))
-        return with_last_times(pa.Table.from_struct_array(answer["broker"].drop_null()), last, at - self._horizon)
+        return with_last_times(now, last, at - self._horizon)
 
-    def _observe_brokers(self, spark: SparkSession, topology: Topology, at: float) -> Observation:
-        begin, shards = time.perf_counter(), self._shards(sorted({pod for pod in topology.pods if pod}))
+    def _glance(self, topology: Topology, at: float, ask: Callable[[ReadRequest], pa.Table]) -> Observation:
+        """What `ask` hears of the brokers: columns ``brokers`` and ``report`` of `ANSWER`."""
+        if self._engine.closed:
+            raise closed()
+        begin, shards = time.perf_counter(), self._shards(_pods(topology))
         nothing = Measured(BROKER_STATE.empty_table(), BUNDLE_STATE.empty_table())
         if not shards:
             return Observation(align(nothing, topology, self._settings, at), {})
         asked = (ShardRequest.of(self._settings, shard).brokers_alone for shard in shards)
-        try:
-            answer = self._samples(spark, asked, at).select("broker", "report").toArrow()
-            measured = replace(nothing, brokers=self._brokers(answer, at), reports=_reports(answer), shards=shards)
-        except (PySparkException, Py4JError, OSError):
-            self._keeping.doubt()
-            raise
+        answer = ask(ReadRequest.of(self._settings, at, asked))
+        reports = reports_in(answer)
+        measured = replace(
+            nothing, brokers=self._brokers(flattened(answer["brokers"]), at), reports=reports, shards=shards
+        )
         load = align(measured, topology, self._settings, at)
         in_tasks = _in_tasks(measured)
-        seconds = {"prometheus": in_tasks, "spark": time.perf_counter() - begin - in_tasks}
+        seconds = {"prometheus": in_tasks, "align": time.perf_counter() - begin - in_tasks}
         return Observation(load, seconds, shown(measured, topology))
 
     def _observe(self, spark: SparkSession, topology: Topology, at: float) -> Observation:
-        pods = sorted({pod for pod in topology.pods if pod})
+        pods = _pods(topology)
         if not pods:
             nothing = Measured(BROKER_STATE.empty_table(), BUNDLE_STATE.empty_table())
             return Observation(align(nothing, topology, self._settings, at), {})
         clock = [time.perf_counter()]
         try:
             measured = self.measure(spark, pods, at, self._summing.ranges(topology))
-        except (PySparkException, Py4JError, OSError):
+        except (PySparkException, Py4JError, OSError, pa.ArrowException):
             self._keeping.doubt()
             raise
         clock.append(time.perf_counter())
@@ -216,14 +220,8 @@ class SparkLoadSource:
         return observation
 
 
-def _reports(answer: pa.Table) -> tuple[Mapping[str, Any], ...]:
-    """The tasks' reports. Raises `SourceUnavailableError` when none of them could measure anything."""
-    reports = tuple(json.loads(text) for text in answer["report"].drop_null().to_pylist())
-    if wrong := [report["error"] for report in reports if report.get("misconfigured")]:
-        raise SourceMisconfiguredError(wrong[0])
-    if not any(report["ok"] for report in reports):
-        raise SourceUnavailableError(f"nothing could be measured: {reports[0]['error']}")
-    return reports
+def _pods(topology: Topology) -> list[str]:
+    return sorted({pod for pod in topology.pods if pod})
 
 
 def _in_tasks(measured: Measured) -> float:

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from trimtab_pipeline.asking import ReadRequest, ShardRequest
-from trimtab_pipeline.datasource import PrometheusDataSource
 from trimtab_pipeline.prometheus import PrometheusStatusError
 from trimtab_pipeline.reading import SCHEMA, pivot, read_shard
 from trimtab_pipeline.samples import Samples
@@ -73,12 +72,6 @@ def test_a_shard_that_fails_ends_with_a_report_instead_of_an_error() -> None:
     (only,) = read_shard(REQUEST, 0, fetch)
     report = json.loads(only["report"][0].as_py())
     assert (report["ok"], report["shard"], report["error"]) == (False, 0, "http://x answered 503: out of order")
-
-
-def test_the_request_survives_its_journey() -> None:
-    source = PrometheusDataSource({"request": REQUEST.to_json()})
-    assert source.request == REQUEST
-    assert len(source.reader(None).partitions()) == 1
 
 
 def test_keys_in_the_same_order_are_taken_as_they_are() -> None:

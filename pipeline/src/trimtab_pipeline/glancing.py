@@ -1,0 +1,74 @@
+"""A look at the brokers alone, without Spark: some small answers, for which planning a job would cost more than all.
+
+The shards, the queries and what is made of the answers are those of a cycle. Each look has threads of its own, which
+end with it: it waits for no cycle, and whoever closes the program does not wait for a server that does not answer.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
+from typing import TypeVar
+
+import pyarrow as pa
+
+from trimtab_pipeline.asking import ReadRequest
+from trimtab_pipeline.prometheus import Prometheus, PrometheusUnreachableError
+from trimtab_pipeline.reading import read_shard
+from trimtab_pipeline.samples import Samples
+from trimtab_pipeline.source import Credentials
+from trimtab_pipeline.spark_errors import translated
+from trimtab_pipeline.tasks import one_list
+from trimtab_pipeline.waiting import promised, settle
+
+T = TypeVar("T")
+Unwanted = Callable[[], bool]
+
+
+def aside(job: Callable[[Unwanted], T], deadline: float) -> Future[T]:
+    """The outcome of `job`, in a thread of its own; it is told whether nobody waits any more.
+
+    The future fails with `SourceUnavailableError` when nothing could be measured, or not within `deadline` seconds.
+    """
+    outcome: Future[T] = promised(deadline)
+
+    def carry_out() -> None:
+        try:
+            value = job(outcome.done)
+        except Exception as error:  # noqa: BLE001  (whoever waits for the future gets it)
+            settle(outcome.set_exception, translated(error))
+        else:
+            settle(outcome.set_result, value)
+
+    threading.Thread(target=carry_out, name="glance", daemon=True).start()
+    return outcome
+
+
+def asked_directly(request: ReadRequest, credentials: Credentials, unwanted: Unwanted) -> pa.Table:
+    """What the shards tell of their brokers, asked at once: columns ``brokers``, ``report`` of `tasks.ANSWER`."""
+    told: list[Future[pa.Table]] = [Future() for _ in request.shards]
+    for shard, one in enumerate(told):
+        work = (request, shard, credentials, unwanted, one)
+        threading.Thread(target=_ask, args=work, name=f"glance-{shard}", daemon=True).start()
+    return pa.concat_tables([one.result() for one in told])
+
+
+def _ask(
+    request: ReadRequest, shard: int, credentials: Credentials, unwanted: Unwanted, told: Future[pa.Table]
+) -> None:
+    try:
+        with request.server(credentials) as server:
+            fetch = partial(_query, server, request.at, unwanted)
+            *measured, report = read_shard(request, shard, fetch, clock=lambda: server.clock_ahead)
+        brokers = measured[0]["broker"] if measured else report["broker"].slice(length=0)
+        told.set_result(pa.table({"brokers": one_list(brokers), "report": report["report"]}))
+    except Exception as error:  # noqa: BLE001  (whoever waits for the future gets it)
+        told.set_exception(error)
+
+
+def _query(server: Prometheus, at: float, unwanted: Unwanted, promql: str) -> Samples:
+    if unwanted():
+        raise PrometheusUnreachableError(f"{server.url} took too long: nobody waits any more")
+    return server.query(promql, at)

@@ -1,0 +1,150 @@
+"""What Spark runs: one task per shard of brokers, which asks Prometheus and joins what it hears with the last state.
+
+All work on samples happens inside the task; the driver sees one Arrow table. A shard that fails does not fail the job,
+as Spark would throw away the other shards' answers: it says so in its report.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import ArrayType, DataType, DoubleType, StringType, StructField, StructType
+
+from trimtab_pipeline.asking import ReadRequest
+from trimtab_pipeline.cycle import BROKER_STATE, BUNDLE_STATE, Averages, next_state
+from trimtab_pipeline.ranges import Ranges
+from trimtab_pipeline.reading import read_shard
+from trimtab_pipeline.samples import Samples
+from trimtab_pipeline.source import NO_CREDENTIALS, Credentials, SourceMisconfiguredError, SourceUnavailableError
+from trimtab_pipeline.topics import INSIDE
+
+DRY_URL = "dry:"
+"""The URL that stands for made-up samples, so that a session can be warmed up without a server."""
+_DRY_ROWS = 2_000
+
+_BROKER = pa.struct(list(BROKER_STATE))
+ANSWER = pa.schema(
+    [
+        *BUNDLE_STATE,
+        ("report", pa.string()),
+        ("brokers", pa.list_(_BROKER)),
+        ("inside", pa.list_(INSIDE)),
+    ]
+)
+"""Columns of what comes back. A row is a bundle's next state or, last of each task, a report
+(`trimtab_pipeline.reading`) with the shard's brokers and the topics inside its hottest bundles."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What the tasks of one cycle do.
+
+    state: file that holds the last state of the bundles. ranges: all bundles, for topics to be summed up to, as
+    `Ranges.to_text`; None when bundles are known to be measured themselves.
+    """
+
+    request: ReadRequest
+    state: Path
+    averages: Averages
+    credentials: Credentials = NO_CREDENTIALS
+    ranges: str | None = None
+
+    def shard(self, number: int) -> Iterator[pa.RecordBatch]:
+        """What one shard of brokers is measured to carry, as `read_shard` tells it."""
+        if self.request.url == DRY_URL:
+            return read_shard(self.request, number, _dry_samples)
+        return self._read(number)
+
+    def _read(self, number: int) -> Iterator[pa.RecordBatch]:
+        ranges = None if self.ranges is None else Ranges.from_text(self.ranges)
+        with self.request.server(self.credentials) as server:
+            yield from read_shard(
+                self.request,
+                number,
+                lambda promql: server.query(promql, self.request.at),
+                ranges,
+                lambda: server.clock_ahead,
+            )
+
+
+def spread(spark: SparkSession, work: Work) -> DataFrame:
+    """The answers of all shards, not yet asked for: a task each. Py4J is kept from logging the credentials."""
+    logging.getLogger("py4j").setLevel(logging.INFO)  # it logs whatever passes at level DEBUG
+    count = len(work.request.shards)
+    return spark.range(0, count, 1, count).mapInArrow(partial(answers, work=work), _SPARK_SCHEMA)
+
+
+def answers(shards: Iterator[pa.RecordBatch], work: Work) -> Iterator[pa.RecordBatch]:
+    """The rows of these shards (batches of numbers), in `ANSWER`."""
+    for batch in shards:
+        for shard in batch.column(0).to_pylist():
+            yield from answer(list(work.shard(shard)), work)
+    pa.default_memory_pool().release_unused()  # the task is over, but its process waits for the next cycle's
+
+
+def answer(told: Sequence[pa.RecordBatch], work: Work) -> Iterator[pa.RecordBatch]:
+    """What `read_shard` told of one shard, in `ANSWER`."""
+    *measured, report = told
+    brokers = measured[0]["broker"] if measured else pa.array([], _BROKER)
+    if measured and len(measured[1]):
+        bundles = next_state(measured[1], work.state, work.averages)
+        for batch in bundles.combine_chunks().to_batches():
+            yield _wide(dict(zip(bundles.column_names, batch.columns, strict=True)))
+    yield _wide({"report": report["report"], "brokers": one_list(brokers), "inside": report["inside"]})
+
+
+def one_list(rows: pa.StructArray) -> pa.ListArray:
+    """All `rows` as a list in a single one."""
+    return pa.ListArray.from_arrays(pa.array([0, len(rows)], pa.int32()), rows)
+
+
+def flattened(lists: pa.ChunkedArray) -> pa.Table:
+    """The table whose rows stand in `lists` of structs."""
+    return pa.Table.from_struct_array(pc.list_flatten(lists.combine_chunks()))
+
+
+def reports_in(answer: pa.Table) -> tuple[Mapping[str, Any], ...]:
+    """The tasks' reports. Raises `SourceUnavailableError` when none of them could measure anything."""
+    reports = tuple(json.loads(text) for text in answer["report"].drop_null().to_pylist())
+    if wrong := [report["error"] for report in reports if report.get("misconfigured")]:
+        raise SourceMisconfiguredError(wrong[0])
+    if not any(report["ok"] for report in reports):
+        raise SourceUnavailableError(f"nothing could be measured: {reports[0]['error']}")
+    return reports
+
+
+def _wide(columns: dict[str, pa.Array]) -> pa.RecordBatch:
+    """A batch of `ANSWER` with these columns, null in the others."""
+    (rows,) = {len(column) for column in columns.values()}
+    arrays = [columns.get(field.name, pa.nulls(rows, field.type)) for field in ANSWER]
+    return pa.RecordBatch.from_arrays(arrays, schema=ANSWER)
+
+
+def _dry_samples(_: str) -> Samples:
+    names = pa.array([f"dry/{row}" for row in range(_DRY_ROWS)])
+    return Samples({"bundle": names, "pod": names}, pa.array(np.ones(_DRY_ROWS)))
+
+
+def _spark_type(kind: pa.DataType) -> DataType:
+    if pa.types.is_struct(kind):
+        return _spark_struct(kind)
+    if pa.types.is_list(kind):
+        return ArrayType(_spark_type(kind.value_type))
+    return {pa.string(): StringType(), pa.float64(): DoubleType()}[kind]
+
+
+def _spark_struct(fields: pa.Schema | pa.StructType) -> StructType:
+    return StructType([StructField(field.name, _spark_type(field.type)) for field in fields])
+
+
+_SPARK_SCHEMA = _spark_struct(ANSWER)
