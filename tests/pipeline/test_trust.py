@@ -132,6 +132,19 @@ def test_series_that_are_there_twice_are_counted_once_noted_and_believed() -> No
     assert not load.quality.partial
 
 
+def test_more_samples_than_anybody_has_are_told_to_be_out_of_reach() -> None:
+    notes = seen({"samples": 3.0}, trust=Trust(min_samples=5)).quality.notes
+    assert len(notes) == 1
+    assert notes[0].startswith(
+        "no broker has more than 4 samples of CPU in 60 s; if that lasts, they are scraped every 15"
+    )
+    assert "trust.minSamples 5 can't be met" in notes[0]
+
+
+def test_one_broker_with_too_few_samples_says_nothing_of_the_interval() -> None:
+    assert seen({"samples": 1.0}).quality.notes == ()
+
+
 @pytest.mark.parametrize(
     ("change", "trust"),
     [

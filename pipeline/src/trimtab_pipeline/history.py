@@ -2,8 +2,9 @@
 
 A file is complete or absent (written aside, then renamed), carries the version of its schema, and is never changed.
 Whatever else is found under a history's name is set aside as ``_*.bad`` with a warning and never read again (other
-tools, too, pass over what begins so): a state that can't be read costs the averages' past, not the cycle. `trimtab_pipeline.housekeeping` merges and removes old
-files; the state is never among those, so a cycle opens one file of each table.
+tools, too, pass over what begins so): a state that can't be read costs the averages' past, not the cycle.
+`trimtab_pipeline.housekeeping` merges and removes old files; the state is never among those, so a cycle opens one file
+of each table.
 """
 
 from __future__ import annotations

@@ -164,6 +164,8 @@ def _oddly_sampled(doubts: Doubts, evidence: Evidence, settings: PrometheusSetti
         ),
         Drop.GAP,
     )
+    if few.all() and np.nan_to_num(samples).any():
+        doubts.notes.append(_unreachable(int(np.nanmax(samples)), settings))
     twice = copies > 1
     doubts.note(
         twice,
@@ -171,6 +173,15 @@ def _oddly_sampled(doubts: Doubts, evidence: Evidence, settings: PrometheusSetti
     )
     if extra := int((copies[twice] - 1).sum()):
         doubts.dropped[Drop.DUPLICATE] += extra
+
+
+def _unreachable(most: int, settings: PrometheusSettings) -> str:
+    """What to do when not even the best sampled broker, with `most` samples in the window, has enough of them."""
+    return (
+        f"no broker has more than {counted(most, 'sample')} of CPU in {settings.window:g} s; if that lasts, they are "
+        f"scraped every {settings.window / most:.0f} s or so, and trust.minSamples {settings.trust.min_samples} can't "
+        "be met: lower it to 3/4 of window / scrape interval, or widen the source's window"
+    )
 
 
 def _impossible(doubts: Doubts, evidence: Evidence, settings: PrometheusSettings) -> None:
