@@ -277,7 +277,7 @@ async def discover_once(context: Context) -> None:
     """
     selectors = [s.pod_labels for s in context.policies.values() if s.pod_labels]
     pods, brokers = context.stores.pods.items.values(), context.stores.brokers.items
-    changes = discover(pods, brokers, selectors, context.now())
+    changes = discover(pods, brokers, selectors, context.now(), context.shares.policy_of)
     for manifest in changes.create:
         try:
             await context.api.create(BROKERS, context.namespace, manifest)

@@ -23,6 +23,7 @@ class BrokerRecord:
     last_seen:    epoch seconds at which it was last ready, NaN while it is ready or when it never was.
     weight:       how much it should carry relative to the others as its spec says, None when that does not.
     target_weight, score: as last written to its status, None when they were not.
+    policy:       the policy that looks after it, as last written to its status; empty when none ever did.
     """
 
     name: str
@@ -42,6 +43,7 @@ class BrokerRecord:
     weight: float | None = None
     target_weight: float | None = None
     score: float | None = None
+    policy: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,7 @@ def broker_record(raw: Mapping[str, Any]) -> BrokerRecord:
         weight=spec.get("weight"),
         target_weight=status.get("targetWeight"),
         score=status.get("score"),
+        policy=status.get("policy") or "",
     )
 
 

@@ -25,6 +25,7 @@ class BundleRecord:
     assigned_owner, reason, assigned_at: what the operator last chose, why, and when (epoch seconds); empty, empty, NaN
                          when a person wrote the wish.
     assigned_epoch:      which leader chose it, counted; 0 when a person wrote the wish.
+    policy:              in whose name it was chosen, empty when a person wrote the wish.
     split:               the BundleSplit that divides it now, empty none.
     parent:              the Bundle it is being cut out of, empty none.
     """
@@ -47,6 +48,7 @@ class BundleRecord:
     split: str = ""
     parent: str = ""
     assigned_epoch: int = 0
+    policy: str = ""
 
     @property
     def open_wish(self) -> bool:
@@ -89,4 +91,5 @@ def bundle_record(raw: Mapping[str, Any]) -> BundleRecord:
         split=intern(status.get("split") or ""),
         parent=intern((meta.get("annotations") or _NOTHING).get(PARENT) or ""),
         assigned_epoch=assignment.get("epoch") or 0,
+        policy=intern(assignment.get("policy") or ""),
     )

@@ -20,6 +20,7 @@ from trimtab_operator.control.asked import policies, traits
 from trimtab_operator.control.divided import Divided, KnownTopics, unborn
 from trimtab_operator.control.flights import Flights
 from trimtab_operator.control.settings import Settings
+from trimtab_operator.control.shares import Claim, Shares, share_out
 from trimtab_operator.control.topology import Picture
 from trimtab_operator.control.upkeep import needs_care
 from trimtab_operator.resources.urls import SERVICES_ALONE, AllowedUrls
@@ -58,7 +59,8 @@ class Stores:
 class Context:
     """Shared by the policies of one Kubernetes namespace.
 
-    policies: settings by policy name, of those whose daemon runs; `selectors` of discovery come from them.
+    policies: settings by policy name, of those that run; `selectors` of discovery come from them.
+    claims: what each policy whose daemon runs selects. shares: which of them looks after what, by the last `share_out`.
     care: names of bundles that upkeep must look at. served: names of the bundles that each broker serves.
     awaited: names of bundles whose next landing is to wake the policies: they make room for the next approved move.
     engine: set once the load sources are warm, or have failed to be.
@@ -80,7 +82,8 @@ class Context:
     flights: Flights = field(default_factory=Flights)
     absences: Absences = field(default_factory=Absences)
     policies: dict[str, Settings] = field(default_factory=dict)
-    born: dict[str, str] = field(default_factory=dict)
+    claims: dict[str, Claim] = field(default_factory=dict)
+    shares: Shares = field(default_factory=Shares)
     care: set[str] = field(default_factory=set)
     awaited: set[str] = field(default_factory=set)
     wakers: dict[str, asyncio.Event] = field(default_factory=dict)
@@ -135,19 +138,50 @@ class Context:
         for event in self.wakers.values():
             event.set()
 
-    def first_policy(self) -> str:
-        """The policy that rules here: the oldest one (by creation, then name)."""
-        return min(self.born, key=lambda name: (self.born[name], name), default="")
+    def share_out(self) -> Shares:
+        """Work out anew which policy looks after what: policies, brokers and pods come, change and go."""
+        self.shares = share_out(self.claims.values(), self.stores.brokers.items, self.stores.pods.items)
+        return self.shares
+
+    def leave(self, policy: str) -> None:
+        """Forget a policy that is gone."""
+        self.policies.pop(policy, None)
+        self.claims.pop(policy, None)
+        self.share_out()
+
+    def brokers_of(self, policy: str) -> dict[str, BrokerRecord]:
+        """The Broker objects that a policy looks after, in the order of their names."""
+        found = sorted(self.stores.brokers.items.items())
+        return {name: broker for name, broker in found if self.shares.policy_of.get(name) == policy}
+
+    def cares(self, policy: str, bundle: str) -> bool:
+        """Whether a bundle is a policy's to look after; one that is gone is the oldest policy's."""
+        record = self.stores.bundles.items.get(bundle)
+        if len(self.shares.standing) == 1 or record is None:
+            return self.shares.standing[:1] == (policy,)
+        return self._caretaker(record) == policy
+
+    def _caretaker(self, bundle: BundleRecord) -> str:
+        space = self.stores.topic_namespaces.items.get(bundle.topic_namespace)
+        return self.shares.caretaker(bundle, space.policy if space else None)
+
+    def in_flight(self, policy: str) -> int:
+        """Open moves of bundles that a policy looks after."""
+        return sum(self.cares(policy, bundle) for bundle in self.flights.open)
 
     def picture(self, settings: Settings) -> Picture:
         """The records a policy decides upon. Cheap: no copy of a record is made."""
-        bundles = self.stores.bundles.items
-        names, spaces, selection = settings.broker_names, self.stores.topic_namespaces.items, settings.pair.selection
-        brokers = [b for n, b in sorted(self.stores.brokers.items.items()) if names is None or n in names]
+        bundles, several = self.stores.bundles.items, len(self.shares.standing) > 1
+        spaces, selection = self.stores.topic_namespaces.items, settings.pair.selection
+        brokers = list(self.brokers_of(settings.name).values())
         load_manager = selection.params.load_manager if selection is not None else ""
         return Picture(
             brokers=brokers,
-            bundles=[b for b in bundles.values() if not (b.parent and unborn(b, bundles))],
+            bundles=[
+                b
+                for b in bundles.values()
+                if not (b.parent and unborn(b, bundles)) and (not several or self._caretaker(b) == settings.name)
+            ],
             namespaces={r.name: r.full_name for r in spaces.values()},
             flights=list(self.flights.moving()),
             clock=self.clock(),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from trimtab_operator.cluster.brokers import BrokerRecord, PodRecord
@@ -29,8 +30,11 @@ def discover(
     brokers: Mapping[str, BrokerRecord],
     selectors: Iterable[Mapping[str, str]],
     now: float,
+    policy_of: Mapping[str, str] = MappingProxyType({}),
 ) -> Changes:
     """What to change so that every pod matching a selector has a Broker, and every Broker knows whether it is ready.
+
+    policy_of: by name of a broker the policy that looks after it, which its status is to tell.
 
     A Broker is named after its pod. One whose pod is gone stays (its settings, such as `schedulable`, outlive a
     restart) and is not ready. One that names no pod was declared by a person, who vouches for it: it is ready.
@@ -45,6 +49,8 @@ def discover(
         ready = by_name[broker.pod].ready if broker.pod in by_name else not broker.pod
         if ready != broker.ready:
             changes.status.append((broker.name, _readiness(ready, now)))
+        if (policy := policy_of.get(broker.name, broker.policy)) != broker.policy:
+            changes.status.append((broker.name, {"policy": policy}))
     return changes
 
 

@@ -9,14 +9,21 @@ over w seconds, the share 1 - t/w stems from before a move that landed t seconds
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from trimtab_operator.cluster.bundles import BundleRecord
 from trimtab_strategies.model import Reason
 
+Mine = Callable[[str], bool]
+"""Whether a bundle, by name, is one's own."""
+
 MOST_OUTCOMES = 10_000
 """Outcomes kept until somebody asks; while no policy runs nobody does, and the oldest are forgotten."""
+
+
+def _all(_bundle: str) -> bool:
+    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,18 +89,18 @@ class Flights:
             self.landed[bundle.name] = landed
             self._outcomes.append(Outcome(landed, Reason.LANDED))
 
-    def overdue(self, now: float, timeout: float) -> list[Flight]:
+    def overdue(self, now: float, timeout: float, mine: Mine = _all) -> list[Flight]:
         """Open moves older than `timeout` seconds; each is told as `TIMED_OUT` the first time it is found."""
-        late = [flight for flight in self.open.values() if now - flight.since > timeout]
+        late = [flight for flight in self.open.values() if now - flight.since > timeout and mine(flight.bundle)]
         for flight in late:
             if not flight.overdue:
                 self._outcomes.append(Outcome(flight, Reason.TIMED_OUT))
                 self.open[flight.bundle] = replace(flight, overdue=True)
         return late
 
-    def forget_landed(self, now: float, window: float) -> None:
+    def forget_landed(self, now: float, window: float, mine: Mine = _all) -> None:
         """Drop landed moves whose load is wholly measured at the destination by now."""
-        for name in [n for n, flight in self.landed.items() if flight.still_measured(now, window) <= 0]:
+        for name in [n for n, flight in self.landed.items() if flight.still_measured(now, window) <= 0 and mine(n)]:
             del self.landed[name]
 
     def moving(self) -> Iterator[Flight]:
@@ -101,8 +108,10 @@ class Flights:
         yield from (flight for flight in self.open.values() if flight.source != flight.destination)
         yield from (flight for name, flight in self.landed.items() if name not in self.open)
 
-    def outcomes(self) -> Iterable[Outcome]:
+    def outcomes(self, mine: Mine = _all) -> Iterable[Outcome]:
         """Outcomes since the last call."""
-        told = list(self._outcomes)
-        self._outcomes.clear()
+        told, others = list[Outcome](), list[Outcome]()
+        for outcome in self._outcomes:
+            (told if mine(outcome.flight.bundle) else others).append(outcome)
+        self._outcomes = deque(others, maxlen=MOST_OUTCOMES)
         return told

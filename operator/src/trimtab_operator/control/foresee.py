@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
 from trimtab_operator.actuators.declarative import DryRunActuator
@@ -12,8 +12,8 @@ from trimtab_operator.cluster.api import POLICIES
 from trimtab_operator.control.context import Context
 from trimtab_operator.control.cycle import Look, Stopwatch, look, plan
 from trimtab_operator.control.memory import MemoryStore
-from trimtab_operator.control.refusal import refused_by_guard, refused_cycle
-from trimtab_operator.control.settings import Settings
+from trimtab_operator.control.refusal import overlapping, refused_by_guard, refused_cycle
+from trimtab_operator.control.settings import InvalidPolicyError, Settings
 from trimtab_operator.control.sourcing import Sourcing
 from trimtab_operator.control.turn import Turn
 from trimtab_strategies.model import ClusterLoad, HeldBack, Plan
@@ -48,7 +48,11 @@ async def foresee(context: Context, policy: str) -> Foreseen:
         settings = turn.settings
         seen = await look(context.picture(settings), turn, context.now(), watch)
     decided = (await plan(seen, turn, watch)).plan
-    refusal = refused_cycle(context, settings) or refused_by_guard(decided.held_back, moves=bool(decided.moves))
+    refusal = (
+        overlapping(context, policy)
+        or refused_cycle(context, settings)
+        or refused_by_guard(decided.held_back, moves=bool(decided.moves))
+    )
     return Foreseen(settings, seen, decided, refusal, watch.seconds)
 
 
@@ -56,6 +60,17 @@ async def observe(context: Context, policy: str) -> ClusterLoad:
     """Measure the cluster of `policy` once, and decide nothing. Raises what `foresee` raises."""
     async with _turn(context, policy) as turn:
         return (await look(context.picture(turn.settings), turn, context.now(), Stopwatch())).load
+
+
+async def _share_out(context: Context, settings: Settings) -> None:
+    """Who looks after which brokers, with all policies of the namespace. Those that can't be run have none."""
+    async for page in context.api.list(POLICIES, context.namespace):
+        for policy in page.items:
+            with suppress(InvalidPolicyError):
+                claim = Settings.of(policy).claim
+                context.claims[claim.policy] = claim
+    context.claims[settings.name] = settings.claim
+    context.share_out()
 
 
 @asynccontextmanager
@@ -66,6 +81,7 @@ async def _turn(context: Context, policy: str) -> AsyncIterator[Turn]:
     async with asyncio.timeout(SYNC_WITHIN):
         for store in context.stores.all():
             await store.synced.wait()
+    await _share_out(context, settings)
     remembered = await MemoryStore(context.api, context.namespace, policy, found["metadata"]["uid"]).load()
     sourcing = Sourcing(context, policy)
     try:

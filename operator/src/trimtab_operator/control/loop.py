@@ -112,8 +112,7 @@ class PolicyLoop:
         context = self.context
         if context.wakers.get(self.name) is self.wake:
             del context.wakers[self.name]
-            context.policies.pop(self.name, None)
-            context.born.pop(self.name, None)
+            context.leave(self.name)
         self._sourcing.close()
 
     async def _rest(self, stopped: Stopped) -> None:
@@ -162,13 +161,13 @@ class PolicyLoop:
     async def turn(self) -> None:
         """Upkeep, and a cycle when one is due. Raises `ApiError`."""
         policy, context = self.read(), self.context
-        context.born[self.name] = policy["metadata"].get("creationTimestamp", "")
         try:
             settings = Settings.of(policy)
         except InvalidPolicyError as error:
             await self._refuse(policy, HeldBack("", Reason.INVALID_POLICY, str(error)))
             return
-        if context.first_policy() == self.name:
+        context.claims[self.name] = settings.claim
+        if self.name in context.share_out().standing:
             context.policies[self.name] = settings
         else:
             context.policies.pop(self.name, None)
@@ -289,4 +288,4 @@ class PolicyLoop:
         except InvalidPolicyError:
             return False
         same = (now.generation, now.paused) == (settings.generation, settings.paused)
-        return same and self.context.first_policy() == self.name
+        return same and self.name in self.context.shares.standing

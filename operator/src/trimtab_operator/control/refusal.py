@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from trimtab_operator.control.context import Context
 from trimtab_operator.control.settings import Settings
 from trimtab_pipeline.source import SourceMisconfiguredError, SourceUnavailableError
@@ -13,14 +15,25 @@ _NAMED = 5
 
 def refused_turn(context: Context, policy: str) -> HeldBack | None:
     """Why not even upkeep may run for the policy of that name, or None."""
-    if (first := context.first_policy()) != policy:
-        names = f"policies {first} and {policy} would balance the same brokers"
-        return HeldBack("", Reason.INVALID_POLICY, f"{names}: {first} is older and goes on, delete one")
+    if (overlap := overlapping(context, policy)) is not None:
+        return overlap
     if stale := context.stores.stale():
         return HeldBack("", Reason.STORE_NOT_SYNCED, stale)
     if not context.stores.brokers.items:
         return HeldBack("", Reason.NO_BROKERS, "there is no Broker object yet, and no pod that became one")
+    if not context.brokers_of(policy) and context.claims[policy].names is None:
+        return HeldBack("", Reason.NO_BROKERS, "spec.brokers selects no Broker object, and no pod that became one")
     return None
+
+
+def overlapping(context: Context, policy: str) -> HeldBack | None:
+    """Why a policy may not run beside an older one, or None."""
+    if (overlap := context.shares.refused.get(policy)) is None:
+        return None
+    shown = some(overlap.brokers) if overlap.brokers else "whatever brokers come"
+    names = f"policies {overlap.older} and {policy} would both balance {shown}"
+    remedy = f"{overlap.older} is older and goes on; give them spec.brokers that don't overlap, or delete one"
+    return HeldBack("", Reason.INVALID_POLICY, f"{names}: {remedy}")
 
 
 def refused_cycle(context: Context, settings: Settings) -> HeldBack | None:
@@ -28,9 +41,14 @@ def refused_cycle(context: Context, settings: Settings) -> HeldBack | None:
     if settings.paused:
         return HeldBack("", Reason.PAUSED, "spec.paused or the annotation trimtab.dev/paused says so")
     if missing := context.missing_brokers(settings):
-        names = ", ".join(missing[:_NAMED]) + (f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else "")
-        return HeldBack("", Reason.UNKNOWN_BROKER, f"spec.brokers.names: no Broker object is called {names}")
+        return HeldBack("", Reason.UNKNOWN_BROKER, f"spec.brokers.names: no Broker object is called {some(missing)}")
     return None
+
+
+def some(names: Sequence[str]) -> str:
+    """The first names, and how many more there are."""
+    more = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def unmeasurable(error: SourceUnavailableError) -> HeldBack:

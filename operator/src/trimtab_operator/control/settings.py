@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from pydantic import ValidationError
 
+from trimtab_operator.control.shares import Claim
 from trimtab_operator.resources.common import seconds
 from trimtab_operator.resources.policy import BalancingPolicySpec, Mode
 from trimtab_operator.resources.prometheus import Auth, TrustSpec
@@ -34,6 +35,7 @@ class InvalidPolicyError(ValueError):
 class Settings:
     """Everything one cycle needs to know of its policy. Durations in seconds, limits as ratios.
 
+    born: when the policy was created, as the API server writes it.
     broker_interval: from one look at the brokers to the next; the same as `interval`: they are not looked at between.
     overload_line: ratio of usage, by the shedder's weights, that a broker should not cross unnoticed.
     approval_expires_after: how long a proposal waits. max_moves_in_flight: of an approved proposal, open at once.
@@ -41,6 +43,8 @@ class Settings:
     prometheus: without credentials; `auth` says which Secrets hold those.
     """
 
+    name: str
+    born: str
     generation: int
     mode: Mode
     paused: bool
@@ -67,6 +71,8 @@ class Settings:
         placement, placement_params = spec.placement.chosen()
         annotations = meta.get("annotations") or {}
         return cls(
+            name=meta["name"],
+            born=meta.get("creationTimestamp", ""),
             generation=meta.get("generation", 0),
             mode=spec.mode,
             paused=spec.paused or annotations.get(PAUSE_ANNOTATION) == "true",
@@ -88,6 +94,11 @@ class Settings:
             approval_expires_after=seconds(spec.approval.expires_after),
             max_moves_in_flight=spec.limits.max_moves_in_flight,
         )
+
+    @property
+    def claim(self) -> Claim:
+        """Which brokers it selects."""
+        return Claim(self.name, self.born, self.broker_names, self.pod_labels)
 
 
 def _validated(spec: Mapping[str, Any]) -> BalancingPolicySpec:

@@ -44,6 +44,7 @@ class Teller:
     policy: str
     uid: str
     _told_waiting: frozenset[tuple[str, str]] = frozenset()
+    _gauged: frozenset[tuple[str, str]] = frozenset()
     _weighed: frozenset[str] = frozenset()
 
     async def cycle(self, result: CycleResult) -> None:
@@ -58,7 +59,7 @@ class Teller:
             await self._broker_statuses(result.plan.brokers, result.plan.before, weights)
 
     async def _policy_status(self, result: CycleResult) -> None:
-        in_flight = len(self.context.flights.open)
+        in_flight = self.context.in_flight(self.policy)
         for condition in await self.status(lambda previous: policy_status(result, previous, in_flight)):
             kind = "Normal" if condition["status"] == "True" else "Warning"
             await self.event(kind, condition["reason"], f"{condition['type']}: {condition['message']}")
@@ -208,16 +209,28 @@ class Teller:
             metrics.moves.labels(self.policy, str(move.reason), "Written").inc()
         for reason, count in result.held_back.items():
             metrics.held_back.labels(self.policy, reason).inc(count)
-        metrics.in_flight.labels(self.policy).set(len(self.context.flights.open))
+        metrics.in_flight.labels(self.policy).set(self.context.in_flight(self.policy))
         if (ends := cpu_range(result.plan)) is not None:
             metrics.cpu_range.labels(self.policy).set((ends[1] - ends[0]) / 100)
         if result.load is not None:
             for reason, count in result.load.quality.dropped.items():
                 metrics.dropped_samples.labels(reason).inc(count)
         if result.plan is not None:
-            _gauge_usage(metrics.broker_usage, result.plan)
+            self._gauge_usage(result.plan)
         if result.refusal is None:
             self._gauge_weights(result.weights)
+
+    def _gauge_usage(self, plan: Plan) -> None:
+        """Usage by broker and resource; a broker that has gone is taken back, or it would be busy for ever."""
+        gauge, shown = self.context.metrics.broker_usage, set[tuple[str, str]]()
+        for row, name in enumerate(plan.brokers):
+            for column, resource in enumerate(RESOURCES):
+                if np.isfinite(value := plan.before[row, column]):
+                    gauge.labels(name, resource).set(value / 100)
+                    shown.add((name, resource))
+        for labels in self._gauged - shown:
+            gauge.remove(*labels)
+        self._gauged = frozenset(shown)
 
     def _gauge_weights(self, weights: Mapping[str, BrokerWeight]) -> None:
         """Show these alone: other policies have brokers of their own."""
@@ -230,14 +243,6 @@ class Teller:
             metrics.score.labels(self.policy, name).set(weight.score)
             metrics.weight_error.labels(self.policy, name).set(weight.error)
         self._weighed = frozenset(weights)
-
-
-def _gauge_usage(gauge: Any, plan: Plan) -> None:
-    gauge.clear()  # or a broker that has gone would be shown as busy for ever
-    for row, name in enumerate(plan.brokers):
-        for column, resource in enumerate(RESOURCES):
-            if np.isfinite(value := plan.before[row, column]):
-                gauge.labels(name, resource).set(value / 100)
 
 
 def _noticeable(record: BrokerRecord, load: Mapping[str, float | None], count: int) -> bool:

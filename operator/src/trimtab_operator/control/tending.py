@@ -40,12 +40,16 @@ class Tender:
 
     async def tend(self, turn: Turn, teller: Teller) -> None:
         """One round. Raises `ApiError` only for what concerns the whole round; a bundle's conflict is its own."""
-        settings, now = turn.settings, self.context.clock()
+        settings, now, flights = turn.settings, self.context.clock(), self.context.flights
+
+        def mine(bundle: str) -> bool:
+            return self.context.cares(settings.name, bundle)
+
         lost = self._lost(settings, now)
-        overdue = {flight.bundle for flight in self.context.flights.overdue(now, settings.move_timeout)}
-        await teller.outcomes(self.context.flights.outcomes())
-        self.context.flights.forget_landed(now, settings.prometheus.window)
-        bundles = self._concerned(lost)
+        overdue = {flight.bundle for flight in flights.overdue(now, settings.move_timeout, mine)}
+        await teller.outcomes(flights.outcomes(mine))
+        flights.forget_landed(now, settings.prometheus.window, mine)
+        bundles = [bundle for bundle in self._concerned(lost) if mine(bundle.name)]
         work = await _worked_out(bundles, lost, overdue)
         await self._brake(work, lost, settings, teller)
         if work.empty:
@@ -68,7 +72,7 @@ class Tender:
 
     async def _brake(self, work: Upkeep, lost: frozenset[str], settings: Settings, teller: Teller) -> None:
         """When too many brokers are gone at once, the picture is more likely wrong than they: leave their bundles."""
-        brokers = self.context.stores.brokers.items
+        brokers = self.context.brokers_of(settings.name)
         gone = sum(name in lost for name in brokers)
         mass = bool(brokers) and gone / len(brokers) > settings.limits.max_lost_brokers
         if mass:

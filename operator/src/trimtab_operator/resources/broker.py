@@ -81,6 +81,8 @@ class BrokerStatus(Status):
     """The part of the cluster's load, 0-1, that it was found to be good for; absent where its weight is fixed."""
     last_seen: Timestamp | None = None
     """When it was last ready; set when it stops being so."""
+    policy: Annotated[str, Field(max_length=253)] = ""
+    """The BalancingPolicy that looks after it; the last one that did when its pod is gone."""
     observed_generation: Annotated[int, Field(ge=0)] = 0
     """Generation this status speaks of."""
     conditions: Conditions = Field(default_factory=list)

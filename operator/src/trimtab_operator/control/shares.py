@@ -1,0 +1,132 @@
+"""Which policy looks after which brokers, and so after which bundles, where several policies run side by side. Pure.
+
+Policies share nothing: where two select the same broker the older one goes on and the younger is refused, as a cluster
+that is balanced must not stop being so for somebody's second policy. A broker that no selector finds any more (its pod
+is gone) stays with the policy that had it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from trimtab_operator.cluster.brokers import BrokerRecord, PodRecord
+from trimtab_operator.cluster.bundles import BundleRecord
+from trimtab_operator.control.discovery import selects
+from trimtab_strategies.model import NamespacePolicy
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a policy selects: Broker objects by name, or pods by label; all brokers if neither is given.
+
+    born: when the policy was created, as text that sorts by time.
+    """
+
+    policy: str
+    born: str
+    names: Collection[str] | None = None
+    labels: Mapping[str, str] | None = None
+
+    @property
+    def everything(self) -> bool:
+        """Whether it selects whatever there is."""
+        return self.names is None and self.labels is None
+
+    def selected(self, brokers: Mapping[str, BrokerRecord], pods: Mapping[str, PodRecord]) -> frozenset[str]:
+        """Names of the brokers it selects, with those that are only going to be discovered."""
+        if self.names is not None:
+            return frozenset(self.names)
+        if self.labels is None:
+            return frozenset(brokers)
+        found = {pod.name for pod in pods.values() if selects(self.labels, pod)}
+        by_pod = {broker.pod: broker.name for broker in brokers.values() if broker.pod}
+        return frozenset(by_pod.get(pod, pod) for pod in found)
+
+
+@dataclass(frozen=True, slots=True)
+class Overlap:
+    """Why a policy is refused: an older one has some of its brokers, or would have any that come."""
+
+    older: str
+    brokers: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """Who looks after what.
+
+    standing: the policies that run, oldest first. refused: those that don't, each with the reason.
+    policy_of: by name of a broker, the policy that looks after it.
+    """
+
+    standing: tuple[str, ...] = ()
+    refused: Mapping[str, Overlap] = field(default_factory=dict)
+    policy_of: Mapping[str, str] = field(default_factory=dict)
+
+    def caretaker(self, bundle: BundleRecord, asked: NamespacePolicy | None = None) -> str:
+        """The one policy that looks after a bundle; empty when none runs.
+
+        It is that of its broker. Of a bundle without one it is the policy that gave it an owner last, else the oldest
+        one with a broker that the isolation of its namespace (`asked`) allows, else the oldest.
+        """
+        for broker in (bundle.status_owner, bundle.owner):
+            if broker and (policy := self.policy_of.get(broker)):
+                return policy
+        if len(self.standing) == 1 or bundle.policy in self.standing:
+            return bundle.policy if bundle.policy in self.standing else self.standing[0]
+        return next(self._with_room(asked), self.standing[0]) if self.standing else ""
+
+    def _with_room(self, asked: NamespacePolicy | None) -> Iterator[str]:
+        if asked is None or asked.isolation is None:
+            return iter(self.standing)
+        patterns = (*asked.isolation.primary, *asked.isolation.secondary)
+        allowed = {policy for broker, policy in self.policy_of.items() if _matches(patterns, broker)}
+        return (policy for policy in self.standing if policy in allowed)
+
+    def brokers_of(self, policy: str) -> frozenset[str]:
+        """Names of the brokers that `policy` looks after."""
+        return frozenset(broker for broker, other in self.policy_of.items() if other == policy)
+
+
+def _matches(patterns: Iterable[str], broker: str) -> bool:
+    for pattern in patterns:
+        try:
+            if re.fullmatch(pattern, broker):
+                return True
+        except re.error:  # the namespace's condition `Valid` tells
+            continue
+    return False
+
+
+def share_out(claims: Iterable[Claim], brokers: Mapping[str, BrokerRecord], pods: Mapping[str, PodRecord]) -> Shares:
+    """Shares of the policies that made `claims`."""
+    standing, refused, policy_of = list[Claim](), dict[str, Overlap](), dict[str, str]()
+    for claim in sorted(claims, key=lambda claim: (claim.born, claim.policy)):
+        selected = claim.selected(brokers, pods)
+        if (overlap := _overlap(claim, selected, standing, policy_of)) is not None:
+            refused[claim.policy] = overlap
+            continue
+        standing.append(claim)
+        policy_of.update(dict.fromkeys(selected, claim.policy))
+    podless = [broker for broker in brokers.values() if broker.name not in policy_of and broker.pod not in pods]
+    policy_of |= _left_over(podless, standing)
+    return Shares(tuple(claim.policy for claim in standing), refused, policy_of)
+
+
+def _overlap(
+    claim: Claim, selected: frozenset[str], standing: Sequence[Claim], policy_of: Mapping[str, str]
+) -> Overlap | None:
+    for older in standing:
+        shared = sorted(broker for broker in selected if policy_of.get(broker) == older.policy)
+        if shared or claim.everything or older.everything:
+            return Overlap(older.policy, tuple(shared))
+    return None
+
+
+def _left_over(brokers: Iterable[BrokerRecord], standing: Sequence[Claim]) -> dict[str, str]:
+    """Brokers whose pod is gone: each stays with its policy, else the oldest policy that names none has it."""
+    running = [claim.policy for claim in standing if claim.names is None]
+    found = {b.name: b.policy if b.policy in running else next(iter(running), "") for b in brokers}
+    return {name: policy for name, policy in found.items() if policy}

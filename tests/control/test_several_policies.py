@@ -1,0 +1,103 @@
+"""Several policies in one Kubernetes namespace: each over its own brokers, none over another's."""
+
+from __future__ import annotations
+
+import pytest
+
+from policy_scene import Play, PolicyScene, eager
+from trimtab_strategies.testing import cluster
+
+pytestmark = pytest.mark.apiserver
+
+TWO_PAIRS = cluster(bundles={"a": [1] * 8, "b": [1], "c": [1] * 8, "d": [1]}, a=0.8, b=0.2, c=0.8, d=0.2)
+FIRST, SECOND = {"names": ["a", "b"]}, {"names": ["c", "d"]}
+
+
+def test_each_policy_moves_bundles_of_its_own_brokers_alone(play: Play) -> None:
+    async def story(scene: PolicyScene) -> None:
+        before = scene.owners()
+        second = scene.add_policy("second", **eager(), brokers=SECOND)
+        await scene.cycle()
+        left = {before[name] for name, wish in scene.wishes().items() if wish != before[name]}
+        assert left == {"a"}
+
+        await second.turn()
+        await scene.seen()
+
+        moved = {(before[name], wish) for name, wish in scene.wishes().items() if wish != before[name]}
+        assert moved == {("a", "b"), ("c", "d")}
+        assert scene.condition("Ready") == scene.condition("Ready", "second") == ("True", "Cycled")
+        policies = {
+            scene.bundles()[name]["spec"]["assignment"]["policy"]
+            for name in before
+            if scene.wishes()[name] in {"b", "d"} and before[name] in {"a", "c"}
+        }
+        assert policies == {"main", "second"}
+
+    play(TWO_PAIRS, story, brokers=FIRST)
+
+
+def test_a_second_policy_that_shares_a_broker_is_refused_naming_both_until_it_does_not(play: Play) -> None:
+    async def story(scene: PolicyScene) -> None:
+        second = scene.add_policy("second", **eager(), brokers={"names": ["b", "c", "d"]})
+        await scene.cycle()
+        await second.turn()
+
+        assert scene.condition("Valid", "second") == ("False", "InvalidPolicy")
+        message = next(c["message"] for c in scene.status("second")["conditions"] if c["type"] == "Valid")
+        assert "policies main and second would both balance b:" in message
+        assert scene.condition("Ready") == ("True", "Cycled")
+
+        scene.rest.patch(scene.path("balancingpolicies", "second"), {"spec": {"brokers": SECOND}})
+        await second.turn()
+        assert scene.condition("Ready", "second") == ("True", "Cycled")
+
+    play(TWO_PAIRS, story, brokers=FIRST)
+
+
+def test_bundles_of_a_lost_broker_stay_among_the_brokers_of_its_policy(play: Play) -> None:
+    async def story(scene: PolicyScene) -> None:
+        second = scene.add_policy("second", **eager(maxLostBrokers=60), brokers=SECOND)
+        await scene.turn()
+        await second.turn()
+        orphans = [name for name, owner in scene.owners().items() if owner == "c"]
+        scene.rest.patch(scene.path("brokers", "c", "status"), {"status": {"ready": False}})
+        for _ in range(3):
+            await scene.turn(after=31)
+            await second.turn()
+            await scene.land()
+
+        assert {scene.owners()[name] for name in orphans} == {"d"}
+
+    play(TWO_PAIRS, story, brokers=FIRST)
+
+
+def test_a_new_bundle_is_housed_once_by_the_oldest_policy(play: Play) -> None:
+    async def story(scene: PolicyScene) -> None:
+        second = scene.add_policy("second", **eager(), brokers=SECOND)
+        full = f"{scene.load.namespaces[0]}/0xfffffff0_0xffffffff"
+        scene.names[full] = "new-bundle"
+        scene.add_bundle(full, "")
+        for _ in range(2):
+            await scene.turn(after=2)
+            await second.turn()
+            await scene.seen()
+
+        assert scene.wishes()["new-bundle"] in {"a", "b"}
+        assert scene.bundles()["new-bundle"]["metadata"]["generation"] == 2
+
+    play(TWO_PAIRS, story, brokers=FIRST)
+
+
+def test_when_a_policy_goes_its_brokers_are_free_for_another(play: Play) -> None:
+    async def story(scene: PolicyScene) -> None:
+        second = scene.add_policy("second", **eager())
+        await scene.cycle()
+        await second.turn()
+        assert scene.condition("Valid", "second") == ("False", "InvalidPolicy")
+
+        scene.context.leave("main")
+        await second.turn()
+        assert scene.condition("Ready", "second") == ("True", "Cycled")
+
+    play(TWO_PAIRS, story, brokers=FIRST)
