@@ -9,7 +9,7 @@ import numpy as np
 
 from trimtab_pipeline.source import LoadSource, Observation, PrometheusSettings, SourceUnavailableError, Topology
 from trimtab_strategies.model import Brokers, Bundles, ClusterLoad, DataQuality
-from trimtab_strategies.model.load import FloatArray, IntArray
+from trimtab_strategies.model.load import FloatArray, IntArray, Topics
 
 
 class StaticSource:
@@ -54,7 +54,15 @@ class StaticSource:
             topology.namespaces,
             at,
             quality,
+            self._topics(topology),
         )
+
+    def _topics(self, topology: Topology) -> Topics:
+        """Those of the bundles that are in the topology, with that one's rows."""
+        of, index = self.load.topics, {name: row for row, name in enumerate(topology.bundles)}
+        bundle = np.array([index.get(self.load.bundles.names[row], -1) for row in of.bundle.tolist()], dtype=np.int64)
+        known = np.flatnonzero(bundle >= 0)
+        return Topics(tuple(of.names[row] for row in known), bundle[known], of.place[known], of.traffic[known])
 
     def _brokers(self, topology: Topology, row: IntArray) -> Brokers:
         of = self.load.brokers

@@ -123,8 +123,13 @@ def overtaken(order: Order, parent: Raw, seen: Seen) -> str:
         return f"{order.bundle} went from {order.source} to {owner or 'nobody'}"
     if open_wish(parent) and wished != order.source:
         return f"somebody wishes {order.bundle} on {wished}"
-    strange = [raw for raw in seen.children if raw is not None and parent_of(raw) != order.bundle]
-    return f"{strange[0]['metadata']['name']} exists already, and was not cut out of {order.bundle}" if strange else ""
+    for child in (raw for raw in seen.children if raw is not None):
+        name, elsewhere = child["metadata"]["name"], child["spec"].get("owner") or order.source
+        if parent_of(child) != order.bundle:
+            return f"{name} exists already, and was not cut out of {order.bundle}"
+        if elsewhere != order.source:
+            return f"somebody wishes {name} on {elsewhere} before {order.bundle} is gone"
+    return ""
 
 
 def to_move(order: Order, seen: Seen) -> list[tuple[Child, Raw]]:

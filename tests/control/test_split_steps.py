@@ -1,0 +1,121 @@
+"""The steps of a split, on objects in memory: whatever happens between any two writes, nobody serves a hash twice."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from hypothesis import given, settings, strategies as st
+
+from split_model import CHILDREN, EDGES, Model, order
+from trimtab_operator.actuators.split_steps import Step, owner_of, parent_of, split_of
+from trimtab_strategies.ownership import Record, State, split as pulsar_split
+
+ENDED = {Step.DONE, Step.UNDONE}
+
+EVENTS = st.one_of(
+    st.just(("operator", "")),
+    st.sampled_from([("brokers", name) for name in ("b", *CHILDREN)]),
+)
+MISHAPS = st.one_of(
+    EVENTS,
+    EVENTS,
+    st.sampled_from([("move", "b"), ("pin", "b"), ("delete", "b"), ("late", ""), *(("move", c) for c in CHILDREN)]),
+)
+
+
+def happen(model: Model, event: str, name: str) -> None:
+    match event:
+        case "operator":
+            model.advance()
+        case "brokers":
+            model.serve(name)
+        case "move":
+            model.wish(name, "y")
+        case "pin":
+            model.wish(name, model.bundles[name]["spec"]["owner"]) if name in model.bundles else None
+        case "delete":
+            model.delete_parent()
+        case "late":
+            model.give_up = "it took too long"
+
+
+def to_the_end(model: Model) -> Step:
+    """Brokers do as wished, and whoever operates goes on, until nothing is left to be done."""
+    for _ in range(60):
+        step = model.advance()
+        model.check_once()
+        for name in ("b", *CHILDREN):
+            model.serve(name)
+        if step in ENDED:
+            break
+    for name in ("b", *CHILDREN) * 2:
+        model.serve(name)
+    return step
+
+
+@settings(deadline=None)
+@given(st.lists(EVENTS, max_size=40), st.sampled_from([(), ("", "y", ""), ("y", "z", "x")]))
+def test_an_undisturbed_split_serves_every_hash_once_after_each_write(
+    events: list[tuple[str, str]], destinations: tuple[str, ...]
+) -> None:
+    model = Model(order(*destinations))
+    for event, name in events:
+        happen(model, event, name)
+        model.check_once()
+        if "b" in model.bundles:
+            model.check_whole()
+
+    assert to_the_end(model) is Step.DONE
+
+    model.check_whole()
+    owners = [owner_of(model.bundles[name]) for name in CHILDREN]
+    assert owners == [destination or "x" for destination in (destinations or ("", "", ""))]
+    assert not any(parent_of(bundle) for bundle in model.bundles.values())
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(MISHAPS, max_size=40), st.sampled_from([(), ("", "y", "")]))
+def test_whatever_happens_in_between_ends_with_every_hash_served_once(
+    events: list[tuple[str, str]], destinations: tuple[str, ...]
+) -> None:
+    model = Model(order(*destinations))
+    for event, name in events:
+        happen(model, event, name)
+        model.check_once()
+
+    assert to_the_end(model) in ENDED
+
+    model.check_whole()
+    assert not any(parent_of(bundle) or split_of(bundle) for bundle in model.bundles.values())
+    assert set(model.bundles) in ({"b"}, set(CHILDREN))
+
+
+def test_a_parent_goes_only_after_each_child_has_an_owner() -> None:
+    model = Model(order())
+    while (step := model.advance()) is not Step.WAIT:
+        assert step in {Step.LOCK, Step.CREATE}
+
+    for name in CHILDREN[:-1]:
+        model.serve(name)
+    assert model.advance() is Step.WAIT
+    model.serve(CHILDREN[-1])
+
+    assert model.advance() is Step.DELETE
+
+
+def test_the_bundles_go_through_the_states_of_pulsars_machine() -> None:
+    """What is written to the parent and the children is what Pulsar's flow would write, in its order."""
+    namespace, children = "t/n", {f"{lower}_{upper}": "" for lower, upper in pairwise(EDGES)}
+    whole = f"{namespace}/{EDGES[0]}_{EDGES[-1]}"
+    flow = pulsar_split(whole, {whole: Record(State.OWNED, destination="x")}, children)
+    theirs = [(step.bundle == whole, step.new.state if step.new else State.INIT) for step in flow]
+
+    model, ours = Model(order()), list[tuple[bool, State]]()
+    states = {Step.LOCK: State.SPLITTING, Step.CREATE: State.OWNED, Step.DELETE: State.DELETED}
+    while (step := model.advance()) is not Step.DONE:
+        if step in states:
+            ours.append((step is not Step.CREATE, states[step]))
+        for name in CHILDREN:
+            model.serve(name)
+
+    assert [*ours, (True, State.INIT)] == theirs

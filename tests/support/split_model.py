@@ -1,0 +1,139 @@
+"""Bundle objects in memory, brokers, people and an operator that may die, for the steps of a split alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import deepcopy
+from itertools import pairwise
+from typing import Any
+
+from trimtab_operator.actuators.split_steps import (
+    Child,
+    Order,
+    Seen,
+    Step,
+    next_step,
+    open_wish,
+    owner_of,
+    parent_of,
+    to_move,
+    unlocked_state,
+)
+
+PARENT = "trimtab.dev/parent"
+EDGES = ("0x00000000", "0x40000000", "0x80000000", "0xffffffff")
+CHILDREN = tuple(f"b-{lower}-{upper}" for lower, upper in pairwise(EDGES))
+
+
+def order(*destinations: str) -> Order:
+    """Divides the bundle `b` of broker `x` into three."""
+    wanted = destinations or ("", "", "")
+    cut = tuple(
+        Child(name, lower, upper, destination)
+        for name, (lower, upper), destination in zip(CHILDREN, pairwise(EDGES), wanted, strict=True)
+    )
+    return Order("split", "b", "t-n", "x", cut)
+
+
+def _bundle(owner: str, lower: str, upper: str, **meta: Any) -> dict[str, Any]:
+    spec = {"owner": owner, "range": {"lower": lower, "upper": upper}}
+    return {"metadata": {"generation": 1, **meta}, "spec": spec, "status": {}}
+
+
+class Model:
+    """The bundle `b` on broker `x`, which an operator divides one write at a time."""
+
+    def __init__(self, what: Order) -> None:
+        whole = _bundle("x", EDGES[0], EDGES[-1], name="b")
+        whole["status"] = {"owner": "x", "state": "Owned", "observedGeneration": 1}
+        self.order, self.bundles, self.give_up = what, {"b": whole}, ""
+        self.deleted_by_somebody = False
+
+    # -- the operator --
+
+    def seen(self) -> Seen:
+        return deepcopy(Seen(self.bundles.get("b"), [self.bundles.get(name) for name in CHILDREN]))
+
+    def advance(self) -> Step:
+        """One write of the operator; whatever it did before, it does not remember."""
+        step, _ = next_step(self.order, (seen := self.seen()), self.give_up)
+        writes: dict[Step, Callable[[Seen], None]] = {
+            Step.LOCK: lambda _: self._status("b", split="split", state="Splitting"),
+            Step.UNLOCK: lambda s: self._status("b", split="", state=unlocked_state(s.parent or {})),
+            Step.CREATE: self._create,
+            Step.DELETE: lambda _: self._drop("b"),
+            Step.REMOVE: lambda s: self._drop(next(name for name in CHILDREN if self._ours(name, s))),
+            Step.RELEASE: self._release,
+            Step.MOVE: self._move,
+        }
+        if step in writes:
+            writes[step](seen)
+        return step
+
+    def _status(self, name: str, **fields: Any) -> None:
+        self.bundles[name]["status"].update(fields)
+
+    def _create(self, seen: Seen) -> None:
+        """One of the children: the operator may die before the next."""
+        child = next(c for c, found in zip(self.order.children, seen.children, strict=True) if found is None)
+        made = _bundle("x", child.lower, child.upper, name=child.bundle, annotations={PARENT: "b"})
+        made["spec"]["assignment"] = {"reason": "Splitting"}
+        self.bundles[child.bundle] = made
+
+    def _ours(self, name: str, seen: Seen) -> bool:
+        found = seen.children[CHILDREN.index(name)]
+        return found is not None and parent_of(found) == "b"
+
+    def _drop(self, name: str) -> None:
+        del self.bundles[name]
+
+    def _release(self, seen: Seen) -> None:
+        name = next(name for name in CHILDREN if self._ours(name, seen))
+        del self.bundles[name]["metadata"]["annotations"][PARENT]
+
+    def _move(self, seen: Seen) -> None:
+        child, raw = next((c, r) for c, r in to_move(self.order, seen) if owner_of(r) == "x" and not open_wish(r))
+        self.wish(child.bundle, child.destination, "Admin")
+        assert raw["metadata"]["name"] == child.bundle
+
+    # -- brokers and people --
+
+    def wish(self, name: str, owner: str, reason: str = "") -> None:
+        """Somebody wishes a bundle on a broker, if there is such a bundle."""
+        if name in self.bundles:
+            bundle = self.bundles[name]
+            bundle["spec"].update(owner=owner, assignment={"reason": reason})
+            bundle["metadata"]["generation"] += 1
+
+    def serve(self, name: str) -> None:
+        """The brokers carry an open wish out, first the one and then the other half of it."""
+        if name not in self.bundles or not open_wish(self.bundles[name]):
+            return
+        bundle, wished = self.bundles[name], self.bundles[name]["spec"]["owner"]
+        if owner_of(bundle) not in {"", wished}:
+            self._status(name, owner="", state="Free")
+        else:
+            self._status(name, owner=wished, state="Owned", observedGeneration=bundle["metadata"]["generation"])
+
+    def delete_parent(self) -> None:
+        """Somebody deletes the parent."""
+        self.deleted_by_somebody = self.bundles.pop("b", None) is not None or self.deleted_by_somebody
+
+    # -- what must hold --
+
+    def serving(self) -> list[tuple[str, str]]:
+        """The ranges that are served, ascending."""
+        served = [b for b in self.bundles.values() if owner_of(b) and parent_of(b) not in self.bundles]
+        return sorted((b["spec"]["range"]["lower"], b["spec"]["range"]["upper"]) for b in served)
+
+    def check_once(self) -> None:
+        """No hash is served twice."""
+        ranges = self.serving()
+        assert all(before[1] <= after[0] for before, after in pairwise(ranges)), ranges
+
+    def check_whole(self) -> None:
+        """Every hash is served, and once."""
+        self.check_once()
+        edges = [EDGES[0], *(upper for _, upper in self.serving())]
+        assert [lower for lower, _ in self.serving()] == edges[:-1]
+        assert edges[-1] == EDGES[-1]
