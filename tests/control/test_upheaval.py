@@ -100,7 +100,7 @@ def test_while_the_source_is_silent_homeless_bundles_get_owners_and_the_cycle_gi
     play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("trimtab_operator.control.deciding.MEASURE_WITHIN", 1.0)
-    monkeypatch.setattr("trimtab_operator.control.loop.TEND_EVERY", 0.1)
+    monkeypatch.setattr("trimtab_operator.control.deciding.TEND_EVERY", 0.1)
     monkeypatch.setattr("trimtab_operator.control.tending.HOUSE_WITHIN", 0.1)
 
     async def story(scene: PolicyScene) -> None:

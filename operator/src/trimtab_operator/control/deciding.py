@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from trimtab_operator.control.context import Context
 from trimtab_operator.control.cycle import Look, Stopwatch, carry_out, ended, look, plan
@@ -21,7 +21,7 @@ from trimtab_operator.control.tending import Tender
 from trimtab_operator.control.turn import Turn
 from trimtab_operator.control.weights import broker_weights
 from trimtab_pipeline.source import SourceUnavailableError
-from trimtab_strategies.model import Decision, HeldBack
+from trimtab_strategies.model import Decision, HeldBack, Memory
 
 log = logging.getLogger(__name__)
 
@@ -56,13 +56,27 @@ class Decider:
             seen = await self._measured(turn, now, watch)
         except SourceUnavailableError as error:
             return self._refused(turn, now, watch, unmeasurable(error))
-        decision = await plan(seen, turn, watch)
+        decision = await self._plan(seen, turn, watch)
         if not self.still_asks(settings):
             log.info("policy %s changed while its cluster was measured: deciding again", self.teller.policy)
             return None
         result = await self._act(seen, decision, turn, watch)
         memory = unspent(decision, turn.memory, result.split_requests)
-        return result, turn.remembered.after(memory, result.moves_made, now)
+        remembered = turn.remembered.after(memory, result.moves_made, now)
+        return result, replace(remembered, of=settings.strategies)
+
+    async def _plan(self, seen: Look, turn: Turn, watch: Stopwatch) -> Decision:
+        """The decision; without memory when that is what keeps it from being made, as it would do so for ever."""
+        try:
+            return await plan(seen, turn, watch)
+        except Exception as error:
+            if turn.memory == Memory():
+                raise
+            log.exception("policy %s: no decision with what it remembers, trying without", self.teller.policy)
+            decision = await plan(seen, replace(turn, remembered=Remembered(moves=turn.remembered.moves)), watch)
+            what = f"{type(error).__name__}: {error}"
+            await self.teller.amnesia(f"what was remembered is dropped, as no decision could be made with it: {what}")
+            return decision
 
     @staticmethod
     def _refused(turn: Turn, now: float, watch: Stopwatch, refusal: HeldBack) -> tuple[CycleResult, Remembered]:

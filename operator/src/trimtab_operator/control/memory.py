@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from trimtab_operator.cluster.api import CONFIG_MAPS, Api, NotFoundError
 from trimtab_operator.cluster.naming import memory_name
@@ -19,6 +19,18 @@ _HOUR = 3600.0
 _KEY = "memory.json"
 
 
+class Strategies(NamedTuple):
+    """Types of a policy's strategies, as its spec names them; the splitter's is empty when there is none."""
+
+    shedder: str = ""
+    placement: str = ""
+    splitter: str = ""
+
+
+NO_STRATEGIES = Strategies()
+"""Of nobody knows which ones."""
+
+
 class ForeignMemoryError(ValueError):
     """The ConfigMap holds something that is not ours; says how to remedy it."""
 
@@ -27,7 +39,8 @@ class ForeignMemoryError(ValueError):
 class Remembered:
     """What a policy knows of its past.
 
-    strategies: their own memory. epoch: of the leader that stored it.
+    strategies: their own memory. of: which strategies that is, by type; they read nobody else's. epoch: of the leader
+    that stored it.
     moves: (epoch seconds, how many) of each cycle of the last hour that moved something. One entry per cycle and not
     per move, as a ConfigMap holds a mebibyte and a policy may allow 100,000 moves an hour.
     """
@@ -35,6 +48,13 @@ class Remembered:
     strategies: Memory = field(default_factory=Memory)
     moves: tuple[tuple[float, int], ...] = ()
     epoch: int = 0
+    of: Strategies = NO_STRATEGIES
+
+    def memory_for(self, strategies: Strategies) -> Memory:
+        """What these strategies remember: of another one in the place of one of them that one knows nothing."""
+        parts = zip(("shedder", "placement", "splitter"), self.of, strategies, strict=True)
+        others = [part for part, wrote, reads in parts if wrote not in {"", reads}]
+        return replace(self.strategies, **{part: {} for part in others})
 
     def after(self, strategies: Memory, count: int, now: float) -> Self:
         """What is known once a cycle has left `strategies` behind and made `count` moves `now`.
@@ -57,6 +77,7 @@ class Remembered:
             "splitter": self.strategies.splitter,
             "moves": self.moves,
             "epoch": self.epoch,
+            "of": self.of,
         }
         return json.dumps(value, sort_keys=True, default=dict)
 
@@ -67,7 +88,8 @@ class Remembered:
             value = json.loads(text)
             version = value["version"]
             memory = Memory(dict(value["shedder"]), dict(value["placement"]), dict(value.get("splitter", {})))
-            found = cls(memory, tuple((float(t), int(n)) for t, n in value["moves"]), int(value["epoch"]))
+            moves = tuple((float(t), int(n)) for t, n in value["moves"])
+            found = cls(memory, moves, int(value["epoch"]), Strategies(*value.get("of", NO_STRATEGIES)))
         except (KeyError, TypeError, ValueError) as error:
             raise ForeignMemoryError(f"memory is not what Trimtab writes ({error!r}); delete the ConfigMap") from error
         if version != 1:

@@ -8,18 +8,18 @@ from typing import Any, Self
 
 from pydantic import ValidationError
 
+from trimtab_operator.control.memory import Strategies
 from trimtab_operator.control.shares import Claim
 from trimtab_operator.resources.common import seconds
 from trimtab_operator.resources.policy import BalancingPolicySpec, Mode
 from trimtab_operator.resources.prometheus import Auth, TrustSpec
+from trimtab_operator.resources.proposal import PAUSE_ANNOTATION
 from trimtab_pipeline.source import PrometheusSettings, Trust
 from trimtab_strategies import registry
 from trimtab_strategies.balancer import Pair
 from trimtab_strategies.constraints import Limits
 from trimtab_strategies.protocols import Splitter
 from trimtab_strategies.selection import Selection
-
-PAUSE_ANNOTATION = "trimtab.dev/paused"
 
 OVERLOAD_LINE = 85.0
 """Percent of usage, where the shedder has no `overloadThreshold` of its own; Pulsar's default."""
@@ -58,6 +58,7 @@ class Settings:
     prometheus: PrometheusSettings
     auth: Auth | None
     pair: Pair
+    strategies: Strategies
     limits: Limits
     approval_expires_after: float = 900.0
     max_moves_in_flight: int = 10
@@ -90,6 +91,7 @@ class Settings:
                 selection=_selection(spec),
                 splitter=_splitter(spec),
             ),
+            strategies=Strategies(shedder, placement, spec.split.chosen()[0] if spec.split is not None else ""),
             limits=_limits(spec),
             approval_expires_after=seconds(spec.approval.expires_after),
             max_moves_in_flight=spec.limits.max_moves_in_flight,

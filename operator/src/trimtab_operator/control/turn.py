@@ -23,4 +23,4 @@ class Turn:
     @property
     def memory(self) -> Memory:
         """What the strategies remember."""
-        return self.remembered.strategies
+        return self.remembered.memory_for(self.settings.strategies)
