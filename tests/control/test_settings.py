@@ -17,7 +17,7 @@ MINIMAL = {
 
 
 def policy(**spec: Any) -> dict[str, Any]:
-    return {"metadata": {"namespace": "messaging", "generation": 2}, "spec": {**MINIMAL, **spec}}
+    return {"metadata": {"name": "main", "namespace": "messaging", "generation": 2}, "spec": {**MINIMAL, **spec}}
 
 
 def test_the_least_a_policy_says_runs_dry() -> None:
