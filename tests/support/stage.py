@@ -21,7 +21,7 @@ from trimtab_testbed.control_plane import ControlPlane
 from trimtab_testbed.kube_rest import KubeApiError
 from trimtab_testbed.processes import Server
 from trimtab_testbed.prometheus import Prometheus
-from trimtab_testbed.scenarios import SCENARIOS
+from trimtab_testbed.scenarios import SCENARIOS, Scenario
 from trimtab_testbed.world import POD_LABELS, World, landed
 
 NAMESPACE = "messaging"
@@ -63,7 +63,7 @@ class Operator:
         pattern = re.compile(r"serving /metrics, /healthz and /readyz on (\S+)")
         found = until("the operator serves its page", lambda: self._alive() and pattern.search(self.log[begun:]))
         self.url = f"http://{found[1]}"
-        until("the operator is ready", lambda: self._alive() and self.page("readyz")[0] == 200)
+        until("the operator is ready", lambda: self._alive() and self.page("readyz")[0] == 200, within=120)
         return self
 
     def _alive(self) -> bool:
@@ -99,10 +99,15 @@ class Operator:
 
 
 class Stage:
-    """Context manager. Three brokers, eight bundles, far from level; a policy is applied by the test."""
+    """Context manager. Three brokers, eight bundles, far from level, unless `scenario` is another one.
 
-    def __init__(self, binaries: KubeBinaries, prometheus: Path, work_dir: Path) -> None:
-        self.dir = work_dir
+    A policy is applied by the test.
+    """
+
+    def __init__(
+        self, binaries: KubeBinaries, prometheus: Path, work_dir: Path, scenario: Scenario = SCENARIOS["uneven-8"]
+    ) -> None:
+        self.dir, self.scenario = work_dir, scenario
         self.control_plane = ControlPlane(binaries, work_dir / "control-plane", audit=True)
         self._prometheus_program = prometheus
         self._open: list[Any] = []
@@ -131,13 +136,14 @@ class Stage:
         self.rest.apply_crds([yaml.safe_load(file.read_text()) for file in sorted(crds.glob("*.yaml"))])
         self.rest.create_namespace(NAMESPACE)
         kubeconfig = self.control_plane.kubeconfig
-        world = World(SCENARIOS["uneven-8"], rest=self.rest, kubeconfig=kubeconfig, namespace=NAMESPACE)
+        world = World(self.scenario, rest=self.rest, kubeconfig=kubeconfig, namespace=NAMESPACE)
         self.world = self._enter(world)
         self.prometheus = self._enter(Prometheus(self._prometheus_program, self.dir / "prometheus", world.targets))
         self.proxy = self._enter(FaultyProxy(self.prometheus.url))
         world.seed_bundles()
         world.wait_until_owned()
         self.first_owners = self.owners()
+        self._first_bundles = world.bundles()
         self.operator = Operator(shipped_kubeconfig(self.control_plane), self.dir).start()
         self._open.append(self.operator)
 
@@ -244,9 +250,21 @@ class Stage:
         """Back to the beginning: no fault, no policy, the first owners."""
         self.proxy.fault = Fault.NONE
         self.drop_policy()
+        self._undivide()
         for name, owner in self.first_owners.items():
             if self.owners()[name] != owner or self.wishes()[name] != owner:
                 self.patch_bundle(name, owner=owner, pinned=False, assignment=None)
         until(
             "the first owners have their bundles again", lambda: self.owners() == self.first_owners and self.settled()
         )
+
+    def _undivide(self) -> None:
+        """What was divided is one bundle again, which nothing but a test can do."""
+        for item in self.rest.get(f"{API}/bundlesplits")["items"]:
+            self.rest.delete(f"{API}/bundlesplits/{item['metadata']['name']}")
+        for name in self.owners().keys() - self.first_owners.keys():
+            self.rest.delete(f"{API}/bundles/{name}")
+        for name in self.first_owners.keys() - self.owners().keys():
+            first = self._first_bundles[name]
+            meta = {"name": name, "ownerReferences": first["metadata"]["ownerReferences"]}
+            self.rest.create(f"{API}/bundles", {**first, "metadata": meta})
