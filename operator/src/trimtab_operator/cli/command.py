@@ -17,7 +17,16 @@ from trimtab_operator.telemetry import AddressInUseError
 
 VERBS: Mapping[str, str] = {
     "run": "run the operator",
+    "status": "show where policies, and their proposals, stand",
     "plan": "show what the next cycle would do",
+    "approve": "carry out the proposal that a policy shows",
+    "refresh": "replace a policy's proposal by a new one",
+    "stop": "end what was approved, or withdraw what is proposed",
+    "pause": "let a policy decide nothing for a while",
+    "resume": "let a paused policy decide again",
+    "move": "move a bundle to a broker",
+    "drain": "let a broker take no bundles",
+    "split": "divide a bundle",
     "observe": "show the load of a cluster",
     "history": "show, export or import the history of load",
     "crds": "print, write or check the custom resource definitions",

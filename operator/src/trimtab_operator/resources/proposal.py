@@ -16,6 +16,9 @@ REBALANCE_ANNOTATION = "trimtab.dev/rebalance"
 PROPOSAL_ANNOTATION = "trimtab.dev/proposal"
 """Beside it: the id of the proposal that is meant. If another one waits, the approval is refused."""
 
+PAUSE_ANNOTATION = "trimtab.dev/paused"
+"""On a BalancingPolicy: ``"true"`` lets it decide nothing, beside spec.paused."""
+
 SHOWN = 50
 """Moves, splits and brokers that the status shows; the rest is in the ConfigMap ``trimtab-proposal-<policy>``."""
 

@@ -1,0 +1,43 @@
+"""`trimtab drain`: let a broker take no more bundles."""
+
+from __future__ import annotations
+
+import argparse
+
+from trimtab_operator.cli.asking import add_verb, asked, fetch
+from trimtab_operator.cli.failure import FINE
+from trimtab_operator.cluster.api import BROKERS, Api
+
+_DESCRIPTION = """\
+Close a broker: its Broker object's spec.schedulable becomes false. It gets no bundles any more, and a policy empties it
+as its mode allows. --undo opens it again.
+
+examples:
+  trimtab drain pulsar-broker-2 -n messaging
+  trimtab drain pulsar-broker-2 -n messaging --undo
+"""
+
+
+def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the verb."""
+    parser = add_verb(subparsers, "drain", "let a broker take no bundles", _DESCRIPTION)
+    parser.add_argument("broker", help="name of the Broker object")
+    parser.add_argument("--undo", action="store_true", help="let it take bundles again")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Carry out the verb; returns the exit code. Raises `CommandError`."""
+    owned = asked(arguments, lambda api: _set(api, arguments))
+    if arguments.undo:
+        print(f"{arguments.broker} takes bundles again")
+    else:
+        print(f"{arguments.broker} takes no bundles any more; it has {owned} now")
+    return FINE
+
+
+async def _set(api: Api, arguments: argparse.Namespace) -> int:
+    """How many bundles the broker has."""
+    broker = await fetch(api, BROKERS, arguments.namespace, arguments.broker)
+    await api.patch(BROKERS, arguments.namespace, arguments.broker, {"spec": {"schedulable": arguments.undo}})
+    return int((broker.get("status") or {}).get("bundles") or 0)

@@ -1,0 +1,36 @@
+"""`trimtab resume`: let a paused policy decide again."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from trimtab_operator.cli.asking import add_verb, asked
+from trimtab_operator.cli.failure import FINDING, FINE
+from trimtab_operator.cli.pause import annotate
+
+_DESCRIPTION = """\
+Let a policy that was paused by `trimtab pause` decide again: it removes the annotation trimtab.dev/paused. Where
+spec.paused is true as well the policy stays paused: that is told, and the exit code is 1.
+
+example:
+  trimtab resume main -n messaging
+"""
+
+
+def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the verb."""
+    parser = add_verb(subparsers, "resume", "let a paused policy decide again", _DESCRIPTION)
+    parser.add_argument("policy", help="name of the BalancingPolicy")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Carry out the verb; returns the exit code. Raises `CommandError`."""
+    policy = arguments.policy
+    if asked(arguments, lambda api: annotate(api, arguments, None)):
+        text = f"{policy} stays paused: spec.paused is true, set it to false where that policy is written"
+        print(text, file=sys.stderr)
+        return FINDING
+    print(f"{policy} goes on")
+    return FINE

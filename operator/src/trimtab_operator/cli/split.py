@@ -1,0 +1,76 @@
+"""`trimtab split`: ask for a bundle to be divided."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from trimtab_operator.cli.asking import add_verb, asked, fetch
+from trimtab_operator.cli.failure import FINE, CommandError
+from trimtab_operator.cli.move import object_name
+from trimtab_operator.cluster.api import BUNDLE_SPLITS, BUNDLES, Api, ConflictError
+from trimtab_operator.resources.bundle_split import Algorithm
+from trimtab_operator.resources.common import API_VERSION
+
+_DESCRIPTION = """\
+Divide a bundle: a BundleSplit object is made, which the operator carries out; `kubectl get bspl -w` shows how. The
+children exist and are owned before the parent goes. A split can't be undone.
+
+Without --at the bundle is cut in the middle of its range; --by names another of Pulsar's algorithms.
+
+examples:
+  trimtab split public-default-0x00000000-0x40000000 -n messaging
+  trimtab split public/default/0x00000000_0x40000000 -n messaging --at 0x10000000 0x30000000
+  trimtab split public/default/0x00000000_0x40000000 -n messaging --by topic_count_equally_divide
+"""
+
+
+def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the verb."""
+    parser = add_verb(subparsers, "split", "divide a bundle", _DESCRIPTION)
+    parser.add_argument("bundle", help="name of the Bundle object, or tenant/namespace/0xLLLLLLLL_0xUUUUUUUU")
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--at", nargs="+", metavar="HASH", help="positions strictly inside its range, e.g. 0x20000000")
+    names = [str(algorithm) for algorithm in Algorithm if algorithm is not Algorithm.POSITIONS]
+    how.add_argument("--by", choices=names, default=str(Algorithm.RANGE), help="what finds the positions (%(default)s)")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Carry out the verb; returns the exit code. Raises `CommandError`."""
+    name = asked(arguments, lambda api: _split(api, arguments))
+    print(f"BundleSplit {name} is made; see: kubectl get bspl {name} -n {arguments.namespace}")
+    return FINE
+
+
+async def _split(api: Api, arguments: argparse.Namespace) -> str:
+    bundle = object_name(arguments.bundle)
+    await fetch(api, BUNDLES, arguments.namespace, bundle)
+    body = {
+        "apiVersion": API_VERSION,
+        "kind": "BundleSplit",
+        "metadata": {"name": bundle},
+        "spec": spec(arguments, bundle),
+    }
+    try:
+        made = await api.create(BUNDLE_SPLITS, arguments.namespace, body)
+    except ConflictError as error:
+        raise CommandError(f"there is a BundleSplit {bundle} already: wait until it is done, or delete it") from error
+    return str(made["metadata"]["name"])
+
+
+def spec(arguments: argparse.Namespace, bundle: str) -> dict[str, Any]:
+    """The spec of the BundleSplit. Raises `CommandError` for a position that is none."""
+    if not arguments.at:
+        return {"bundle": bundle, "algorithm": arguments.by}
+    return {"bundle": bundle, "boundaries": [f"0x{position:08x}" for position in sorted(map(_position, arguments.at))]}
+
+
+def _position(text: str) -> int:
+    try:
+        position = int(text, 16)
+    except ValueError:
+        position = -1
+    if not 0 < position < 2**32:
+        raise CommandError(f"--at {text!r} must be a hash between 0x00000001 and 0xffffffff, such as 0x20000000")
+    return position

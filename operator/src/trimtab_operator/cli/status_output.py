@@ -1,0 +1,104 @@
+"""How `trimtab status` shows policies: as data, in one table, or one of them from top to bottom."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from trimtab_operator.cli.approve import in_words
+from trimtab_operator.cli.grid import Grid, console, print_grid
+from trimtab_operator.resources.proposal import PAUSE_ANNOTATION
+
+Data = Mapping[str, Any]
+
+_KEPT = ("observedGeneration", "conditions", "lastCycle", "inFlight", "proposal", "progress")
+
+
+def as_data(policy: Data) -> dict[str, Any]:
+    """A BalancingPolicy object as plain data: its name, its mode, whether it is paused, and its status."""
+    spec, status = policy["spec"], policy.get("status") or {}
+    annotations = policy["metadata"].get("annotations") or {}
+    return {
+        "policy": policy["metadata"]["name"],
+        "mode": spec.get("mode", "DryRun"),
+        "paused": bool(spec.get("paused")) or annotations.get(PAUSE_ANNOTATION) == "true",
+        **{key: status.get(key) for key in _KEPT},
+    }
+
+
+def condition(data: Data, kind: str) -> tuple[str, str, str]:
+    """Status, reason and message of a condition; empty where there is none."""
+    found = next((c for c in data["conditions"] or () if c["type"] == kind), None)
+    return (found["status"], found["reason"], found.get("message", "")) if found else ("", "", "")
+
+
+def print_all(policies: list[dict[str, Any]], namespace: str) -> None:
+    """One row for each policy."""
+    screen = console()
+    if not policies:
+        screen.print(Text(f"there is no BalancingPolicy in namespace {namespace}"))
+        return
+    names = ("Policy", "Mode", "Ready", "Outcome", "Proposal", "Id", "Progress")
+    print_grid(screen, Grid("", names, ("Moves", "In flight"), [_row(p) for p in policies], spare=("Progress", "Id")))
+
+
+def _row(data: Data) -> tuple[str | Text, ...]:
+    proposal, progress = data["proposal"] or {}, data["progress"] or {}
+    mode = f"{data['mode']} (paused)" if data["paused"] else data["mode"]
+    state, outcome = condition(data, "Ready")[0] or "Unknown", (data["lastCycle"] or {}).get("outcome", "")
+    percent = f"{progress['percent']} %" if progress else ""
+    words = (data["policy"], mode, state, outcome, proposal.get("state") or "", proposal.get("id") or "", percent)
+    return (*words, str(proposal.get("total", 0)), str(data["inFlight"] or 0))
+
+
+def print_one(data: Data) -> None:
+    """How it is, what it proposes, and how far what was approved has come."""
+    screen = console()
+    paused = ", paused" if data["paused"] else ""
+    screen.print(Text(f"{data['policy']}: mode {data['mode']}{paused}"))
+    for kind in ("Ready", "Valid", "DataTrusted", "Balanced", "CommandTaken"):
+        status, reason, message = condition(data, kind)
+        if status:
+            screen.print(Text(f"  {kind:<12} {status:<7} {reason}: {message}"))
+    if proposal := data["proposal"]:
+        _print_proposal(screen, proposal)
+    if progress := data["progress"]:
+        screen.print(Text(f"\nProposal {progress['proposal']} is at {in_words(progress)}"))
+        if failures := progress.get("failures"):
+            rows = [
+                tuple(str(f.get(key, "")) for key in ("bundle", "destination", "reason", "detail")) for f in failures
+            ]
+            print_grid(screen, Grid("Failed", ("Bundle", "Destination", "Reason", "Detail"), (), rows))
+
+
+def _print_proposal(screen: Console, proposal: Data) -> None:
+    state, id_ = proposal.get("state"), proposal.get("id")
+    about = " ".join(filter(None, (state, id_)))
+    screen.print(Text(f"\nProposal{f': {about}' if about else ''}"))
+    for text in filter(None, (proposal.get("message"), _interrupts(proposal.get("cost")))):
+        screen.print(Text(f"  {text}"))
+    if ranges := proposal.get("ranges"):
+        ends = [(r["resource"], _range(r["before"]), _range(r["after"])) for r in ranges]
+        print_grid(screen, Grid("Lowest and highest broker", ("Resource",), ("Before", "After"), ends))
+    if moves := proposal.get("moves"):
+        total = proposal["total"]
+        title = f"Moves ({total})" if total == len(moves) else f"Moves (the first {len(moves)} of {total})"
+        rows = [(m["bundle"], m["source"] or "(nobody)", m["destination"], m["reason"]) for m in moves]
+        print_grid(screen, Grid(title, ("Bundle", "Source", "Destination", "Reason"), (), rows, spare=("Reason",)))
+    if splits := proposal.get("splits"):
+        cuts = [(s["bundle"], " ".join(s.get("boundaries") or ()), s["reason"]) for s in splits]
+        print_grid(screen, Grid(f"Splits ({proposal['totalSplits']})", ("Bundle", "At", "Reason"), (), cuts))
+
+
+def _interrupts(cost: Data | None) -> str:
+    if not cost:
+        return ""
+    unknown = f"; of {cost['unknown']} of its bundles that is not known" if cost.get("unknown") else ""
+    return f"interrupts {cost['connections']} connections and {cost['topics']} topics{unknown}"
+
+
+def _range(ends: Data) -> str:
+    return f"{ends['lowest']:.1f} to {ends['highest']:.1f} %"
