@@ -38,10 +38,12 @@ class FaultyApi:
     faults:   answers given, one per request, instead of the server's.
     refusing: closes every connection without an answer while it is set.
     hanging:  takes requests and never answers them while it is set.
+    told:     called with method and path of each request before it is passed on.
     seen:     (method, path and query) of each request, in order.
     """
 
-    def __init__(self, plane: ControlPlane, folder: Path) -> None:
+    def __init__(self, plane: ControlPlane, folder: Path, user: str = "") -> None:
+        """user: who all requests come from, as the API server's audit log has it; the admin by default."""
         self.faults: dict[str, list[Answer]] = {"watch": [], "request": []}
         self.refusing = False
         self.hanging = False
@@ -49,18 +51,25 @@ class FaultyApi:
         self.agents: set[str] = set()
         self.kubeconfig = folder / "through-proxy.kubeconfig"
         self._plane = plane
-        self._admin = json.loads(plane.kubeconfig.read_text())
+        self.told: Callable[[str, str], None] | None = None
+        self._config = json.loads(
+            (plane.user_kubeconfig(user, "system:masters") if user else plane.kubeconfig).read_text()
+        )
         self._streams: set[asyncio.Transport] = set()
 
     async def __aenter__(self) -> Self:
         context = ssl.create_default_context(cafile=str(self._plane.ca))
+        [user] = self._config["users"]
+        if "client-certificate" in user["user"]:  # which says who we are to the server, not to this proxy
+            context.load_cert_chain(user["user"]["client-certificate"], user["user"]["client-key"])
+            user["user"] = {}
         self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context), auto_decompress=False)
         app = web.Application(client_max_size=2**24)
         app.router.add_route("*", "/{path:.*}", self._handle)
         self._runner = web.AppRunner(app, shutdown_timeout=0.1, handler_cancellation=True)
         await self._runner.setup()
         await web.TCPSite(self._runner, "127.0.0.1", 0).start()
-        config = dict(self._admin)
+        config = dict(self._config)
         config["clusters"] = [{"name": "testbed", "cluster": {"server": f"http://127.0.0.1:{self.port}"}}]
         self.kubeconfig.write_text(json.dumps(config))
         return self
@@ -92,6 +101,8 @@ class FaultyApi:
             assert request.transport is not None
             request.transport.abort()
             return web.Response()
+        if self.told is not None:
+            self.told(request.method, request.path)
         while self.hanging:  # noqa: ASYNC110  set by a test at any time
             await asyncio.sleep(0.02)
         watch = "watch" in request.query

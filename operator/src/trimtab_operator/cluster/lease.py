@@ -39,8 +39,8 @@ LAST_EPOCH = 2**31 - 1
 """The largest number that ``leaseTransitions`` can be."""
 
 _CHANCE = random.SystemRandom()
-_LEAST = 0.5
-"""Seconds that an attempt gets, however short `retry` is."""
+_ATTEMPTS = 3
+"""How many attempts that are not answered fit into the deadline."""
 
 
 class LeaseLostError(RuntimeError):
@@ -110,8 +110,9 @@ class Elector:
         while True:
             if await self._try(self._reach):
                 return
+            pause = self._pause() / 2  # the sooner a renewal is seen, the sooner the last one runs out
             held_for = self._free_at - self.fence.clock()
-            await asyncio.sleep(min(self._pause(), held_for) if held_for > 0 else self._pause())
+            await asyncio.sleep(min(pause, held_for) if held_for > 0 else pause)
 
     async def keep(self) -> None:
         """Renew for ever. Raises `LeaseLostError`, with the fence closed."""
@@ -150,9 +151,9 @@ class Elector:
         return self.candidacy.retry * _CHANCE.uniform(0.5, 1.0)
 
     async def _try(self, attempt: Callable[[], Awaitable[bool]]) -> bool:
-        """One attempt, which takes no longer than until the next one. What fails is logged and tried again."""
+        """One attempt, so bounded that a connection which hangs leaves time for another. What fails is logged."""
         try:
-            async with asyncio.timeout(max(self.candidacy.retry, _LEAST)), self._turn:
+            async with asyncio.timeout(max(self.candidacy.retry, self.candidacy.deadline / _ATTEMPTS)), self._turn:
                 return await attempt()
         except TimeoutError:
             log.warning("Lease %s/%s: the API server did not answer in time", self.namespace, self.candidacy.name)

@@ -1,0 +1,65 @@
+"""`trimtab run` as it is, but for its load, which is drawn: no Spark, no Prometheus, and always something to move.
+
+Run as ``python drawn_replica.py run OPTION...``.
+"""
+
+from __future__ import annotations
+
+import sys
+from concurrent.futures import Future
+from typing import Any
+
+import numpy as np
+
+from trimtab_operator.cli import main, run
+from trimtab_pipeline.source import Observation, Topology
+from trimtab_pipeline.testing import StaticSources
+from trimtab_strategies.model import RESOURCES, TRAFFIC, Brokers, ClusterLoad
+
+_HOT, _COOL = 0.95, 0.1
+"""Ratio of its limit that the hot broker uses, and that the others use."""
+
+
+class ShiftingSource:
+    """Whoever has most bundles is hot; they share its load equally. So half of them have to go, and another is hot."""
+
+    def observe(self, topology: Topology, at: float) -> Future[Observation]:
+        """Who is hot as of `at`."""
+        outcome: Future[Observation] = Future()
+        outcome.set_result(Observation(_drawn(topology, at), {"drawn": 0.0}))
+        return outcome
+
+    observe_brokers = observe
+
+    def close(self) -> None:
+        """Nothing runs."""
+
+
+def _drawn(topology: Topology, at: float) -> ClusterLoad:
+    n, m = len(topology.brokers), len(topology.bundles)
+    used = np.full(n, _COOL)
+    held = np.bincount(topology.owner[topology.owner >= 0], minlength=n)
+    used[held.argmax()] = _HOT
+    share = np.where(topology.owner >= 0, (used / np.maximum(held, 1))[topology.owner], 0.0)
+    traffic = np.repeat(share[:, None] * 1e8, len(TRAFFIC), axis=1)
+    brokers = Brokers(
+        names=topology.brokers,
+        usage=np.repeat(used[:, None], len(RESOURCES), axis=1),
+        limit=np.ones((n, len(RESOURCES))),
+        traffic=np.repeat(used[:, None] * 1e8, len(TRAFFIC), axis=1),
+        age=np.zeros(n),
+        ready=topology.ready,
+        schedulable=topology.schedulable,
+        trusted=np.ones(n, dtype=bool),
+    )
+    bundles = topology.carrying(short=traffic, long=traffic, topics=np.ones(m), sessions=np.ones(m))
+    return ClusterLoad(brokers, bundles, topology.namespaces, at)
+
+
+def _drawn_sources(*_: Any) -> StaticSources:
+    return StaticSources(ShiftingSource())
+
+
+if __name__ == "__main__":
+    run.start_spark = _drawn_sources
+    sys.exit(main())

@@ -1,0 +1,363 @@
+"""Several replicas of the operator on one cluster, each as a process with its own way to the API server.
+
+The API server's audit log says who wrote what and when: each replica is a user of its own there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from http import HTTPStatus
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Self
+from urllib.request import urlopen
+
+import yaml
+
+from faulty_api import FaultyApi
+from stage import until
+from trimtab_testbed.control_plane import ControlPlane
+from trimtab_testbed.kube_rest import KubeApiError
+from trimtab_testbed.processes import Server
+from trimtab_testbed.scenarios import NamespaceShape, Scenario, brokers
+from trimtab_testbed.world import POD_LABELS, World, landed
+
+NAMESPACE, POLICY = "messaging", "policy"
+API = "/apis/trimtab.dev/v1alpha1/namespaces/messaging"
+LEASE = "/apis/coordination.k8s.io/v1/namespaces/messaging/leases/trimtab"
+BUNDLES = 240
+QUICK = {"--lease-duration": 6, "--renew-deadline": 4, "--retry-period": 0.5}
+"""Times of the Lease by which a takeover is a matter of seconds."""
+
+_HERE = Path(__file__).parent
+
+
+class Gate:
+    """The way of one replica to the API server: a `FaultyApi` in a thread of its own."""
+
+    def __init__(self, plane: ControlPlane, folder: Path, user: str) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name=f"gate of {user}", daemon=True)
+        self.proxy = FaultyApi(plane, folder, user)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self._call(self.proxy.__aenter__())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._call(self.proxy.__aexit__())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def cut(self) -> None:
+        """Pass nothing on any more, and answer nothing: what a network does that drops packets."""
+        self.proxy.hanging = True
+        self._loop.call_soon_threadsafe(self.proxy.cut)
+
+    def writes(self) -> list[str]:
+        """Method and path of each request so far that would change something, but for the Lease."""
+        return [f"{method} {path}" for method, path in self.proxy.seen if method != "GET" and "/leases" not in path]
+
+    def _call(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(timeout=30)
+
+
+class Replica:
+    """`trimtab run` as the process `name`, which is its identity and its user. drawn: its load is not measured."""
+
+    def __init__(self, plane: ControlPlane, folder: Path, name: str, options: dict[str, Any], *, drawn: bool) -> None:
+        self.name, self.folder = name, folder / name
+        self.folder.mkdir()
+        self.gate = Gate(plane, self.folder, name)
+        self._program = [str(_HERE / "drawn_replica.py")] if drawn else ["-m", "trimtab_operator"]
+        self._options = options
+
+    def __enter__(self) -> Self:
+        self.gate.__enter__()
+        options: dict[str, Any] = {
+            "--namespace": NAMESPACE,
+            "--kubeconfig": self.gate.proxy.kubeconfig,
+            "--identity": self.name,
+            "--history": self.folder / "history",
+            "--http-port": 0,
+            "--allow-url": "http://127.0.0.1:*",
+            **self._options,
+        }
+        flags = [str(part) for pair in options.items() for part in pair]
+        command = [sys.executable, *self._program, "run", *flags]
+        log = self.folder / "operator.log"
+        self.server = Server(command, log=log, name=self.name, env={**os.environ, "PYTHONUNBUFFERED": "1"})
+        self.server.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.server.stop(20)
+        self.gate.__exit__()
+
+    @property
+    def log(self) -> str:
+        return (self.folder / "operator.log").read_text()
+
+    def ready(self) -> str:
+        """Wait until it is; what it says of itself."""
+        return until(f"{self.name} is ready", self._ready, within=120)
+
+    def _ready(self) -> str:
+        self.server.check()
+        return self.page("readyz")
+
+    def page(self, path: str) -> str:
+        """What it serves at `path`; empty if not with 200."""
+        found = re.search(r"serving /metrics, /healthz and /readyz on (\S+)", self.log)
+        if found is None:
+            return ""
+        try:
+            with urlopen(f"http://{found[1]}/{path}", timeout=5) as answer:
+                return str(answer.read().decode())
+        except OSError:
+            return ""
+
+    def leads(self) -> bool:
+        """Whether it says so."""
+        return "trimtab_leader 1.0" in self.page("metrics")
+
+    def epoch(self) -> int:
+        """Of its term; 0 if it never led."""
+        found = re.search(rf"{self.name} leads, epoch (\d+)", self.log)
+        return int(found[1]) if found else 0
+
+    def ended(self, within: float = 30.0) -> int:
+        """Wait until the process ends by itself; its exit code."""
+        until(f"{self.name} ends", lambda: not self.server.running, within)
+        assert self.server.returncode is not None
+        return self.server.returncode
+
+
+@dataclass(frozen=True)
+class Write:
+    """One write in the audit log: who, when it was received and answered (epoch seconds), and with which status."""
+
+    user: str
+    received: float
+    answered: float
+    code: int
+    what: str
+    object: str
+
+    @property
+    def accepted(self) -> bool:
+        return self.code < HTTPStatus.BAD_REQUEST
+
+
+class ReplicaStage:
+    """Context manager: an API server with an audit log, three simulated brokers with 240 bundles, and no operator."""
+
+    def __init__(self, plane: ControlPlane, folder: Path) -> None:
+        self.plane, self.folder = plane, folder
+        self.replicas: list[Replica] = []
+
+    def __enter__(self) -> Self:
+        self.rest = self.plane.rest
+        crds = _HERE.parents[1] / "crds"
+        self.rest.apply_crds([yaml.safe_load(file.read_text()) for file in sorted(crds.glob("*.yaml"))])
+        self.rest.create_namespace(NAMESPACE)
+        scenario = Scenario(
+            name="replicas",
+            summary="three brokers with many small bundles",
+            brokers=brokers(60, 20, 10, cores=2.0),
+            namespaces=(NamespaceShape("t", "n", BUNDLES),),
+            seed=1,
+            largest=5.0,
+            policy={},
+        )
+        self.world = World(scenario, rest=self.rest, kubeconfig=self.plane.kubeconfig, namespace=NAMESPACE)
+        self.world.__enter__()
+        self.world.seed_bundles()
+        self.world.wait_until_owned(60)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.world.stop()
+
+    def replica(self, **options: Any) -> Replica:
+        """One more, not started yet."""
+        return self._replica({**QUICK, **options}, drawn=True)
+
+    def measuring_replica(self) -> Replica:
+        """One that measures by Spark, with the times of the Lease that users get."""
+        return self._replica({}, drawn=False)
+
+    def _replica(self, options: dict[str, Any], *, drawn: bool) -> Replica:
+        made = Replica(self.plane, self.folder, f"replica-{len(self.replicas)}", options, drawn=drawn)
+        self.replicas.append(made)
+        return made
+
+    # -- what a person does and sees --
+
+    def apply_policy(self, url: str = "http://127.0.0.1:9", **spec: Any) -> None:
+        """A policy that moves whatever is hot, every second and 100 bundles at a time; instead of the one before."""
+        self.drop_policy()
+        limits = {"maxMovesPerCycle": 100, "maxMovesPerBroker": 1000, "maxMovesPerHour": 100_000, "coolDown": "1s"}
+        body = {
+            "apiVersion": "trimtab.dev/v1alpha1",
+            "kind": "BalancingPolicy",
+            "metadata": {"name": POLICY},
+            "spec": {
+                "mode": "Auto",
+                "interval": "1s",
+                "brokers": {"podLabels": POD_LABELS},
+                "source": {"prometheus": {"url": url, "window": "4s", "maxAge": "6s", "timeout": "3s"}},
+                "shedder": {
+                    "type": "ThresholdShedder",
+                    "thresholdShedder": {"threshold": 5, "history": 0.1, "minThroughput": 0},
+                },
+                "placement": {
+                    "type": "LeastResourceUsageWithWeight",
+                    "leastResourceUsageWithWeight": {"averageDifference": 5, "history": 0.1},
+                },
+                "limits": {**limits, "moveTimeout": "20s"},
+                **spec,
+            },
+        }
+        self.rest.create(f"{API}/balancingpolicies", body)
+
+    def drop_policy(self) -> None:
+        """Without the operator nobody takes Kopf's finalizer off."""
+        path = f"{API}/balancingpolicies/{POLICY}"
+        if self.policy():
+            self.rest.patch(path, {"metadata": {"finalizers": None}})
+            self.rest.delete(path)
+
+    def policy(self) -> dict[str, Any]:
+        try:
+            found: dict[str, Any] = self.rest.get(f"{API}/balancingpolicies/{POLICY}")
+        except KubeApiError as error:
+            if error.status != HTTPStatus.NOT_FOUND:
+                raise
+            return {}
+        return found
+
+    def pause(self, *, paused: bool = True) -> None:
+        """Let the policy move nothing more; or go on."""
+        self.rest.patch(f"{API}/balancingpolicies/{POLICY}", {"spec": {"paused": paused}})
+
+    def concentrate(self) -> None:
+        """Move all bundles to one broker, as a person would."""
+        first = self.world.brokers[0]
+        for name, bundle in self.world.bundles().items():
+            if bundle["spec"]["owner"] != first:
+                self.rest.patch(f"{API}/bundles/{name}", {"spec": {"owner": first}})
+        self.world.wait_until_owned(60)
+
+    def lease(self) -> dict[str, Any]:
+        spec: dict[str, Any] = self.rest.get(LEASE)["spec"]
+        return spec
+
+    def leader_told(self) -> str:
+        """Who leads, as the policy's condition has it."""
+        conditions = self.policy().get("status", {}).get("conditions", [])
+        return next((str(c["message"]) for c in conditions if c["type"] == "Led"), "")
+
+    def epochs(self) -> set[int]:
+        """All epochs that bundles carry."""
+        bundles = self.world.bundles().values()
+        return {bundle["spec"].get("assignment", {}).get("epoch", 0) for bundle in bundles}
+
+    def remembered(self) -> dict[str, Any]:
+        """The policy's memory as stored."""
+        found = self.rest.get(f"/api/v1/namespaces/{NAMESPACE}/configmaps/trimtab-memory-{POLICY}")
+        memory: dict[str, Any] = json.loads(found["data"]["memory.json"])
+        return memory
+
+    def settle(self) -> None:
+        """Pause, and wait until every bundle is served by one broker: the wished one."""
+        self.pause()
+        until("all moves have landed", self._settled, within=60)
+
+    def _settled(self) -> bool:
+        if not all(landed(bundle) for bundle in self.world.bundles().values()):
+            return False
+        served = sorted(name for names in self.world.serving().values() for name in names)
+        return len(served) == BUNDLES == len(set(served))
+
+    # -- what the audit log says --
+
+    def trail(self, since: float = 0.0) -> list[Write]:
+        """What replicas wrote after `since` (epoch seconds), but for the Lease, in the order of arrival."""
+        return sorted((w for w in self._writes() if w.received >= since), key=lambda w: w.received)
+
+    def _writes(self) -> Iterator[Write]:
+        names = {replica.name for replica in self.replicas}
+        for event in self.plane.audit_events():
+            about = event.get("objectRef", {})
+            user = event["user"]["username"]
+            if user not in names or event["verb"] in {"get", "list", "watch"} or about.get("resource") == "leases":
+                continue
+            parts = (about.get("resource", ""), about.get("subresource", ""))
+            yield Write(
+                user,
+                _seconds(event["requestReceivedTimestamp"]),
+                _seconds(event["stageTimestamp"]),
+                event.get("responseStatus", {}).get("code", 0),
+                f"{event['verb']} {'/'.join(filter(None, parts))}",
+                about.get("name", ""),
+            )
+
+    def check_trail(self) -> None:
+        """No two replicas wrote at the same time, later ones have larger epochs, and a standby asked for no write."""
+        epochs = {replica.name: replica.epoch() for replica in self.replicas}
+        trail = self.trail()
+        assert {write.user for write in trail} <= {name for name, epoch in epochs.items() if epoch}
+        terms = dict[str, tuple[float, float]]()
+        for write in trail:
+            if write.accepted:
+                first, last = terms.get(write.user, (write.received, write.answered))
+                terms[write.user] = (min(first, write.received), max(last, write.answered))
+        ordered = sorted(terms, key=lambda name: epochs[name])
+        assert len({epochs[name] for name in ordered}) == len(ordered)
+        for before, after in pairwise(ordered):
+            assert terms[before][1] < terms[after][0], f"{before} wrote after {after} had begun"
+
+
+def write_on(gate: Gate, count: int, then: Callable[[], None]) -> None:
+    """Call `then` when the replica has asked for its `count`-th write of a Bundle's wish from now on."""
+    left = [count]
+
+    def told(method: str, path: str) -> None:
+        if method == "PATCH" and "/bundles/" in path and not path.endswith("/status"):
+            left[0] -= 1
+            if left[0] == 0:
+                then()
+
+    gate.proxy.told = told
+
+
+def pause(replica: Replica) -> None:
+    """SIGSTOP: it is there, and does nothing."""
+    replica.server.send(signal.SIGSTOP)
+
+
+def resume(replica: Replica) -> None:
+    """SIGCONT."""
+    replica.server.send(signal.SIGCONT)
+
+
+def _seconds(text: str) -> float:
+    return datetime.fromisoformat(text).timestamp()
+
+
+def now() -> float:
+    """Epoch seconds, as the API server on this machine has them."""
+    return time.time()
