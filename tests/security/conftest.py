@@ -1,12 +1,16 @@
-"""Plays a story on a policy's loop, real API server included."""
+"""A policy's loop to play stories on, and a whole cluster: one of its own, as a story here changes its bundles."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 
 import pytest
 
 from policy_scene import Play, played
+from stage import Stage
+from trimtab_testbed.binaries import KubeBinaries
 from trimtab_testbed.control_plane import ControlPlane
 
 
@@ -14,3 +18,12 @@ from trimtab_testbed.control_plane import ControlPlane
 def play(trimtab_crds: ControlPlane, kube_namespace: str) -> Play:
     """See `Play`."""
     return partial(played, trimtab_crds, kube_namespace)
+
+
+@pytest.fixture(scope="session")
+def stage(
+    kube_binaries: KubeBinaries, prometheus_binary: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Stage]:
+    """Everything running, with no policy; its operator is the ServiceAccount that ships."""
+    with Stage(kube_binaries, prometheus_binary, tmp_path_factory.mktemp("secured-stage")) as running:
+        yield running

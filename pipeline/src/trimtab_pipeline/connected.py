@@ -16,7 +16,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from trimtab_pipeline.source import SourceUnavailableError
-from trimtab_pipeline.spark_errors import told
+from trimtab_pipeline.spark_errors import shown, told
 from trimtab_pipeline.spark_settings import SparkSettings
 
 _UNKNOWN_THERE = {
@@ -36,12 +36,12 @@ class ConnectedSpark:
     """A session of its own on the server of ``settings.master``. Raises `ConnectMissingError` without gRPC."""
 
     def __init__(self, settings: SparkSettings) -> None:
+        self._settings, self._address = settings, shown(settings.master)
         missing = [name for name in ("grpc", "grpc_status", "zstandard") if find_spec(name) is None]
         if missing:
             raise ConnectMissingError(
-                f"{settings.master} needs {', '.join(missing)}, which is not installed: pip install 'trimtab[connect]'"
+                f"{self._address} needs {', '.join(missing)}, which is not installed: pip install 'trimtab[connect]'"
             )
-        self._settings = settings
 
     def start(self, closed: Callable[[], bool]) -> SparkSession:  # noqa: ARG002  (nothing is left to be ended)
         """A new session on the server."""
@@ -60,7 +60,7 @@ class ConnectedSpark:
             session.conf.get("spark.sql.session.timeZone")
         except PySparkException as error:
             cause = "it was restarted" if error.getCondition() in _UNKNOWN_THERE else told(error)
-            return f"the Spark Connect server {self._settings.master} lost the session ({cause}); making another one"
+            return f"the Spark Connect server {self._address} lost the session ({cause}); making another one"
         return ""
 
     def forget(self, session: SparkSession) -> None:

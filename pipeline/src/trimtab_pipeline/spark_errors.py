@@ -11,11 +11,17 @@ from pyspark.errors import PySparkException
 from trimtab_pipeline.source import SourceUnavailableError
 
 _GRPC_DETAILS = re.compile(r'details = "(.*)"')
+_TOKEN = re.compile(r"(token=)[^;'\"\s]+")
+
+
+def shown(text: str) -> str:
+    """`text` without the token that the address of a Spark Connect server may carry (``sc://host/;token=...``)."""
+    return _TOKEN.sub(r"\1***", text)
 
 
 def told(error: BaseException) -> str:
-    """The error's kind and the first line of its text, or what gRPC hides further down in it."""
-    text = str(error).strip()
+    """The error's kind and the first line of its text, or what gRPC hides further down in it; no token."""
+    text = shown(str(error).strip())
     details = _GRPC_DETAILS.search(text)
     return f"{type(error).__name__}: {details[1] if details else text.split(chr(10), 1)[0]}"
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trimtab_pipeline.source import SourceUnavailableError
+from trimtab_pipeline.spark_errors import shown
 
 _MIN_JAVA = 17
 _LEAST_HEAP = 480  # mebibytes; Spark itself refuses less than 450
@@ -47,7 +48,7 @@ class SparkSettings:
         """How many tasks run at once: one shard of brokers each. A Connect server is assumed to have two cores."""
         local = re.fullmatch(r"local\[(\d+|\*)\]", self.master)
         if not local and not self.remote:
-            raise ValueError(f"master {self.master!r} must be local[N], local[*] or sc://host:port")
+            raise ValueError(f"master {shown(self.master)!r} must be local[N], local[*] or sc://host:port")
         if not local:
             return 2
         return len(os.sched_getaffinity(0)) if local[1] == "*" else max(1, int(local[1]))

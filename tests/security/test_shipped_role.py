@@ -1,0 +1,127 @@
+"""The Role that ships is what the operator needs: a whole story under it, and the API server's audit log as evidence.
+
+Every test with a `Stage` runs the operator as the ServiceAccount of `deploy/rbac.yaml`. Here it does all it can do, so
+a right that is missing is a 403 in the log, and one that is too much is not there.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+
+import pytest
+
+from shipped_role import asked, granted
+from stage import API, NAMESPACE, Stage, until
+
+pytestmark = [pytest.mark.apiserver, pytest.mark.prometheus, pytest.mark.spark]
+
+Right = tuple[str, str, str]
+"""API group, resource, verb."""
+
+CANT_BE_SHOWN: dict[Right, str] = {}
+"""Rights that this story can't show -> why, and which test does."""
+
+
+@pytest.fixture(scope="module")
+def used(stage: Stage) -> Iterator[dict[Right, set[int]]]:
+    """What the operator asked of the API server in a life with everything in it, and how it was answered."""
+    release_a_secret(stage)
+    stage.apply_policy(mode="Auto", source=source(stage))
+    try:
+        level(stage)
+        repeat_an_event(stage)
+        split_by_the_rule(stage)
+        cut_a_namespace(stage)
+        split_by_hand(stage)
+        lose_a_broker(stage)
+        yield asked(stage.control_plane.audit_events(), NAMESPACE)
+    finally:
+        stage.drop_policy()
+
+
+def source(stage: Stage) -> dict[str, object]:
+    """The stage's Prometheus, with a token from a Secret."""
+    token = {"bearerToken": {"secret": "prometheus", "key": "token"}}
+    server = {"url": stage.proxy.url, "window": "4s", "maxAge": "6s", "timeout": "3s"}
+    return {"prometheus": {**server, "auth": token}}
+
+
+def release_a_secret(stage: Stage) -> None:
+    meta = {"name": "prometheus", "labels": {"trimtab.dev/credentials": "true"}}
+    data = {"token": base64.b64encode(b"t").decode()}
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": meta, "data": data}
+    stage.rest.create(f"/api/v1/namespaces/{NAMESPACE}/secrets", secret)
+
+
+def level(stage: Stage) -> None:
+    """Brokers are found, measured, and their bundles moved."""
+    stage.wait_condition("Balanced", "False", "Overloaded")
+    until("nothing is left to move", lambda: stage.condition("Balanced")[0] == "True", within=60)
+
+
+def cut_a_namespace(stage: Stage) -> None:
+    spec = {"tenant": "t", "name": "fresh", "bundles": 2}
+    body = {"apiVersion": "trimtab.dev/v1alpha1", "kind": "TopicNamespace", "metadata": {"name": "fresh"}, "spec": spec}
+    stage.rest.create(f"{API}/topicnamespaces", body)
+    until("its bundles have owners", lambda: len(fresh(stage)) == 2 and all(fresh(stage).values()))
+
+
+def fresh(stage: Stage) -> dict[str, str]:
+    """Owners of the bundles of the namespace that was cut."""
+    return {name: owner for name, owner in stage.owners().items() if name.startswith("t-fresh-")}
+
+
+def repeat_an_event(stage: Stage) -> None:
+    for paused in (True, False, True, False):
+        stage.edit_policy(paused=paused)
+        stage.wait_condition("Ready", "False" if paused else "True")
+
+
+def lose_a_broker(stage: Stage) -> None:
+    lost = next(iter(fresh(stage).values()))
+    stage.world.kill(lost)
+    until("its bundles are with others", lambda: lost not in stage.owners().values())
+    stage.world.revive(lost)
+    until("nothing is left open", stage.settled)
+
+
+def split_by_the_rule(stage: Stage) -> None:
+    """The busiest bundle is too busy for the policy."""
+    before = len(stage.owners())
+    stage.edit_policy(split={"type": "BundleSplitterTask", "bundleSplitterTask": {"maxMsgRate": 1}})
+    until("a bundle was split", lambda: len(stage.owners()) > before)
+    stage.edit_policy(split=None)
+    until("the splits are through", lambda: all(split["phase"] == "Completed" for split in splits(stage)))
+
+
+def splits(stage: Stage) -> list[dict[str, str]]:
+    """Status of each BundleSplit."""
+    found = stage.rest.get(f"{API}/bundlesplits")["items"]
+    return [item.get("status", {"phase": "Pending"}) for item in found]
+
+
+def split_by_hand(stage: Stage) -> None:
+    """A person asks for it; once it is finished it is forgotten."""
+    spec = {"bundle": min(fresh(stage)), "boundaries": ["0x10000000"], "ttlSecondsAfterFinished": 1}
+    body = {"apiVersion": "trimtab.dev/v1alpha1", "kind": "BundleSplit", "metadata": {"name": "halve"}, "spec": spec}
+    before = len(splits(stage))
+    stage.rest.create(f"{API}/bundlesplits", body)
+    until("the children have owners", lambda: len(fresh(stage)) == 3 and all(fresh(stage).values()))
+    until("it is forgotten", lambda: len(splits(stage)) == before)
+
+
+def test_the_operator_is_refused_nothing(used: dict[Right, set[int]]) -> None:
+    assert not [right for right, statuses in used.items() if 403 in statuses]
+
+
+@pytest.mark.parametrize("right", sorted(granted()), ids=lambda right: " ".join(filter(None, right)))
+def test_every_right_that_ships_is_used(right: Right, used: dict[Right, set[int]]) -> None:
+    if right in CANT_BE_SHOWN:
+        assert CANT_BE_SHOWN[right]
+    else:
+        assert {200, 201} & used.get(right, set()), "nobody needs it: take it out of resources/permissions.py"
+
+
+def test_what_cant_be_shown_ships() -> None:
+    assert set(CANT_BE_SHOWN) <= granted()
