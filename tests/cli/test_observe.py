@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from concurrent.futures import Future
@@ -257,6 +260,24 @@ def test_a_url_nobody_listens_at_is_told_before_spark_is_started(
 def test_a_namespace_without_brokers_is_told(fake: FakePrometheus, capsys: Captured) -> None:
     assert main(["observe", "--url", fake.url, "-n", "nowhere"]) == 2
     assert 'knows no broker in namespace="nowhere"' in capsys.readouterr().err
+
+
+def test_a_label_that_is_no_bundles_name_costs_nothing_but_itself(
+    fake: FakePrometheus, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    add_bundle(fake, "noslash", "a")
+    add_bundle(fake, "t/n/[red]0x1", "a")
+    add_bundle(fake, "", "a")
+    measured_by(StaticSource(cluster(a=0.5, b=0.5)), monkeypatch)
+    assert main(["observe", "--url", fake.url, "-n", "pulsar"]) == 0
+    assert "; 2 bundles\n" in capsys.readouterr().out
+
+
+def test_names_that_a_terminal_cant_show_are_spelt_out(tmp_path: Path) -> None:
+    keep(tmp_path / "spelt", "prod/one", [0], cluster(bundles={"ünïcode": [1]}, **dict.fromkeys(["ünïcode"], 0.5)))
+    words = [sys.executable, "-m", "trimtab_operator", "observe", "--history", str(tmp_path / "spelt")]
+    shown = subprocess.run(words, env={**os.environ, "PYTHONIOENCODING": "ascii"}, capture_output=True, check=True)
+    assert b"\\xfcn\\xefcode" in shown.stdout
 
 
 @pytest.mark.spark

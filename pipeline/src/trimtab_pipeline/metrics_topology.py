@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from trimtab_pipeline.prometheus import Prometheus, PrometheusError
 from trimtab_pipeline.queries import quoted
+from trimtab_pipeline.ranges import is_bundle
 from trimtab_pipeline.source import PrometheusSettings, SourceUnavailableError, Topology
 
 _BROKERS = "max by (pod) (pulsar_broker_rate_in{{{}}})"
@@ -20,8 +21,8 @@ _BUNDLES = "max by (bundle, pod) (pulsar_bundle_msg_rate_in{{{}}})"
 def topology_from_metrics(settings: PrometheusSettings, at: float) -> Topology:
     """What reported itself as of `at` (epoch s): brokers are named by their pods, a bundle belongs to who reported it.
 
-    A bundle that two pods report belongs to the one with more messages. Raises `SourceUnavailableError` when the server
-    does not answer, or no broker reported anything.
+    A bundle that two pods report belongs to the one with more messages; what is no bundle's name is passed over.
+    Raises `SourceUnavailableError` when the server does not answer, or no broker reported anything.
     """
     selector = f"{settings.namespace_label}={quoted(settings.namespace)}"
     try:
@@ -52,8 +53,8 @@ def _server(settings: PrometheusSettings) -> Prometheus:
 
 
 def _topology(pods: list[str], rows: pa.Table) -> Topology:
-    rows = rows.filter(pc.and_(pc.not_equal(rows["bundle"], ""), pc.not_equal(rows["pod"], "")))
-    owner = {row["bundle"]: row["pod"] for row in rows.sort_by("rate").to_pylist()}  # the highest rate comes last
+    told = rows.filter(pc.not_equal(rows["pod"], "")).sort_by("rate").to_pylist()  # the highest rate comes last
+    owner = {row["bundle"]: row["pod"] for row in told if is_bundle(row["bundle"])}
     bundles = tuple(sorted(owner))
     namespaces = tuple(sorted({name.rpartition("/")[0] for name in bundles}))
     n, m = len(pods), len(bundles)

@@ -79,7 +79,7 @@ class Work:
 
 def spread(spark: SparkSession, work: Work) -> DataFrame:
     """The answers of all shards, not yet asked for: a task each. Py4J is kept from logging the credentials."""
-    logging.getLogger("py4j").setLevel(logging.INFO)  # it logs whatever passes at level DEBUG
+    logging.getLogger("py4j").setLevel(logging.WARNING)  # at DEBUG it logs whatever passes, at INFO each closing
     count = len(work.request.shards)
     return spark.range(0, count, 1, count).mapInArrow(partial(answers, work=work), _SPARK_SCHEMA)
 

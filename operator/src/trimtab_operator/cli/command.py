@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -57,6 +58,8 @@ def main(argv: Sequence[str] | None = None, plugins: Iterable[EntryPoint] | None
     plugins: verbs of other packages; those of the entry-point group `PLUGINS` if left out.
     """
     words = list(sys.argv[1:] if argv is None else argv)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a terminal without umlauts still shows the rest
     try:
         added = entry_points(group=PLUGINS) if plugins is None else plugins
         arguments = _parser(words, {point.name: point for point in added}).parse_args(words)
