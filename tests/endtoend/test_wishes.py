@@ -113,23 +113,6 @@ def test_the_least_a_policy_changes_counts_at_the_next_cycle(stage: Stage) -> No
     assert stage.status()["observedGeneration"] == 2
 
 
-def test_a_split_is_refused_in_words(stage: Stage) -> None:
-    body = {
-        "apiVersion": "trimtab.dev/v1alpha1",
-        "kind": "BundleSplit",
-        "metadata": {"name": "halve"},
-        "spec": {"bundle": next(iter(stage.owners())), "boundaries": ["0x10000000"]},
-    }
-    stage.rest.create(f"{API}/bundlesplits", body)
-    try:
-        conditions = until(
-            "an answer", lambda: stage.rest.get(f"{API}/bundlesplits/halve").get("status", {}).get("conditions")
-        )
-        assert conditions[0]["reason"] == "NotSupported"
-    finally:
-        stage.rest.delete(f"{API}/bundlesplits/halve")
-
-
 def test_memory_and_epoch_survive_a_restart_of_the_operator(stage: Stage) -> None:
     stage.apply_policy()
     stage.wait_condition("Ready", "True")

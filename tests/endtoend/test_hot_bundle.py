@@ -1,0 +1,75 @@
+"""A bundle that carries too much is divided by the policy's rule, and its children land on different brokers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from stage import API, Stage, until
+from trimtab_strategies.topics import check_ring
+
+pytestmark = [pytest.mark.apiserver, pytest.mark.prometheus, pytest.mark.spark]
+
+HOT = "t-n-0x80000000-0xa0000000"
+"""The busiest of the eight bundles: some 35 MiB/s, the next one has 25."""
+
+
+def splits(stage: Stage) -> dict[str, Any]:
+    return {item["metadata"]["name"]: item for item in stage.rest.get(f"{API}/bundlesplits")["items"]}
+
+
+def served(stage: Stage) -> list[str]:
+    """What the brokers really serve, in Pulsar's spelling; one that two serve is there twice."""
+    return [bundle for bundles in stage.world.serving().values() for bundle in bundles]
+
+
+def test_a_hot_bundle_is_divided_and_spread(stage: Stage) -> None:
+    stage.patch_bundle("t-n-0x20000000-0x40000000", owner="pulsar-broker-2")  # the two idle ones are about equal
+    until("it is there", stage.settled)
+    owner, before = stage.owners()[HOT], sum(stage.world.cpu().values())
+    stage.apply_policy(
+        mode="Auto",
+        shedder={"type": "OverloadShedder", "overloadShedder": {"overloadThreshold": 100}},
+        split={"type": "BundleSplitterTask", "bundleSplitterTask": {"maxBandwidth": 30, "maxMsgRate": 1000000}},
+    )
+
+    until(
+        "a split is completed",
+        lambda: any(s.get("status", {}).get("phase") == "Completed" for s in splits(stage).values()),
+    )
+    until("its children have landed", stage.settled)
+
+    [(name, split)] = splits(stage).items()
+    assert split["spec"]["request"]["policy"] == "policy"
+    assert (split["spec"]["bundle"], split["spec"]["request"]["reason"]) == (HOT, "Bandwidth")
+    children = [child["bundle"] for child in split["status"]["children"]]
+    owners = [stage.owners()[child] for child in children]
+    assert HOT not in stage.owners()
+    assert len(set(owners)) == 2
+    assert owners != [owner, owner]
+    until("brokers serve them", lambda: len(served(stage)) == 9)
+    check_ring(served(stage))
+    assert sum(stage.world.cpu().values()) == pytest.approx(before, rel=0.1)
+    until("the namespace counts them", lambda: stage.rest.get(f"{API}/topicnamespaces/t-n")["status"]["bundles"] == 9)
+    assert any(HOT in note for note in stage.events("Bandwidth"))
+    assert any(HOT in note for note in stage.events("Completed"))
+
+    stage.wait_cycles(2)
+    assert list(splits(stage)) == [name]
+
+
+def test_a_person_divides_a_bundle_while_no_policy_runs(stage: Stage) -> None:
+    body = {
+        "apiVersion": "trimtab.dev/v1alpha1",
+        "kind": "BundleSplit",
+        "metadata": {"name": "halve"},
+        "spec": {"bundle": HOT, "algorithm": "range_equally_divide", "ttlSecondsAfterFinished": 2},
+    }
+    stage.rest.create(f"{API}/bundlesplits", body)
+
+    stage.control_plane.kubectl("-n", "messaging", "wait", "bspl/halve", "--for=condition=Complete", "--timeout=20s")
+
+    until("brokers serve the halves", lambda: len(served(stage)) == 9)
+    check_ring(served(stage))
+    until("it is tidied up", lambda: not splits(stage))

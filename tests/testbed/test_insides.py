@@ -1,0 +1,98 @@
+"""What is inside a bundle: its parts add up to it, and brokers serve a part only once the whole is gone."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from itertools import pairwise
+
+import pytest
+
+from trimtab_operator.resources.bundle import PARENT
+from trimtab_testbed.control_plane import ControlPlane
+from trimtab_testbed.insides import Catalogue
+from trimtab_testbed.scenarios import scenario
+from trimtab_testbed.world import Spellings, World, object_name
+
+FIRST, SECOND = "pulsar-broker-0", "pulsar-broker-1"
+
+
+def catalogue() -> Catalogue:
+    loads, _ = scenario("uneven-8").stage()
+    return Catalogue(loads)
+
+
+@pytest.mark.parametrize(
+    "edges", [("80000000", "90000000", "a0000000"), ("80000000", "83000000", "84000000", "a0000000")]
+)
+def test_the_parts_of_a_bundle_add_up_to_it(edges: tuple[str, ...]) -> None:
+    known = catalogue()
+    parts = [known[f"t/n/0x{lower}_0x{upper}"] for lower, upper in pairwise(edges)]
+    whole = known["t/n/0x80000000_0xa0000000"]
+
+    assert sum(part.topics for part in parts) == whole.topics
+    for column in ("cores", "rate_in", "rate_out", "throughput_in", "throughput_out"):
+        assert sum(getattr(part, column) for part in parts) == pytest.approx(getattr(whole, column))
+    assert len(known) == 8
+
+
+def test_a_part_of_a_part_is_the_same_whoever_asks() -> None:
+    name = "t/n/0x80000000_0x88000000"
+    one, other = catalogue(), catalogue()
+    assert one["t/n/0x80000000_0x90000000"].cores > one[name].cores
+    assert other[name] == one[name]
+
+
+@pytest.mark.parametrize("name", ["t/n/0x10000000_0x30000000", "t/other/0x00000000_0x20000000", "nonsense"])
+def test_what_is_no_part_of_one_bundle_has_no_load(name: str) -> None:
+    assert name not in catalogue()
+
+
+def test_parts_are_spelt_as_pulsar_does() -> None:
+    spellings = Spellings(["t/n/0x00000000_0xffffffff"])
+    assert spellings[object_name("t/n/0x00000000_0x10000000")] == "t/n/0x00000000_0x10000000"
+    assert spellings.get("other-0x00000000-0x10000000") is None
+
+
+def eventually(what: str, claim: Callable[[], bool], within: float = 10) -> None:
+    deadline = time.monotonic() + within
+    while not claim():
+        assert time.monotonic() < deadline, f"not within {within} s: {what}"
+        time.sleep(0.05)
+
+
+@pytest.mark.apiserver
+def test_a_broker_serves_a_child_only_once_its_parent_is_gone(trimtab_crds: ControlPlane, kube_namespace: str) -> None:
+    rest, path = trimtab_crds.rest, f"/apis/trimtab.dev/v1alpha1/namespaces/{kube_namespace}/bundles"
+    begun = scenario("uneven-8")
+    with World(begun, rest=rest, kubeconfig=trimtab_crds.kubeconfig, namespace=kube_namespace) as world:
+        world.seed_bundles()
+        world.wait_until_owned()
+        whole = min(world.serving()[FIRST])
+        space, lower, upper = object_name(whole).rsplit("-", 2)
+        middle = f"0x{(int(lower, 16) + int(upper, 16)) // 2:08x}"
+        children = [(lower, middle), (middle, upper)]
+        for low, high in children:
+            manifest = {
+                "apiVersion": "trimtab.dev/v1alpha1",
+                "kind": "Bundle",
+                "metadata": {"name": f"{space}-{low}-{high}", "annotations": {PARENT: object_name(whole)}},
+                "spec": {"topicNamespace": space, "range": {"lower": low, "upper": high}, "owner": FIRST},
+            }
+            rest.create(path, manifest)
+        names = [f"{space}-{low}-{high}" for low, high in children]
+        eventually("it takes them", lambda: all(world.bundles()[n].get("status", {}).get("owner") for n in names))
+        before = world.cpu()[FIRST]
+        assert whole in world.serving()[FIRST]
+        parts = {f"{begun.namespaces[0].full_name}/{low}_{high}" for low, high in children}
+        assert not parts & world.serving()[FIRST]
+
+        rest.patch(f"{path}/{names[1]}", {"spec": {"owner": SECOND}})
+        eventually("it lets go of one", lambda: world.bundles()[names[1]]["status"]["owner"] == SECOND)
+        assert not parts & (world.serving()[FIRST] | world.serving()[SECOND])
+        rest.patch(f"{path}/{names[1]}", {"spec": {"owner": FIRST}})
+        eventually("it takes it back", lambda: world.bundles()[names[1]]["status"]["owner"] == FIRST)
+        rest.delete(f"{path}/{object_name(whole)}")
+
+        eventually("it serves both", lambda: parts <= world.serving()[FIRST] and whole not in world.serving()[FIRST])
+        assert world.cpu()[FIRST] == pytest.approx(before, rel=0.1)
