@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from trimtab_operator.control.proposal_states import TRANSITIONS
 from trimtab_strategies import registry
 from trimtab_strategies.params import pulsar_keys
 from trimtab_strategies.simulation import SCENARIOS
@@ -23,7 +24,8 @@ def generate(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("page", ["strategies", "comparison"])
+@pytest.mark.long
+@pytest.mark.parametrize("page", ["strategies", "comparison", "proposals"])
 def test_page_is_up_to_date(page: str) -> None:
     """For the comparison this runs every scenario anew, and checks each of its sentences."""
     checked = generate("--check", page)
@@ -35,7 +37,7 @@ def test_unknown_page_is_refused() -> None:
     refused = generate("--check", "novel")
 
     assert refused.returncode == 2
-    assert "no such page: novel; use strategies, comparison" in refused.stderr
+    assert "no such page: novel; use strategies, comparison, proposals" in refused.stderr
 
 
 @pytest.mark.parametrize(("name", "row"), ROWS)
@@ -57,7 +59,16 @@ def test_comparison_shows_every_shedder_in_every_scenario(scenario: str) -> None
     assert section.rstrip().endswith("."), "nothing is said about it"
 
 
-@pytest.mark.parametrize("page", ["strategies", "comparison"])
+def test_drawing_of_proposals_has_every_transition_and_nothing_else() -> None:
+    drawn = re.findall(r"^    (\w+) --> (\w+): (.+)$", (DOCS / "proposals.md").read_text(), re.MULTILINE)
+
+    arrows = {(state, end, event) for state, end, events in drawn for event in re.split(r", (?!some)", events)}
+    assert arrows == {
+        (state, end, event) for state, ways in TRANSITIONS.items() for event, end in ways.items() if end is not state
+    }
+
+
+@pytest.mark.parametrize("page", ["strategies", "comparison", "proposals"])
 def test_links_lead_somewhere(page: str) -> None:
     text = (DOCS / f"{page}.md").read_text()
     anchors = {
