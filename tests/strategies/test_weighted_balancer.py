@@ -90,6 +90,25 @@ def test_original_corrects_in_its_first_cycle() -> None:
     assert set(shedding.memory["brokers"]) == {"score", "scored"}
 
 
+def test_a_hardly_used_broker_is_filled_by_others_that_are_only_a_little_above() -> None:
+    """Nine brokers stand two points above the mean, which moves nothing, and one 18 below it."""
+    drawn = cluster(bundles=40, z=0.3, **dict.fromkeys("abcdefghi", 0.5))
+    carried = drawn.bundles.owner != drawn.brokers.index["z"]
+    short = np.where(carried[:, np.newaxis], drawn.bundles.short, drawn.bundles.short * 5 / 3)
+    drawn = replace(drawn, bundles=replace(drawn.bundles, short=short))  # it carries what the others do
+    memory = shed(drawn).memory
+
+    shedding = shed(later(drawn, 600), memory)
+
+    assert {destination for _, _, destination, _ in told(drawn, shedding)} == {"z"}
+    assert len({source for source, *_ in told(drawn, shedding)}) >= 5
+    books = np.bincount(after(drawn, shedding).bundles.owner, weights=drawn.bundles.short[:, 2:].sum(axis=1))
+    targets = np.array([shedding.target_weights[name] for name in drawn.brokers.names])
+    z = drawn.brokers.index["z"]
+    assert 0.95 * targets[z] < books[z] <= targets[z]
+    assert (books[np.arange(10) != z] > 0.97 * np.delete(targets, z)).all()
+
+
 def test_noise_moves_nothing() -> None:
     """Traffic and usage of ten brokers jitter by up to 30 percent, each for itself, for two hours."""
     rng = np.random.default_rng(5)
@@ -248,13 +267,13 @@ def test_weight_is_what_the_parameters_say() -> None:
     assert above(weighing=Weighing.LONG) == {"b"}
 
 
-def test_memory_is_three_numbers_a_broker_however_many_bundles() -> None:
+def test_memory_is_four_numbers_a_broker_however_many_bundles() -> None:
     drawn = cluster(bundles=600, **{f"broker-{k}": 0.3 + 0.005 * k for k in range(100)})
 
     memory = shed(later(drawn, 60), shed(drawn).memory).memory
 
     assert set(memory) == {"brokers"}
-    assert set(memory["brokers"]) == {"score", "scored", "error"}
+    assert set(memory["brokers"]) == {"score", "scored", "error", "side"}
     assert len(json.dumps(memory)) < 10_000
 
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 
 from aiohttp import web
 from kubernetes.aio import client
@@ -85,6 +86,11 @@ class SimulatedBroker:
         if self._runner is not None:
             await self._runner.cleanup()
         self._runner = None
+
+    async def rehouse(self, strength: float) -> None:
+        """Go on, on a machine each of whose cores does as much work as `strength` ordinary ones."""
+        self.shape = replace(self.shape, strength=strength)
+        self._load.rehouse(self.shape, time.time())
 
     async def hear(self, *, deaf: bool) -> None:
         """Ignore wishes, or heed them again."""

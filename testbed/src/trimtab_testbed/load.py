@@ -102,6 +102,11 @@ class BrokerLoad:
         self._serving: set[str] = set()
         self._at = began
 
+    def rehouse(self, shape: BrokerShape, at: float) -> None:
+        """Go on, on other hardware."""
+        self.advance(at)
+        self.shape = shape
+
     @property
     def serving(self) -> frozenset[str]:
         """Names of the bundles it serves now."""

@@ -136,9 +136,12 @@ def _load(chance: random.Random, shape: NamespaceShape, name: str, cores: float)
     )
 
 
-def _brokers(*cpu: float, cores: float = 4.0, memory: float = 8 * GIB) -> tuple[StartingBroker, ...]:
+def brokers(
+    *cpu: float, cores: float = 4.0, memory: float = 8 * GIB, strong: Mapping[int, float] = MappingProxyType({})
+) -> tuple[StartingBroker, ...]:
+    """Brokers ``pulsar-broker-0`` and so on that use so much CPU (percent); strong: the strength of some, by number."""
     return tuple(
-        StartingBroker(BrokerShape(f"pulsar-broker-{number}", cores, memory), percent)
+        StartingBroker(BrokerShape(f"pulsar-broker-{number}", cores, memory, strong.get(number, 1.0)), percent)
         for number, percent in enumerate(cpu)
     )
 
@@ -160,6 +163,20 @@ _DEMO_POLICY: Mapping[str, Any] = MappingProxyType(
     }
 )
 
+LEARNING_POLICY: Mapping[str, Any] = MappingProxyType(
+    {
+        "mode": "Auto",
+        "interval": "3s",
+        "shedder": {
+            "type": "WeightedBalancer",
+            # half an hour in a minute: what is learnt over 15 minutes in life is learnt over some cycles here
+            "weightedBalancer": {"window": 9, "stabilization": 12},
+        },
+        "limits": {"coolDown": "10s", "maxMovesPerCycle": 8, "maxMovesPerBroker": 8},
+    }
+)
+"""A policy that learns quickly what each broker can carry."""
+
 SCENARIOS: Mapping[str, Scenario] = MappingProxyType(
     {
         scenario.name: scenario
@@ -167,7 +184,7 @@ SCENARIOS: Mapping[str, Scenario] = MappingProxyType(
             Scenario(
                 name="skewed-96",
                 summary="six equal brokers, 96 bundles of skewed load, CPU from 25 to 80 %",
-                brokers=_brokers(80, 42, 66, 25, 54, 31),
+                brokers=brokers(80, 42, 66, 25, 54, 31),
                 namespaces=(
                     NamespaceShape("shop", "orders", 32, message_bytes=2048),
                     NamespaceShape("shop", "payments", 16, message_bytes=1024, readers=3),
@@ -179,9 +196,19 @@ SCENARIOS: Mapping[str, Scenario] = MappingProxyType(
                 policy=_DEMO_POLICY,
             ),
             Scenario(
+                name="mixed-48",
+                summary="four brokers at 60 %, one at 30 %: twice as strong, which nobody declares",
+                brokers=brokers(60, 60, 30, 60, 60, strong={2: 2.0}),
+                namespaces=(NamespaceShape("shop", "orders", 32), NamespaceShape("fleet", "telemetry", 16, readers=1)),
+                seed=48,
+                largest=10.0,
+                policy=LEARNING_POLICY,
+                solved=Solved(cpu_range=10.0, seconds=15.0),
+            ),
+            Scenario(
                 name="uneven-8",
                 summary="three brokers and eight bundles, for a quick look",
-                brokers=_brokers(60, 20, 10, cores=2.0, memory=4 * GIB),
+                brokers=brokers(60, 20, 10, cores=2.0, memory=4 * GIB),
                 namespaces=(NamespaceShape("t", "n", 8),),
                 seed=8,
                 largest=20.0,

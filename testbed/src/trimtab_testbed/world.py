@@ -118,6 +118,15 @@ class World:
         """Percent of its CPU limit that each broker really uses at this moment."""
         return self._call(self._cpu())
 
+    # -- hardware --
+
+    def rehouse(self, broker: str, *, strength: float) -> None:
+        """Put a broker on a machine each of whose cores does as much as `strength` ordinary ones; it serves on.
+
+        Nothing tells but the CPU it uses: its limits stay as they are.
+        """
+        self._call(self._brokers[broker].rehouse(strength))
+
     # -- faults --
 
     def kill(self, broker: str, *, delete_pod: bool = False) -> None:

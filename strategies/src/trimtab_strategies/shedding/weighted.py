@@ -3,12 +3,15 @@
 Idea. Hermes' balancer, for bundles: each has one owner. A controller turns "this broker is more used than the others"
 into a smaller target weight, so that brokers of different strength end equally used. Who is above its target gives
 bundles to brokers that are below theirs, the heaviest that fit first, and swaps heavy for light ones where a broker has
-too many bundles already. What was moved lately stays, and so does everything while differences are small or short.
+too many bundles already. One that is hardly used is filled by all that are above their targets, be it only a little: so
+a strong broker among many gets its part. What was moved lately stays, and so does everything while differences are
+small or short.
 
 Formula. weight of a bundle = its throughput (or message rate); T = mean usage, e = T - usage, share = own weight / all;
 score = average of share * (1 + gain * e / T), at least `floor` / n; target = all * score / sum of scores. A broker is
 relieved when its weight is `min_change` percent above the target and the average of e is below -`dead_band`, until it
-is within half of that percentage. With the law `average` every target is all / n, and usage plays no role.
+is within half of that percentage; it is filled when its weight is as much below the target and the average of e above
+`dead_band`. With the law `average` every target is all / n, and usage plays no role.
 
 When it helps. Brokers of different strength, bundles of very different weight, and few moves: one swap brings two
 brokers to their targets at once. When it hurts. A single bundle heavier than a target (split it); where weak brokers
@@ -64,6 +67,10 @@ from trimtab_strategies.weights.work import UNDEFINED
 
 __all__ = ["DEFECTS", "WeightedBalancer", "WeightedBalancerParams"]
 
+BACK = 0.75
+"""Ratio of the dead band within which a broker that was outside comes to rest. With 1 many would rest at its very edge,
+and be disturbed by the next bit of noise; much less takes long, as the average closes in ever more slowly."""
+
 
 class WeightedBalancerParams(WeightedParams):
     """What can be tuned on WeightedBalancer. The weights of the resources make up the usage that it evens out."""
@@ -87,15 +94,17 @@ class WeightedBalancerParams(WeightedParams):
     """Seconds after a move in which a bundle is not moved again.
     Hermes: consumer.workload.weightedWorkBalancing.stabilizationWindowSize"""
     min_change: Annotated[float, Field(ge=0, le=100)] = 5
-    """Percent by which a broker must be above its target weight to be relieved, until it is within half of that.
+    """Percent by which a broker must be above its target weight to be relieved, or below it to be filled, until it is
+    within half of that.
     With `compatibility: java`: percent that each single swap must take off it.
     Hermes: consumer.workload.weightedWorkBalancing.minSignificantChangePercent"""
-    spread: Annotated[float, Field(ge=0, le=10)] = 0.5
+    spread: Annotated[float, Field(ge=0, le=10)] = 1.0
     """Ratio by which a broker may have more bundles than the average one, to take weight off another. 0 keeps the
     numbers even, so that weight is shifted by swaps, which are two moves each. Corrected form only."""
     dead_band: Annotated[float, Field(ge=0, le=100)] = 5
-    """Percent points: a broker is relieved only if its usage, averaged over the window, is further than this above the
-    mean. So neither noise nor a short burst moves anything. Corrected form only."""
+    """Percent points: a broker is relieved, or filled, only if its usage, averaged over the window, is further than
+    this from the mean, and until it is within three quarters of it. So neither noise nor a short burst moves anything.
+    Corrected form only."""
     floor: Annotated[float, Field(gt=0, le=1)] = 0.1
     """Ratio of the fair share 1/n below which no score falls. Corrected form only; the original has a flat 0.01."""
     compatibility: Compatibility = Compatibility.CORRECTED
@@ -121,7 +130,8 @@ class WeightedBalancer:
     """See the module.
 
     Memory: of each broker ``score``, the average of its raw scores, ``scored``, when (ms), and in the corrected form
-    ``error``, the average of what its usage lacks to the mean (ratio).
+    ``error``, the average of what its usage lacks to the mean (ratio), and ``side`` of those that are
+    away from it: -1 while one is being relieved, 1 while it is being filled.
     """
 
     params: WeightedBalancerParams
@@ -139,8 +149,10 @@ class WeightedBalancer:
         asks: list[bool] = []
         if view.corrected and found.errors:
             errors = view.smoothed(found.errors, recall(memory, "error", view.names), scores)
+            side = view.side(errors, recall(memory, "side", view.names))
             learnt = remember(learnt, "error", view.names, errors)
-            gives, asks = view.gives(found.errors, errors), view.asks(found, errors)
+            learnt = remember(learnt, "side", view.names, np.where(side == 0, np.nan, side))
+            gives, asks = view.on_side(side, -1, found.errors), view.on_side(side, 1, found.errors)
         at_rest = gives and not any(gives) and not any(asks)
         unloads, held_back = ((), view.calm()) if at_rest else view.relieved(found, gives, asks)
         carried = dict(zip(view.names, view.books, strict=True))
@@ -210,15 +222,19 @@ class _View:
         steps = zip(np.nan_to_num(before).tolist(), latest, alpha, strict=True)
         return np.array([blended(*step) for step in steps])
 
-    def gives(self, errors: Mapping[str, float], smoothed: FloatArray) -> list[bool]:
-        """Which brokers may be relieved (n,): those used more than others on average, and those of fixed weight."""
-        much_used = (smoothed * 100 < -self.params.dead_band).tolist()
-        return [name not in errors or much for name, much in zip(self.names, much_used, strict=True)]
+    def side(self, errors: FloatArray, before: FloatArray) -> FloatArray:
+        """On which side of the mean brokers stand (n,): 1 less used, -1 more, 0 within the dead band.
 
-    def asks(self, found: Targets, smoothed: FloatArray) -> list[bool]:
-        """Which brokers are to be filled (n,): those used less than others on average, and those of fixed weight."""
-        little_used = (smoothed * 100 > self.params.dead_band).tolist()
-        return [name not in found.errors or little for name, little in zip(self.names, little_used, strict=True)]
+        errors: their averages, as `smoothed`. before: the last answer; who was away has to come back further.
+        """
+        way = np.sign(errors)
+        band = np.where(np.nan_to_num(before) == way, BACK, 1.0) * self.params.dead_band
+        return np.where(np.abs(errors) * 100 > band, way, 0.0)
+
+    def on_side(self, side: FloatArray, way: int, errors: Mapping[str, float]) -> list[bool]:
+        """Which brokers stand on this side (n,): -1 those to be relieved, 1 those to be filled; of fixed weight all."""
+        there = (side == way).tolist()
+        return [name not in errors or is_there for name, is_there in zip(self.names, there, strict=True)]
 
     def calm(self) -> tuple[HeldBack, ...]:
         """Why nothing moves at rest."""

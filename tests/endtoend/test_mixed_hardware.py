@@ -1,0 +1,88 @@
+"""Brokers of unequal strength, of which nothing is declared, on a whole cluster: real API server, Prometheus, Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stage import API, Stage, until
+from trimtab_testbed.binaries import KubeBinaries
+from trimtab_testbed.scenarios import LEARNING_POLICY, NamespaceShape, Scenario, brokers
+
+pytestmark = [pytest.mark.apiserver, pytest.mark.prometheus, pytest.mark.spark]
+
+STRONG = "pulsar-broker-2"
+POINTS = 10.0
+REST = 5
+"""Cycles in a row in which nothing may move."""
+
+QUICK = {"type": "WeightedBalancer", "weightedBalancer": {"window": 5, "stabilization": 6}}
+"""Learns in some cycles of two seconds what it learns in half an hour in life."""
+
+LEVEL = Scenario(
+    name="level-40",
+    summary="four brokers alike, all at 55 %",
+    brokers=brokers(55, 55, 55, 55),
+    namespaces=(NamespaceShape("t", "n", 40),),
+    seed=40,
+    largest=10.0,
+    policy=LEARNING_POLICY,
+)
+
+
+@pytest.fixture
+def level(
+    kube_binaries: KubeBinaries, prometheus_binary: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Stage]:
+    """A stage of its own: four brokers alike."""
+    with Stage(kube_binaries, prometheus_binary, tmp_path_factory.mktemp("mixed"), LEVEL) as stage:
+        yield stage
+
+
+def statuses(stage: Stage) -> dict[str, Mapping[str, float]]:
+    return {b["metadata"]["name"]: b.get("status", {}) for b in stage.rest.get(f"{API}/brokers")["items"]}
+
+
+def weights(stage: Stage) -> dict[str, float]:
+    """Target weight in the status of each broker that has one."""
+    return {name: s["targetWeight"] for name, s in statuses(stage).items() if s.get("targetWeight") is not None}
+
+
+def cpu_range(stage: Stage) -> float:
+    """Percent points between the brokers, as they really are."""
+    return float(np.ptp(list(stage.world.cpu().values())))
+
+
+def cycles_at_rest(stage: Stage, count: int) -> bool:
+    """Whether nothing was moved in the `count` cycles that come now."""
+    before = stage.wishes()
+    stage.wait_cycles(count)
+    return stage.wishes() == before and stage.settled()
+
+
+def test_a_machine_twice_as_strong_gets_twice_the_load_and_then_nothing_moves(level: Stage) -> None:
+    level.apply_policy(**{**LEVEL.policy, "interval": "2s", "shedder": QUICK})
+    level.wait_condition("Ready", "True", within=90)
+    until("all brokers have a weight", lambda: len(weights(level)) == 4)
+    first = level.wishes()
+    level.wait_cycles(REST)
+    assert level.wishes() == first, "among equals nothing moves"
+    assert all(weight == pytest.approx(1, abs=0.1) for weight in weights(level).values())
+
+    level.world.rehouse(STRONG, strength=2)
+    assert cpu_range(level) > 20
+
+    until("it is level and at rest", lambda: cycles_at_rest(level, REST) and cpu_range(level) <= POINTS, within=90)
+    settled = level.wishes()
+    level.wait_cycles(REST)
+    assert level.wishes() == settled, "it stays there without further moves"
+    assert cpu_range(level) <= POINTS
+    carried = weights(level)
+    others = [weight for name, weight in carried.items() if name != STRONG]
+    assert 1.6 < carried[STRONG] / np.mean(others) < 2.4, "what it was found to be worth"
+    assert all(weight == pytest.approx(np.mean(others), rel=0.15) for weight in others)
+    page = level.operator.page("metrics")[1]
+    assert f'trimtab_broker_target_weight{{broker="{STRONG}",policy="policy"}}' in page
