@@ -46,6 +46,10 @@ def test_the_overload_line_is_the_shedders_own_else_85_percent() -> None:
     assert settings().overload_line == 0.85
 
 
+def moved(scene: PolicyScene) -> int:
+    return int(scene.status()["lastCycle"].get("moved", 0))
+
+
 def last_decision(scene: PolicyScene) -> str:
     return str(scene.status()["lastCycle"]["time"])
 
@@ -81,6 +85,29 @@ def test_a_broker_that_crosses_the_line_brings_the_decision_forward_once(play: P
         assert last_decision(scene) == early
 
     play(cluster(a=0.5, b=0.5, c=0.5), story, mode="DryRun")
+
+
+@apiserver
+def test_decisions_brought_forward_count_no_interval_unless_they_act(play: Play) -> None:
+    async def story(scene: PolicyScene) -> None:
+        await scene.cycle()
+        for _ in range(3):
+            scene.source = StaticSource(scene.load)
+            await scene.turn(after=10)
+            scene.source = StaticSource(hot)
+            before = last_decision(scene)
+            await scene.turn(after=10)
+            await scene.turn()
+            assert last_decision(scene) > before, "it was not brought forward"
+            assert moved(scene) == 0
+        await scene.cycle()
+        assert moved(scene) == 0
+        await scene.cycle()
+        assert moved(scene) > 0
+
+    hot = cluster(bundles={"a": [1] * 8, "b": [1], "c": [1]}, a=0.95, b=0.2, c=0.2)
+    calm = cluster(bundles={"a": [1] * 8, "b": [1], "c": [1]}, a=0.2, b=0.2, c=0.2)
+    play(calm, story, mode="Auto", shedder={"type": "AvgShedder", "avgShedder": {"hitCountHigh": 2}})
 
 
 @apiserver

@@ -223,14 +223,17 @@ class PolicyLoop:
         return early and refusal.reason is Reason.NO_BROKERS and bool(settings.pod_labels)
 
     async def _decide(self, turn: Turn) -> None:
+        beat, early = self._beat, self.context.clock() < self._beat
         self._due = self._next_due(turn.settings.interval)
         self._generation = turn.settings.generation
         if (decided := await self._decider.cycle(turn)) is None:
+            self._beat = beat
             self._due = self.context.clock()
             self.wake.set()
             return
         result, remembered = decided
-        if remembered is not turn.remembered:
+        spare = early and (result.plan is None or result.plan.empty)  # no interval has passed that counters could count
+        if remembered is not turn.remembered and not spare:
             await self._remember(remembered)
         self._refused = None
         self._watch.dead(self.context.picture(turn.settings))
