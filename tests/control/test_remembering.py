@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from policy_scene import Play, PolicyScene
+from trimtab_operator.cluster.api import ConflictError
 from trimtab_operator.cluster.naming import LONGEST
 from trimtab_operator.control.memory import MemoryStore, Remembered
 from trimtab_strategies.model import Memory
@@ -96,5 +97,35 @@ def test_a_memory_that_did_not_change_is_not_written_and_a_deleted_one_comes_bac
         scene.rest.delete(f"/api/v1/namespaces/{scene.namespace}/configmaps/trimtab-memory-main")
         await store.save(Remembered(epoch=2))
         assert scene.memory()["epoch"] == 2
+
+    play(LEVEL, story)
+
+
+def test_what_a_later_leader_remembers_is_not_overwritten_by_an_earlier_one(play: Play) -> None:
+    async def story(scene: PolicyScene) -> None:
+        early, late = (MemoryStore(scene.context.api, scene.namespace, "main", scene.loop.uid) for _ in range(2))
+        await early.save(Remembered(epoch=1))
+        await late.load()
+        await late.save(Remembered(epoch=2))
+
+        with pytest.raises(ConflictError, match="epoch 2"):
+            await early.save(Remembered(epoch=1, moves=((1.0, 1),)))
+
+        assert scene.memory()["epoch"] == 2
+
+    play(LEVEL, story)
+
+
+def test_a_memory_that_a_person_edited_is_written_over(play: Play) -> None:
+    async def story(scene: PolicyScene) -> None:
+        store = MemoryStore(scene.context.api, scene.namespace, "main", scene.loop.uid)
+        await store.save(Remembered(epoch=1))
+        path = f"/api/v1/namespaces/{scene.namespace}/configmaps/trimtab-memory-main"
+        scene.rest.patch(path, {"metadata": {"labels": {"seen-by": "me"}}})
+
+        await store.save(Remembered(epoch=1, moves=((1.0, 1),)))
+
+        assert scene.memory()["moves"] == [[1.0, 1]]
+        assert scene.rest.get(path)["metadata"]["labels"] == {"seen-by": "me"}
 
     play(LEVEL, story)

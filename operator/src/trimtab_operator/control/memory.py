@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Self
 
-from trimtab_operator.cluster.api import CONFIG_MAPS, Api, NotFoundError
+from trimtab_operator.cluster.api import CONFIG_MAPS, Api, ConflictError, NotFoundError
 from trimtab_operator.cluster.naming import memory_name
 from trimtab_operator.resources.common import API_VERSION
 from trimtab_strategies.model import Memory
@@ -109,6 +109,7 @@ class MemoryStore:
     policy: str
     uid: str
     _written: str = ""
+    _version: str = ""
 
     @property
     def name(self) -> str:
@@ -121,19 +122,41 @@ class MemoryStore:
             found = await self.api.get(CONFIG_MAPS, self.namespace, self.name)
         except NotFoundError:
             return Remembered()
-        self._written = (found.get("data") or {}).get(_KEY, "")
+        self._written, self._version = (found.get("data") or {}).get(_KEY, ""), found["metadata"]["resourceVersion"]
         return Remembered.from_json(self._written)
 
     async def save(self, remembered: Remembered) -> None:
-        """Remember, unless nothing changed. Raises `ApiError`."""
+        """Remember, unless nothing changed. Raises `ApiError`: `ConflictError` when a later leader wrote it."""
         text = remembered.to_json()
         if text == self._written:
             return
         try:
-            await self.api.patch(CONFIG_MAPS, self.namespace, self.name, {"data": {_KEY: text}})
+            stored = await self._store(text)
+        except ConflictError:
+            await self._look_again(remembered.epoch)
+            stored = await self._store(text)
+        self._written, self._version = text, stored["metadata"]["resourceVersion"]
+
+    async def _store(self, text: str) -> Mapping[str, Any]:
+        """Write what is there as it was last seen. `ConflictError`: it is not as it was."""
+        body = {"metadata": {"resourceVersion": self._version}, "data": {_KEY: text}}
+        try:
+            if self._version:
+                return await self.api.patch(CONFIG_MAPS, self.namespace, self.name, body)
         except NotFoundError:
-            await self.api.create(CONFIG_MAPS, self.namespace, self._manifest(text))
-        self._written = text
+            self._version = ""
+        return await self.api.create(CONFIG_MAPS, self.namespace, self._manifest(text))
+
+    async def _look_again(self, epoch: int) -> None:
+        """Somebody wrote it: that is overwritten, unless it was a later leader. Raises `ApiError`."""
+        found = await self.api.get(CONFIG_MAPS, self.namespace, self.name)
+        try:
+            theirs = Remembered.from_json((found.get("data") or {}).get(_KEY, "")).epoch
+        except ForeignMemoryError:
+            theirs = 0
+        if theirs > epoch:
+            raise ConflictError(f"{self.name} was written by a later leader, of epoch {theirs}; ours is {epoch}")
+        self._version = found["metadata"]["resourceVersion"]
 
     def _manifest(self, text: str) -> Mapping[str, Any]:
         owner = {"apiVersion": API_VERSION, "kind": "BalancingPolicy", "name": self.policy, "uid": self.uid}
