@@ -96,6 +96,8 @@ def _headline(policy: str, foreseen: Foreseen) -> str:
         return f"{policy} moves nothing"
     if foreseen.settings.mode is Mode.DRY_RUN:
         return f"{policy} proposes {moves} and makes none: spec.mode is DryRun"
+    if foreseen.settings.mode is Mode.APPROVE:
+        return f"{policy} proposes {moves}, for a person to approve: spec.mode is Approve"
     return f"{policy} makes {moves}"
 
 

@@ -26,6 +26,10 @@ Percents = tuple[tuple[float | None, ...], ...]
 """(brokers, resources) percent of the limit, columns `RESOURCES`; None unknown."""
 
 
+_PLAIN = ("id", "generation", "made_at", "expires_at", "names", "brokers", "before", "after")
+"""Fields that JSON holds as they are."""
+
+
 class ForeignProposalError(ValueError):
     """The ConfigMap holds something that is not ours; says how to remedy it."""
 
@@ -116,9 +120,15 @@ class Proposal:
 
     def to_json(self) -> str:
         """As stored: the whole of it."""
-        fields = {**asdict(self), "version": 1}
-        fields["moves"] = [(m.bundle, m.source, m.destination, m.reason, _known(m.load)) for m in self.moves]
-        return json.dumps(fields, separators=(",", ":"))
+        plain = {name: getattr(self, name) for name in _PLAIN}
+        value = {
+            "version": 1,
+            **plain,
+            "moves": [(m.bundle, m.source, m.destination, m.reason, _known(m.load)) for m in self.moves],
+            "splits": [asdict(split) for split in self.splits],
+            "cost": asdict(self.cost),
+        }
+        return json.dumps(value, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str) -> Self:
