@@ -50,6 +50,16 @@ def test_a_stronger_broker_needs_fewer_cores_for_the_same_bundle() -> None:
     assert broker(bundle(cores=1), strength=2).cpu(0) == pytest.approx(0.5)
 
 
+def test_a_broker_put_on_a_stronger_machine_keeps_its_counters_and_bundles() -> None:
+    load = broker(bundle(cores=2))
+
+    load.rehouse(BrokerShape("pulsar-broker-0", 4, 8 * 2**30, strength=2, idle=0), at=10)
+    load.advance(20)
+
+    assert load.cpu_seconds == pytest.approx(20 + 10, rel=0.001)
+    assert len(load.serving) == 1
+
+
 def test_no_broker_uses_more_than_its_limit() -> None:
     load = broker(bundle(cores=99))
     assert load.cpu(0) == 4

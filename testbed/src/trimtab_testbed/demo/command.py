@@ -28,6 +28,7 @@ scenarios:
 examples:
   trimtab demo
   trimtab demo --json | jq '.moves | length'
+  trimtab demo --mixed       one machine is twice as strong, which the operator finds out by itself
   trimtab demo --keep        then, in another terminal, kubectl with the KUBECONFIG it prints
 """
 
@@ -42,6 +43,13 @@ def register(subparsers: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--scenario", default="skewed-96", metavar="NAME", help="which one (%(default)s)")
+    parser.add_argument(
+        "--mixed",
+        action="store_const",
+        dest="scenario",
+        const="mixed-48",
+        help="the same as --scenario mixed-48",
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object on stdout, all else on stderr")
     parser.add_argument("--keep", action="store_true", help="leave all of it running until Ctrl-C")
     parser.add_argument(
