@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from trimtab_operator.cluster.api import Api
@@ -19,13 +19,16 @@ from trimtab_operator.control.absence import Absences
 from trimtab_operator.control.asked import policies, traits
 from trimtab_operator.control.divided import Divided, KnownTopics, unborn
 from trimtab_operator.control.flights import Flights
+from trimtab_operator.control.newborn import Expected, expected, still_expected
 from trimtab_operator.control.settings import Settings
 from trimtab_operator.control.shares import Claim, Shares, share_out
 from trimtab_operator.control.topology import Picture
+from trimtab_operator.control.turnovers import Turnovers
 from trimtab_operator.control.upkeep import needs_care
 from trimtab_operator.resources.urls import SERVICES_ALONE, AllowedUrls
 from trimtab_operator.telemetry.metrics import Metrics
 from trimtab_pipeline.source import LoadSources
+from trimtab_strategies.model import ClusterLoad, Split
 
 FRESH_FOR = 120.0
 """Seconds without an event, bookmark or list after which a store no longer counts as up to date."""
@@ -69,6 +72,7 @@ class Context:
     chance: a random ratio 0-1, for spreading cycles.
     urls: what policies may have asked.
     divided: bundles that are being divided, or cut out. topics: those that the last cycle saw.
+    expected: what is believed of bundles that were cut out lately, in Pulsar's spelling.
     leader, epoch: who leads, for what is told, and of which epoch this is; empty and 0 where nobody is elected.
     """
 
@@ -94,17 +98,22 @@ class Context:
     urls: AllowedUrls = SERVICES_ALONE
     divided: Divided = field(default_factory=Divided)
     topics: KnownTopics = field(default_factory=KnownTopics)
+    expected: dict[str, Expected] = field(default_factory=dict)
     leader: str = ""
     epoch: int = 0
+    turnovers: Turnovers = field(init=False)
 
     def __post_init__(self) -> None:
+        self.turnovers = Turnovers(self._alive)
         self.stores.bundles.subscribe(self._bundle_changed)
         self.stores.brokers.subscribe(self._broker_changed)
         self.stores.splits.subscribe(lambda _old, _new: self.divided.wake.set())
 
     def _bundle_changed(self, old: BundleRecord | None, new: BundleRecord | None) -> None:
         self.flights.see(new, old, self.clock())
+        self.turnovers.see(old, new, self.now())
         self._serve(old, new)
+        self._landed(old, new)
         self.divided.see(old, new)
         if new is not None and needs_care(new):
             self.care.add(new.name)
@@ -112,6 +121,10 @@ class Context:
                 self.wake()
         elif (gone := new or old) is not None:
             self.care.discard(gone.name)
+
+    def _alive(self, broker: str) -> bool:
+        record = self.stores.brokers.items.get(broker)
+        return record is not None and record.ready
 
     def _landed(self, old: BundleRecord | None, new: BundleRecord | None) -> None:
         if old is not None and old.name in self.awaited and old.open_wish and (new is None or not new.open_wish):
@@ -187,7 +200,13 @@ class Context:
             clock=self.clock(),
             policies=policies(spaces.values()),
             traits=traits(brokers, self.stores.pods.items, load_manager=load_manager),
+            expected=still_expected(self.expected, self.clock()),
         )
+
+    def expect(self, splits: Sequence[Split], load: ClusterLoad) -> None:
+        """Believe of the children of `splits` that they will carry their part of what `load` shows of their parents."""
+        clock = self.clock()
+        self.expected = {**still_expected(self.expected, clock), **expected(splits, load, clock)}
 
     def missing_brokers(self, settings: Settings) -> list[str]:
         """Names in the policy that belong to no Broker object."""

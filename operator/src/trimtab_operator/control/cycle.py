@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar, cast
@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from trimtab_operator.actuators import Actuator, Written
 from trimtab_operator.cluster.bundles import BundleRecord
+from trimtab_operator.control.newborn import with_expected
 from trimtab_operator.control.topology import Picture, topology
 from trimtab_operator.control.turn import Turn
 from trimtab_pipeline.source import Topology
@@ -60,7 +61,16 @@ async def look(picture: Picture, turn: Turn, at: float, watch: Stopwatch) -> Loo
         rows, records = await _rows(picture, turn)
     observation = await asyncio.wrap_future(turn.source.observe(rows, at))
     watch.seconds.update(observation.seconds)
-    return Look(_asked(observation.load, picture), dict(zip(rows.bundles, records, strict=True)))
+    seen = Look(_asked(observation.load, picture), dict(zip(rows.bundles, records, strict=True)))
+    return without_quarantined(seen, turn.remembered.quarantine)
+
+
+def without_quarantined(seen: Look, quarantine: Collection[str]) -> Look:
+    """What was seen, with the bundles (names of objects) that balancing leaves alone withheld from it."""
+    if not quarantine:
+        return seen
+    withheld = {full: Reason.QUARANTINED for full, record in seen.records.items() if record.name in quarantine}
+    return replace(seen, load=replace(seen.load, withheld=withheld))
 
 
 async def unmeasured_look(picture: Picture, turn: Turn, at: float) -> Look:
@@ -70,8 +80,8 @@ async def unmeasured_look(picture: Picture, turn: Turn, at: float) -> Look:
 
 
 def _asked(load: ClusterLoad, picture: Picture) -> ClusterLoad:
-    """The load with what a source can't know: what people ask for namespaces and say of brokers."""
-    return replace(load, policies=picture.policies, traits=picture.traits)
+    """The load with what a source can't know: what people ask and say, and what was cut out of which bundle."""
+    return with_expected(replace(load, policies=picture.policies, traits=picture.traits), picture.expected)
 
 
 async def _rows(picture: Picture, turn: Turn) -> tuple[Topology, tuple[BundleRecord, ...]]:

@@ -87,6 +87,7 @@ class Decider:
         ruling = rule(self.context, turn)
         self.context.topics = KnownTopics.of(seen.load)
         requests = await request(decision.plan.splits, seen, ruling.actuator)
+        self.context.expect(decision.plan.splits, seen.load)
         written = await carry_out(decision.plan.moves, seen, ruling.actuator, watch)
         return CycleResult(
             started=seen.load.now,

@@ -10,6 +10,7 @@ import numpy as np
 from trimtab_operator.cluster.brokers import BrokerRecord
 from trimtab_operator.cluster.bundles import BundleRecord
 from trimtab_operator.control.flights import Flight
+from trimtab_operator.control.newborn import Expected
 from trimtab_pipeline.source import Topology
 from trimtab_strategies.model import RESOURCES, BrokerTraits, NamespacePolicy, Reason
 
@@ -29,6 +30,7 @@ class Picture:
     flights:    moves whose load may still be measured at their source.
     clock:      the moment, on the clock of the flights.
     policies:   what is asked, by ``tenant/name``. traits: what brokers are, by name.
+    expected:   what is believed of bundles that were cut out lately, in Pulsar's spelling.
     """
 
     brokers: Sequence[BrokerRecord]
@@ -38,6 +40,7 @@ class Picture:
     clock: float
     policies: Mapping[str, NamespacePolicy] = field(default_factory=dict)
     traits: Mapping[str, BrokerTraits] = field(default_factory=dict)
+    expected: Mapping[str, Expected] = field(default_factory=dict)
 
 
 def last_unload(bundle: BundleRecord) -> float:
