@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from exposition_reader import history, rate
-from page_server import PageServer
+from page_server import PageServer, scraped
 from pipeline_worlds import topology
 from trimtab_pipeline.align import Measured, align, shown
 from trimtab_pipeline.asking import ReadRequest, ShardRequest
@@ -162,11 +162,3 @@ def test_every_figure_equals_what_numpy_reads_from_the_pages(prometheus_binary: 
     assert load.brokers.trusted.all()
     assert load.brokers.age.max() < 3 * INTERVAL
     assert not load.quality.dropped
-
-
-def scraped(pages: PageServer, times: int) -> None:
-    """Wait until the page was scraped so often from now on."""
-    end, deadline = len(pages.served) + times, time.monotonic() + 40
-    while len(pages.served) < end:
-        assert time.monotonic() < deadline, f"{len(pages.served)} of {end} scrapes"
-        time.sleep(0.05)

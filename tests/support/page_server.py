@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -34,3 +35,11 @@ class PageServer(LocalServer):
                 pass
 
         return ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+
+
+def scraped(pages: PageServer, times: int) -> None:
+    """Wait until the page was scraped so often from now on."""
+    end, deadline = len(pages.served) + times, time.monotonic() + 40
+    while len(pages.served) < end:
+        assert time.monotonic() < deadline, f"{len(pages.served)} of {end} scrapes"
+        time.sleep(0.05)
