@@ -10,7 +10,7 @@ import pytest
 
 from manifests import bundle
 from policy_scene import Play, PolicyScene
-from trimtab_operator import app
+from trimtab_operator import app, leadership
 from trimtab_operator.cluster.api import RefusedError
 from trimtab_operator.control.context import Context
 from trimtab_operator.control.cycle import at_most
@@ -68,7 +68,7 @@ def test_a_broker_whose_status_is_refused_does_not_hide_that_others_are_lost(pla
 def test_a_background_task_that_ends_by_a_defect_is_begun_again(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(app, "BEGIN_AGAIN", 0.01)
+    monkeypatch.setattr(leadership, "BEGIN_AGAIN", 0.01)
     runs = []
 
     async def defective() -> None:
@@ -76,7 +76,7 @@ def test_a_background_task_that_ends_by_a_defect_is_begun_again(
         raise KeyError("metadata")
 
     async def story() -> None:
-        task = app._kept_up("the store", defective)
+        task = leadership.kept_up("the store", defective)
         await asyncio.sleep(0.1)
         assert not task.done()
         task.cancel()

@@ -1,29 +1,17 @@
-"""Puts the operator together: stores, the HTTP page, the Lease, discovery and Kopf, in one event loop that ends as one.
+"""Puts the operator together: stores, the HTTP page, and what writes while we lead, in one event loop that ends as one.
 
-Each process stands by first, with its stores filled and its engine warm; that reads only. Once it holds the Lease it
-leads: discovery, the examination of topic namespaces and Kopf start, which are all that writes. It leads once: when it
-loses the Lease it ends, and whoever runs it (Kubernetes) starts another standby.
-
-Order matters: our own tasks start before Kopf, because Kopf cancels every task younger than itself when it ends.
+Each process stands by first, with its stores filled and its engine warm, and only reads; see `leadership` for the rest.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import signal
-import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
 
-import aiohttp
-import kopf
-
-from trimtab_operator import handlers
 from trimtab_operator.actuators.dividing import DeclarativeDivider
 from trimtab_operator.cluster.api import (
     BROKERS,
@@ -41,16 +29,16 @@ from trimtab_operator.cluster.api import (
 from trimtab_operator.cluster.brokers import broker_record, pod_record
 from trimtab_operator.cluster.bundles import bundle_record
 from trimtab_operator.cluster.events import EventPoster
-from trimtab_operator.cluster.fence import Fence
 from trimtab_operator.cluster.lease import Elector
 from trimtab_operator.cluster.splits import split_record
 from trimtab_operator.cluster.store import Store
 from trimtab_operator.cluster.topic_namespaces import topic_namespace_record
 from trimtab_operator.control.context import Context, Stores
+from trimtab_operator.control.cycle import ended
 from trimtab_operator.control.discovery import discover
 from trimtab_operator.control.examining import Examiner
-from trimtab_operator.control.leading import announce, take_leave, unused_epoch
 from trimtab_operator.control.splitting import Splits
+from trimtab_operator.leadership import elected, kept_up, lead, stop_on_signal
 from trimtab_operator.resources.urls import SERVICES_ALONE, AllowedUrls
 from trimtab_operator.telemetry.http import serve
 from trimtab_operator.telemetry.metrics import Metrics
@@ -63,12 +51,6 @@ DISCOVER_EVERY = 2.0
 
 EXAMINE_EVERY = 2.0
 """Seconds between two looks at what topic namespaces ask for."""
-
-END_WITHIN = 8.0
-"""Seconds that a process which lost its Lease gets to end in good order. It writes nothing in them."""
-
-BEGIN_AGAIN = 5.0
-"""Seconds until a background task that ended by a defect is begun again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +82,11 @@ def new_context(api: Api, namespace: str, sources: LoadSources, metrics: Metrics
 @asynccontextmanager
 async def following(context: Context) -> AsyncIterator[None]:
     """Keep the stores of `context` up to date for as long as the block runs."""
-    tasks = [_kept_up(f"store {store.ref.plural}", store.run) for store in context.stores.all()]
+    tasks = [kept_up(f"store {store.ref.plural}", store.run) for store in context.stores.all()]
     try:
         yield
     finally:
-        await _end(tasks)
+        await ended(*tasks)
 
 
 async def run_operator(
@@ -122,81 +104,27 @@ async def run_operator(
     context = new_context(api, where.namespace, sources, metrics, elector.candidacy.identity)
     context.urls = where.urls
     stop = asyncio.Event()
-    tasks = [asyncio.create_task(_stop_on_signal(stop), name="signals")]
-    tasks.append(asyncio.create_task(_warm_up(context), name="warm-up"))
-    tasks.append(_kept_up("store gauges", lambda: _gauge_stores(context)))
+    stop_on_signal(stop)
+    tasks = [asyncio.create_task(_warm_up(context), name="warm-up")]
+    tasks.append(kept_up("store gauges", lambda: _gauge_stores(context)))
     page = serve(where.http_host, where.http_port, metrics, lambda: readiness(context, elector))
     async with following(context), page as port:
         log.info("serving /metrics, /healthz and /readyz on %s:%d", where.http_host, port)
         try:
-            if await _elected(context, elector, stop):
-                await _lead(context, elector, stop)
+            if await elected(context, elector, stop):
+                await lead(context, elector, stop, _writers(context))
         finally:
-            await _end(tasks)
+            await ended(*tasks)
             await elector.release()
 
 
-async def _elected(context: Context, elector: Elector, stop: asyncio.Event) -> bool:
-    """Stand by until we lead; False when told to stop before. Who does not know the cluster yet does not run."""
-    log.info("%s stands by", elector.candidacy.identity)
-    campaign, stopped = asyncio.create_task(_campaign(context, elector)), asyncio.create_task(stop.wait())
-    try:
-        await asyncio.wait({campaign, stopped}, return_when=asyncio.FIRST_COMPLETED)
-        return campaign.done()
-    finally:
-        await _end([campaign, stopped])
-
-
-async def _campaign(context: Context, elector: Elector) -> None:
-    for store in context.stores.all():
-        await store.synced.wait()
-    await elector.campaign()
-
-
-async def _lead(context: Context, elector: Elector, stop: asyncio.Event) -> None:
-    """Lead until `stop`, or until the Lease is lost. Only here anything is written. Raises `LeaseLostError`."""
-    keeping = asyncio.create_task(elector.keep(), name="lease")
-    keeping.add_done_callback(lambda _: _stop_leading(stop))
-    tasks: list[asyncio.Task[Any]] = [keeping]
-    try:
-        context.epoch = await elector.claim(await unused_epoch(context))
-        context.leader = elector.candidacy.identity
-        await announce(context, elector.reference)
-        tasks.append(_kept_up("discovery", lambda: discover_brokers(context)))
-        tasks.append(_kept_up("examination", lambda: examine_topic_namespaces(context)))
-        tasks.append(_kept_up("splits", splits_of(context).run))
-        tasks.append(asyncio.create_task(_take_signals_back(stop), name="signals again"))
-        await _run_kopf(context, elector.fence, stop)
-        if not keeping.done():
-            await take_leave(context, elector.reference)
-    finally:
-        context.metrics.leader.set(0)
-        lost = keeping.done()
-        await _end(tasks)
-    if lost:
-        keeping.result()
-
-
-def _stop_leading(stop: asyncio.Event) -> None:
-    """Told when the Lease is not kept any more. If ending in good order takes too long, the process just ends."""
-    stop.set()
-    last = threading.Timer(END_WITHIN, os._exit, (1,))
-    last.daemon = True
-    last.start()
-
-
-def _kept_up(name: str, run: Callable[[], Awaitable[None]]) -> asyncio.Task[None]:
-    """A task that runs until it is cancelled: what ends by a defect is logged, and begun again."""
-
-    async def keep_up() -> None:
-        while True:
-            try:
-                await run()
-            except Exception:
-                log.exception("%s ended, beginning again in %.0f s", name, BEGIN_AGAIN)
-            await asyncio.sleep(BEGIN_AGAIN)
-
-    return asyncio.create_task(keep_up(), name=name)
+def _writers(context: Context) -> Mapping[str, Callable[[], Awaitable[None]]]:
+    """What runs beside Kopf, and writes: only in the process that leads."""
+    return {
+        "discovery": lambda: discover_brokers(context),
+        "examination": lambda: examine_topic_namespaces(context),
+        "splits": splits_of(context).run,
+    }
 
 
 async def _warm_up(context: Context) -> None:
@@ -213,50 +141,6 @@ async def _warm_up(context: Context) -> None:
     finally:
         context.engine.set()
         context.wake()
-
-
-async def _run_kopf(context: Context, fence: Fence, stop: asyncio.Event) -> None:
-    registry = handlers.registry()
-    kopf.on.login(registry=registry)(_login(context.api, fence))
-    await kopf.operator(
-        registry=registry,
-        settings=handlers.operator_settings(),
-        memo=context,
-        standalone=True,
-        namespaces=[context.namespace],
-        stop_flag=stop,
-    )
-
-
-def _login(api: Api, fence: Fence) -> Callable[..., Awaitable[kopf.AiohttpSession]]:
-    async def login(**_: object) -> kopf.AiohttpSession:
-        """The credentials that the rest of the operator uses, read afresh (tokens rotate), and behind the same fence.
-
-        Kopf closes the session.
-        """
-        info = kopf.ConnectionInfo(**await api.credentials())
-        session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, ssl=info.as_ssl_context()),
-            headers=info.as_http_headers(),
-            proxy=info.proxy_url,
-            request_class=fence.requests(),
-        )
-        return kopf.AiohttpSession(server=info.server, aiohttp_session=session)
-
-    return login
-
-
-async def _stop_on_signal(stop: asyncio.Event) -> None:
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    await stop.wait()
-
-
-async def _take_signals_back(stop: asyncio.Event) -> None:
-    """From Kopf, whose handler can't be told twice."""
-    await asyncio.sleep(1.0)
-    await _stop_on_signal(stop)
 
 
 async def discover_brokers(context: Context) -> None:
@@ -327,9 +211,3 @@ async def _gauge_stores(context: Context) -> None:
             context.metrics.store_objects.labels(store.ref.kind).set(len(store.items))
             context.metrics.store_age.labels(store.ref.kind).set(store.age())
         await asyncio.sleep(5.0)
-
-
-async def _end(tasks: Iterable[asyncio.Task[Any]]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)

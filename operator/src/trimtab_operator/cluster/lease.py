@@ -103,6 +103,7 @@ class Elector:
     _transitions: int = 0
     _acquired: str = ""
     _free_at: float = 0.0
+    _complaint: str = ""
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def campaign(self) -> None:
@@ -154,12 +155,21 @@ class Elector:
         """One attempt, so bounded that a connection which hangs leaves time for another. What fails is logged."""
         try:
             async with asyncio.timeout(max(self.candidacy.retry, self.candidacy.deadline / _ATTEMPTS)), self._turn:
-                return await attempt()
+                done = await attempt()
         except TimeoutError:
-            log.warning("Lease %s/%s: the API server did not answer in time", self.namespace, self.candidacy.name)
+            self._complain("the API server did not answer in time")
         except ApiError as error:
-            log.warning("Lease %s/%s: %s", self.namespace, self.candidacy.name, error)
+            self._complain(str(error))
+        else:
+            self._complaint = ""
+            return done
         return False
+
+    def _complain(self, text: str) -> None:
+        """Log what went wrong, but not the same over and over."""
+        level = logging.DEBUG if text == self._complaint else logging.WARNING
+        log.log(level, "Lease %s/%s: %s", self.namespace, self.candidacy.name, text)
+        self._complaint = text
 
     async def _reach(self) -> bool:
         """Take the Lease if it may be taken. Raises `ApiError`."""
