@@ -1,4 +1,4 @@
-"""`deploy/rbac.yaml`: rendered from one table, with nothing in it that a messaging cluster's operator has no use for."""
+"""`deploy/rbac.yaml` is rendered from one table, and grants nothing that would surprise an administrator."""
 
 from __future__ import annotations
 
