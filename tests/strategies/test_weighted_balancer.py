@@ -102,6 +102,7 @@ def test_a_hardly_used_broker_is_filled_by_others_that_are_only_a_little_above()
 
     assert {destination for _, _, destination, _ in told(drawn, shedding)} == {"z"}
     assert len({source for source, *_ in told(drawn, shedding)}) >= 5
+    assert {unload.reason for unload in shedding.unloads} == {Reason.UNDERLOADED}, "none of them is overloaded"
     books = np.bincount(after(drawn, shedding).bundles.owner, weights=drawn.bundles.short[:, 2:].sum(axis=1))
     targets = np.array([shedding.target_weights[name] for name in drawn.brokers.names])
     z = drawn.brokers.index["z"]

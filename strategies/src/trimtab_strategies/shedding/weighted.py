@@ -278,7 +278,13 @@ class _View:
             asks=asks,
         )
         (corrected_pass if self.corrected else original_pass)(ledger, aim)
-        return tuple(replace(of, fixed=self.is_fixed(of)) for of in unloads_of(ledger.transfers, self.rows))
+        givers = set(self.rows[gives].tolist() if gives else self.rows.tolist())
+        return tuple(
+            replace(
+                of, fixed=self.is_fixed(of), reason=Reason.OVERLOADED if of.broker in givers else Reason.UNDERLOADED
+            )
+            for of in unloads_of(ledger.transfers, self.rows)
+        )
 
     def is_fixed(self, unload: Unload) -> bool:
         """Whether one of its ends has a fixed weight."""
