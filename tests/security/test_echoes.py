@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import re
 from collections.abc import Callable
 from urllib.parse import quote
 
@@ -22,11 +23,20 @@ PIECE = 6
 CUTS = (*range(0, 124, 4), *range(250, 305, 4))
 """Letters before the quotation: the message's end falls before, into and behind it."""
 
+
+def go_json(body: dict[str, str]) -> str:
+    """JSON as Go writes it: safe in a page, and otherwise in UTF-8."""
+    text = json.dumps(body, ensure_ascii=False)
+    return re.sub("[<>&]", lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
 Echo = Callable[[str], tuple[int, str]]
 ECHOES: dict[str, Echo] = {
     "an error of Prometheus": lambda text: (422, json.dumps({"status": "error", "error": text})),
     "a refusal in JSON": lambda text: (401, json.dumps({"message": text})),
     "a refusal as a page": lambda text: (403, f"<p>{html.escape(text)}</p>"),
+    "a refusal as a page of Go": lambda text: (403, html.escape(text).replace("&quot;", "&#34;")),
+    "a refusal in JSON of Go": lambda text: (401, go_json({"message": text})),
     "a refusal as it came": lambda text: (401, text),
     "a redirect": lambda text: (302, f"http://login.example.com/?back={quote(text, safe='')}"),
     "a body that is no JSON": lambda text: (200, text),

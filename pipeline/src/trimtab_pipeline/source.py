@@ -117,12 +117,13 @@ class Credentials:
 
 
 def _spellings(secret: str) -> Iterator[str]:
-    """How `secret` is written in a plain text, a Python or JSON string (Go's, too), a page and a URL."""
+    """How `secret` is written in a plain text, a Python or JSON string, a page (each as Go does it, too) and a URL."""
     for text in (secret, json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1], repr(secret)[1:-1]):
         yield text
         yield "".join(f"\\u{ord(letter):04x}" if letter in "<>&" else letter for letter in text)
-    yield from (html.escape(secret), html.escape(secret, quote=False), quote(secret, safe=""), quote(secret))
-    yield quote_plus(secret)
+    page = html.escape(secret, quote=False)
+    yield from (page, html.escape(secret), page.replace('"', "&#34;").replace("'", "&#39;"))
+    yield from (quote(secret, safe=""), quote(secret), quote_plus(secret))
 
 
 def _check_header(name: str, value: str) -> None:
