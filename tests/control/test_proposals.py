@@ -11,6 +11,7 @@ from policy_scene import Play, PolicyScene, eager
 from split_scene import splits
 from splitting_worlds import large
 from trimtab_strategies.testing import cluster, with_bundles
+from trimtab_testbed.control_plane import ControlPlane
 
 pytestmark = pytest.mark.apiserver
 
@@ -215,6 +216,34 @@ def test_the_next_plan_is_offered_once_the_last_one_is_done(play: Play) -> None:
     play(HOT, story, **eager(maxMovesPerCycle=1) | APPROVE)
 
 
+def test_a_landing_wakes_the_loop_for_the_next_move(play: Play) -> None:
+    async def story(scene: PolicyScene) -> None:
+        await approved(scene)
+        scene.context.wakers["main"] = scene.loop.wake
+        scene.loop.wake.clear()
+
+        await scene.land()
+
+        assert scene.loop.wake.is_set()
+
+    play(HOT, story, **eager(maxMovesInFlight=1) | APPROVE)
+
+
+def test_kubectl_waits_for_a_proposal_and_lists_its_state(play: Play, trimtab_crds: ControlPlane) -> None:
+    async def story(scene: PolicyScene) -> None:
+        await offered(scene)
+
+        trimtab_crds.kubectl(
+            "-n", scene.namespace, "wait", "bpol/main", "--for=condition=ProposalReady", "--timeout=5s"
+        )
+        listed = trimtab_crds.kubectl("-n", scene.namespace, "get", "bpol", "main").splitlines()
+
+        assert "PROPOSAL" in listed[0]
+        assert "ProposalReady" in listed[1]
+
+    play(HOT, story, **APPROVE)
+
+
 # -- what withdraws a proposal --
 
 
@@ -415,6 +444,12 @@ def test_leaving_the_mode_ends_what_was_approved_as_stop_does(play: Play) -> Non
 # -- each move is validated when it is written --
 
 
+NAMESPACE_CHANGES: dict[str, dict[str, Any]] = {
+    "Unbalanced": {"balanced": False},
+    "Isolated": {"isolation": {"primary": ["a"]}},
+}
+
+
 async def blocked_by(scene: PolicyScene, move: dict[str, str], how: str) -> None:
     """Somebody changes what `move` rests on."""
     path = scene.path("bundles", move["bundle"])
@@ -424,20 +459,17 @@ async def blocked_by(scene: PolicyScene, move: dict[str, str], how: str) -> None
         scene.rest.delete(path)
     elif how == "InFlight":
         scene.give(move["bundle"], "b" if move["destination"] == "c" else "c")
-    elif how == "Unbalanced":
+    elif how in NAMESPACE_CHANGES:
         space = scene.bundles()[move["bundle"]]["spec"]["topicNamespace"]
-        scene.rest.patch(scene.path("topicnamespaces", space), {"spec": {"balanced": False}})
         spaces = scene.context.stores.topic_namespaces.items
-        await until("the store shows it", lambda: not spaces[space].policy.unload)
+        before = spaces[space].policy
+        scene.rest.patch(scene.path("topicnamespaces", space), {"spec": NAMESPACE_CHANGES[how]})
+        await until("the store shows it", lambda: spaces[space].policy != before)
     elif how == "NotReady":
         scene.rest.patch(scene.path("brokers", move["destination"], "status"), {"status": {"ready": False}})
 
 
-@pytest.mark.parametrize(
-    ("how", "reason"),
-    [("Pinned", "Pinned"), ("Deleted", "Conflict"), ("InFlight", "InFlight")],
-    ids=lambda value: value,
-)
+@pytest.mark.parametrize(("how", "reason"), [("Pinned", "Pinned"), ("Deleted", "Conflict"), ("InFlight", "InFlight")])
 def test_a_bundle_that_changed_meanwhile_costs_its_own_move_alone(how: str, reason: str, play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
         found = await offered(scene)
@@ -480,7 +512,9 @@ def test_a_bundle_that_a_person_moved_and_that_landed_there_is_left_there(play: 
     play(HOT, story, **APPROVE)
 
 
-@pytest.mark.parametrize(("how", "reason"), [("Unbalanced", "Excluded"), ("NotReady", "NotReady")])
+@pytest.mark.parametrize(
+    ("how", "reason"), [("Unbalanced", "Excluded"), ("Isolated", "Isolation"), ("NotReady", "NotReady")]
+)
 def test_what_changes_in_the_middle_refuses_the_moves_that_are_left(how: str, reason: str, play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
         found = await approved(scene)
@@ -490,7 +524,7 @@ def test_what_changes_in_the_middle_refuses_the_moves_that_are_left(how: str, re
         refused = {
             m["bundle"]
             for m in found["moves"]
-            if how == "Unbalanced" or m["destination"] == found["moves"][1]["destination"]
+            if how in NAMESPACE_CHANGES or m["destination"] == found["moves"][1]["destination"]
         }
 
         for _ in found["moves"]:

@@ -171,7 +171,7 @@ class Approver:
         """Why what the proposal rests on is no longer so; None while it is."""
         if proposal.generation != settings.generation:
             return "the policy was edited"
-        brokers = self.context.stores.brokers.items
+        brokers = self.context.brokers_of(self.policy)
         for name in sorted(proposal.sources | proposal.destinations):
             broker = brokers.get(name)
             if broker is None or not broker.ready:

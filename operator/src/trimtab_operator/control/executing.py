@@ -38,7 +38,8 @@ class Executor:
     async def advance(self, turn: Turn, trusted: Mapping[str, bool]) -> int:
         """Ask for the splits, then write as many moves as may be open; how many moves that is. Raises `ApiError`."""
         moved = turn.remembered.moved_last_hour(self.context.now())
-        scene = Scene(self.context, turn.settings, moved, trusted)
+        brokers = self.context.brokers_of(turn.settings.name)
+        scene = Scene(self.context, turn.settings, brokers, moved, trusted)
         written = await self._ask_for_splits(turn, scene)
         while (free := turn.settings.max_moves_in_flight - self.execution.in_flight) > 0:
             if not (rows := self.execution.waiting(free)):

@@ -9,23 +9,26 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from trimtab_operator.cluster.brokers import BrokerRecord
 from trimtab_operator.cluster.bundles import BundleRecord
 from trimtab_operator.control.context import Context
 from trimtab_operator.control.settings import Settings
 from trimtab_operator.resources.bundle import BundleState
 from trimtab_strategies.model import HeldBack, Move, Reason
+from trimtab_strategies.selection.isolation import IsolationRules
 
 
 @dataclass(frozen=True, slots=True)
 class Scene:
     """What a move is judged by.
 
-    trusted: what the last measurement said of each broker it knew. moved_last_hour: by the policy, those of this
-    execution included.
+    brokers: those that the policy looks after. moved_last_hour: by the policy, those of this execution included.
+    trusted: what the last measurement said of each broker it knew.
     """
 
     context: Context
     settings: Settings
+    brokers: Mapping[str, BrokerRecord]
     moved_last_hour: int
     trusted: Mapping[str, bool] = field(default_factory=dict)
 
@@ -46,10 +49,9 @@ def obstacle(move: Move, name: str, scene: Scene) -> HeldBack | None:
 
 
 def _brake(_move: Move, _record: BundleRecord, scene: Scene) -> Why | None:
-    brokers = scene.context.stores.brokers.items
-    gone = sum(not broker.ready for broker in brokers.values())
-    if gone > scene.settings.limits.max_lost_brokers * len(brokers):
-        return Reason.MASS_FAILURE, f"{gone} of {len(brokers)} brokers are not ready"
+    gone, total = sum(not broker.ready for broker in scene.brokers.values()), len(scene.brokers)
+    if gone > scene.settings.limits.max_lost_brokers * total:
+        return Reason.MASS_FAILURE, f"{gone} of {total} brokers are not ready"
     return None
 
 
@@ -75,17 +77,22 @@ def _bundle(_move: Move, record: BundleRecord, _scene: Scene) -> Why | None:
     return None
 
 
-def _namespace(_move: Move, record: BundleRecord, scene: Scene) -> Why | None:
+def _namespace(move: Move, record: BundleRecord, scene: Scene) -> Why | None:
     space = scene.context.stores.topic_namespaces.items.get(record.topic_namespace)
-    if space is not None and not space.policy.unload:
+    if space is None:
+        return None
+    if not space.policy.unload:
         return Reason.EXCLUDED, f"TopicNamespace {space.name} has balanced: false"
+    hosts = IsolationRules((move.destination,), {space.full_name: space.policy}).of(space.full_name)
+    if hosts is not None and not (hosts.primary | hosts.secondary).any():
+        return Reason.ISOLATION, f"the isolation of TopicNamespace {space.name} names other brokers"
     return None
 
 
 def _destination(move: Move, _record: BundleRecord, scene: Scene) -> Why | None:
-    broker = scene.context.stores.brokers.items.get(move.destination)
+    broker = scene.brokers.get(move.destination)
     if broker is None:
-        return Reason.UNKNOWN_BROKER, f"there is no Broker object {move.destination} any more"
+        return Reason.UNKNOWN_BROKER, f"broker {move.destination} is gone, or not the policy's any more"
     if not broker.ready:
         return Reason.NOT_READY, f"broker {move.destination} is not ready"
     if not broker.schedulable:

@@ -1,0 +1,93 @@
+"""What stands in the way of an approved move, question by question, without an API server."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from manifests import policy
+from records import broker, bundle, topic_namespace, wished
+from trimtab_operator.control.settings import Settings
+from trimtab_operator.control.validating import Scene, obstacle
+from trimtab_strategies.model import Isolation, Move, NamespacePolicy, Reason
+
+MOVE = Move("t/n/0x00000000_0xffffffff", "x", "y", Reason.OVERLOADED)
+SETTINGS = Settings.of({**policy(), "metadata": {"name": "main", "namespace": "messaging"}})
+
+
+class Records:
+    """As much of a context as the questions look at: what the stores hold."""
+
+    def __init__(self, found: Any, space: Any) -> None:
+        self.stores = self
+        self.bundles = self
+        self.items = {} if found is None else {"b": found}
+        self.topic_namespaces = type("Spaces", (), {"items": {"t-n": space} if space else {}})
+
+
+def scene(found: Any = bundle(), space: Any = None, moved: int = 0, **brokers: Any) -> Scene:  # noqa: B008  immutable
+    """Bundle `b` as `found`, on brokers x, y and z that are ready unless said otherwise."""
+    records: Any = Records(found, space or topic_namespace())
+    there = {name: broker(name) for name in "xyz"} | brokers
+    return Scene(records, SETTINGS, {name: one for name, one in there.items() if one}, moved)
+
+
+IN_THE_WAY: dict[str, tuple[Scene, Reason, str]] = {
+    "the bundle is gone": (scene(None), Reason.CONFLICT, "deleted"),
+    "it is elsewhere": (scene(bundle(owner="z")), Reason.CONFLICT, "it is on z now, and not on x any more"),
+    "nobody has it": (scene(bundle(owner="", serving="")), Reason.CONFLICT, "it is on no broker now"),
+    "it is on its way elsewhere": (scene(wished(destination="z")), Reason.IN_FLIGHT, "on its way to z"),
+    "it is pinned": (scene(bundle(pinned=True)), Reason.PINNED, "pinned it to x"),
+    "it is divided": (scene(bundle(state="Splitting")), Reason.SPLITTING, "being divided"),
+    "its namespace stays": (
+        scene(space=topic_namespace(policy=NamespacePolicy(unload=False))),
+        Reason.EXCLUDED,
+        "TopicNamespace t-n has balanced: false",
+    ),
+    "its namespace is for others": (
+        scene(space=topic_namespace(policy=NamespacePolicy(Isolation(("x",), ("z",))))),
+        Reason.ISOLATION,
+        "names other brokers",
+    ),
+    "the destination is gone": (scene(y=None), Reason.UNKNOWN_BROKER, "broker y is gone"),
+    "the destination is down": (scene(y=broker("y", ready=False)), Reason.NOT_READY, "broker y is not ready"),
+    "the destination is closed": (scene(y=broker("y", schedulable=False)), Reason.UNSCHEDULABLE, "spec.schedulable"),
+    "the destination is not believed": (replace(scene(), trusted={"y": False}), Reason.UNTRUSTED, "can't be believed"),
+    "the hour is spent": (scene(moved=200), Reason.HOUR_CAP, "limits.maxMovesPerHour is 200"),
+    "too many brokers are down": (
+        scene(x=broker("x", ready=False), z=broker("z", ready=False)),
+        Reason.MASS_FAILURE,
+        "2 of 3 brokers are not ready",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", IN_THE_WAY)
+def test_a_move_is_refused_with_what_stands_in_its_way(case: str) -> None:
+    seen, reason, detail = IN_THE_WAY[case]
+
+    why = obstacle(MOVE, "b", seen)
+
+    assert why is not None
+    assert (why.subject, why.reason, detail in why.detail) == ("b", reason, True), why
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        scene(),
+        scene(moved=199),
+        scene(z=broker("z", ready=False)),
+        replace(scene(), trusted={"x": False, "y": True}),
+        scene(space=topic_namespace(policy=NamespacePolicy(Isolation(("z",), ("y",))))),
+    ],
+    ids=["as planned", "one left this hour", "another is down", "its source is not believed", "y is secondary"],
+)
+def test_a_move_that_nothing_stands_in_the_way_of_is_made(seen: Scene) -> None:
+    assert obstacle(MOVE, "b", seen) is None
+
+
+def test_a_bundle_of_nobody_may_be_given_to_the_one_that_was_shown() -> None:
+    assert obstacle(replace(MOVE, source=""), "b", scene(bundle(owner="", serving=""))) is None
