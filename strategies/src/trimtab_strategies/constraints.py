@@ -145,6 +145,11 @@ def movable_bundles(cluster: ClusterLoad, limits: Limits) -> Verdict:
     verdict = Verdict(len(bundles)).rule_out(bundles.owner < 0, Reason.UNOWNED)
     verdict = verdict.rule_out(bundles.pinned, Reason.PINNED)
     verdict = verdict.rule_out(bundles.in_flight, Reason.IN_FLIGHT)
+    for reason in sorted(set(cluster.withheld.values())):
+        held = [
+            bundles.index[name] for name, why in cluster.withheld.items() if why is reason and name in bundles.index
+        ]
+        verdict = verdict.rule_out(np.isin(np.arange(len(bundles)), held), reason)
     since = cluster.now - bundles.last_unload
     # a move in the future was written by a clock that was wrong: it must not hold a bundle until then
     verdict = verdict.rule_out((since <= limits.cool_down) & (since >= -limits.cool_down), Reason.COOL_DOWN)
@@ -227,6 +232,7 @@ def _bundles_held_back(sheddable: Verdict, limits: Limits) -> list[HeldBack]:
     words = {
         Reason.PINNED: "pinned to their owner",
         Reason.IN_FLIGHT: "still moving",
+        Reason.QUARANTINED: "came back again and again: left alone for a while",
         Reason.COOL_DOWN: f"moved less than {limits.cool_down:.0f} s ago",
         Reason.NO_LOAD_DATA: "never measured",
         Reason.EXCLUDED: "in namespaces that are left out of balancing",

@@ -8,7 +8,7 @@ from sys import intern
 from typing import Any
 
 from trimtab_operator.cluster.status import epoch
-from trimtab_operator.resources.bundle import PARENT
+from trimtab_operator.resources.bundle import PARENT, RELEASE
 
 _NOTHING: Mapping[str, Any] = {}
 
@@ -26,6 +26,7 @@ class BundleRecord:
                          when a person wrote the wish.
     assigned_epoch:      which leader chose it, counted; 0 when a person wrote the wish.
     policy:              in whose name it was chosen, empty when a person wrote the wish.
+    released:            whether a person asks to end its quarantine.
     split:               the BundleSplit that divides it now, empty none.
     parent:              the Bundle it is being cut out of, empty none.
     """
@@ -49,6 +50,7 @@ class BundleRecord:
     parent: str = ""
     assigned_epoch: int = 0
     policy: str = ""
+    released: bool = False
 
     @property
     def open_wish(self) -> bool:
@@ -92,4 +94,5 @@ def bundle_record(raw: Mapping[str, Any]) -> BundleRecord:
         parent=intern((meta.get("annotations") or _NOTHING).get(PARENT) or ""),
         assigned_epoch=assignment.get("epoch") or 0,
         policy=intern(assignment.get("policy") or ""),
+        released=(meta.get("annotations") or _NOTHING).get(RELEASE) == "true",
     )

@@ -30,6 +30,7 @@ from trimtab_operator.control.sourcing import Sourcing
 from trimtab_operator.control.telling import Teller
 from trimtab_operator.control.tending import Tender
 from trimtab_operator.control.turn import Turn
+from trimtab_operator.control.vigil import Vigil
 from trimtab_pipeline.source import SourceUnavailableError
 from trimtab_strategies.model import HeldBack, Reason
 
@@ -80,6 +81,7 @@ class PolicyLoop:
     _sourcing: Sourcing = field(init=False)
     _decider: Decider = field(init=False)
     _approver: Approver = field(init=False)
+    _vigil: Vigil = field(init=False)
     _watch: Watch = field(default_factory=Watch)
     _due: float = 0.0
     _beat: float = 0.0
@@ -94,6 +96,7 @@ class PolicyLoop:
         self._tender = Tender(context)
         self._teller = Teller(context, self.name, self.uid)
         self._sourcing = Sourcing(context, self.name)
+        self._vigil = Vigil(context, self.name, self._teller)
         self._approver = Approver(context, self.name, self.uid, self._teller)
         self._decider = Decider(context, self._tender, self._teller, self._still_asks)
 
@@ -180,11 +183,19 @@ class PolicyLoop:
         due = self._is_due(settings) and context.engine.is_set()
         turn = Turn(settings, actuator, await self._sourcing.source(settings, afresh=due), remembered)
         await self._tender.tend(turn, self._teller)
+        turn = await self._watch_over(turn)
         turn = await self._attend(turn, policy)
         if due:
             await self._decide(turn)
         elif context.engine.is_set() and context.clock() >= self._watch.due and not settings.paused:
             await self._glance(turn)
+
+    async def _watch_over(self, turn: Turn) -> Turn:
+        """Take note of what others did to the policy's bundles; the turn with what is remembered of it."""
+        remembered = await self._vigil.attend(turn)
+        if remembered is turn.remembered:
+            return turn
+        return replace(turn, remembered=await self._remember(remembered))
 
     async def _attend(self, turn: Turn, policy: Mapping[str, Any]) -> Turn:
         """Take what people ask by annotation, and go on with an approved proposal; the turn, its moves counted."""

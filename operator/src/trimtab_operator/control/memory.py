@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Self
 
 from trimtab_operator.cluster.api import CONFIG_MAPS, Api, ConflictError, NotFoundError
 from trimtab_operator.cluster.naming import memory_name
+from trimtab_operator.control.rivals import PEACE, Fight
 from trimtab_operator.resources.common import API_VERSION
 from trimtab_strategies.model import Memory
 
@@ -40,7 +41,7 @@ class Remembered:
     """What a policy knows of its past.
 
     strategies: their own memory. of: which strategies that is, by type; they read nobody else's. epoch: of the leader
-    that stored it.
+    that stored it. quarantine: by bundle, until when (epoch seconds) it is left alone. fight: with a rival.
     moves: (epoch seconds, how many) of each cycle of the last hour that moved something. One entry per cycle and not
     per move, as a ConfigMap holds a mebibyte and a policy may allow 100,000 moves an hour.
     """
@@ -49,6 +50,8 @@ class Remembered:
     moves: tuple[tuple[float, int], ...] = ()
     epoch: int = 0
     of: Strategies = NO_STRATEGIES
+    quarantine: Mapping[str, float] = field(default_factory=dict)
+    fight: Fight = PEACE
 
     def memory_for(self, strategies: Strategies) -> Memory:
         """What these strategies remember: of another one in the place of one of them that one knows nothing."""
@@ -78,6 +81,8 @@ class Remembered:
             "moves": self.moves,
             "epoch": self.epoch,
             "of": self.of,
+            "quarantine": self.quarantine,
+            "fight": (self.fight.undone, self.fight.until, self.fight.retreats),
         }
         return json.dumps(value, sort_keys=True, default=dict)
 
@@ -89,8 +94,12 @@ class Remembered:
             version = value["version"]
             memory = Memory(dict(value["shedder"]), dict(value["placement"]), dict(value.get("splitter", {})))
             moves = tuple((float(t), int(n)) for t, n in value["moves"])
-            found = cls(memory, moves, int(value["epoch"]), Strategies(*value.get("of", NO_STRATEGIES)))
-        except (KeyError, TypeError, ValueError) as error:
+            of = Strategies(*value.get("of", NO_STRATEGIES))
+            quarantine = {str(name): float(until) for name, until in value.get("quarantine", {}).items()}
+            undone, until, retreats = value.get("fight", ((), 0.0, 0))
+            fight = Fight(tuple(map(float, undone)), float(until), int(retreats))
+            found = cls(memory, moves, int(value["epoch"]), of, quarantine, fight)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ForeignMemoryError(f"memory is not what Trimtab writes ({error!r}); delete the ConfigMap") from error
         if version != 1:
             raise ForeignMemoryError(f"memory has version {version}, this Trimtab reads version 1")

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from trimtab_operator.actuators import Actuator
 from trimtab_operator.actuators.declarative import DryRunActuator
+from trimtab_operator.cluster.status import timestamp
 from trimtab_operator.control.context import Context
 from trimtab_operator.control.turn import Turn
 from trimtab_operator.resources.policy import Mode
@@ -20,9 +21,11 @@ class Ruling:
     restraint: HeldBack | None = None
 
 
-def rule(_context: Context, turn: Turn) -> Ruling:
+def rule(context: Context, turn: Turn) -> Ruling:
     """What becomes of the plan of this turn."""
     if turn.settings.mode is Mode.AUTO:
+        if (fight := turn.remembered.fight).retreating(context.now()):
+            return shown(Reason.CONTESTED, f"others undo what it moves: it only advises until {timestamp(fight.until)}")
         return Ruling(turn.actuator)
     if turn.settings.mode is Mode.APPROVE:
         return shown(Reason.NOT_APPROVED, "spec.mode is Approve: proposals wait for a person")

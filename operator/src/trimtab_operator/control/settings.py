@@ -38,6 +38,7 @@ class Settings:
     born: when the policy was created, as the API server writes it.
     broker_interval: from one look at the brokers to the next; the same as `interval`: they are not looked at between.
     overload_line: ratio of usage, by the shedder's weights, that a broker should not cross unnoticed.
+    quarantine: how long a bundle that flaps is left alone. max_undone_moves: within an hour, that make a rival.
     approval_expires_after: how long a proposal waits. max_moves_in_flight: of an approved proposal, open at once.
 
     prometheus: without credentials; `auth` says which Secrets hold those.
@@ -62,6 +63,8 @@ class Settings:
     limits: Limits
     approval_expires_after: float = 900.0
     max_moves_in_flight: int = 10
+    quarantine: float = 21600.0
+    max_undone_moves: int = 5
 
     @classmethod
     def of(cls, policy: Mapping[str, Any]) -> Self:
@@ -95,6 +98,8 @@ class Settings:
             limits=_limits(spec),
             approval_expires_after=seconds(spec.approval.expires_after),
             max_moves_in_flight=spec.limits.max_moves_in_flight,
+            quarantine=seconds(spec.limits.quarantine),
+            max_undone_moves=spec.limits.max_undone_moves,
         )
 
     @property

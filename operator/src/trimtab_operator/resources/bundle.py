@@ -7,11 +7,14 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field
 
-from trimtab_operator.resources.common import Name, Resource, Status, Timestamp, cel
+from trimtab_operator.resources.common import GROUP, Name, Resource, Status, Timestamp, cel
 
 Hash32 = Annotated[str, Field(pattern=r"^0x[0-9a-f]{8}$", max_length=10)]
 """A position on the 32-bit hash ring, as Pulsar writes it: ``0x`` and eight lower-case digits."""
 
+
+RELEASE = f"{GROUP}/release"
+"""Annotation by which a person ends a bundle's quarantine: ``"true"``."""
 
 PARENT = "trimtab.dev/parent"
 """Annotation of a bundle that is being cut out of another: that bundle's name. While a Bundle of that name exists, it

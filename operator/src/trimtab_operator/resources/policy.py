@@ -76,6 +76,12 @@ class Limits(Resource):
     to another broker when its source has let go already."""
     lost_after: Duration = "30s"
     """A broker that was not ready for this long is lost: its bundles get other owners."""
+    quarantine: Duration = "6h"
+    """A bundle that came back to a broker within coolDown after it had left, or changed its owner three times within
+    it, is left alone for this long, or until somebody annotates the Bundle with trimtab.dev/release: "true"."""
+    max_undone_moves: Annotated[int, Field(ge=1, le=1000)] = 5
+    """When somebody else undid so many of the policy's moves within an hour, it only advises: for 30 minutes, and
+    twice as long each time that the other is still there, 8 hours at most."""
 
 
 _TICK = "!has(self.brokerInterval) || duration(self.brokerInterval) <= duration(self.interval)"
@@ -158,6 +164,24 @@ class LastCycle(Status):
     """Moves considered and not made, counted by reason."""
 
 
+class QuarantinedBundle(Status):
+    """One bundle that is left alone."""
+
+    bundle: str
+    """Name of the Bundle object."""
+    until: Timestamp
+    """Until when."""
+
+
+class Quarantine(Status):
+    """The bundles that came back again and again, and are left alone."""
+
+    total: Annotated[int, Field(ge=0)] = 0
+    """How many there are."""
+    bundles: Annotated[list[QuarantinedBundle], Field(max_length=20)] = Field(default_factory=list)
+    """The 20 that are left alone longest."""
+
+
 class BalancingPolicyStatus(Status):
     """What is observed of a policy."""
 
@@ -174,3 +198,5 @@ class BalancingPolicyStatus(Status):
     """How far the proposal that was approved last has come."""
     in_flight: Annotated[int, Field(ge=0)] = 0
     """Moves written that have not landed yet."""
+    quarantined: Quarantine | None = None
+    """Bundles that balancing leaves alone for a while, as they came back again and again."""

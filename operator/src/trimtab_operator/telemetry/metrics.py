@@ -66,6 +66,12 @@ class Metrics:
         self.cpu_range = gauge(
             "cpu_range_ratio", "CPU of the most used broker less that of the least used, 0-1, by policy.", "policy"
         )
+        self.foreign_moves = counter(
+            "foreign_moves_total",
+            "Changes that the policy did not make: Foreign (nobody wished it), Undone, Overwritten (its wish).",
+            *("policy", "kind"),
+        )
+        self.quarantined = gauge("quarantined_bundles", "Bundles left alone as they flapped, by policy.", "policy")
         self.in_flight = gauge("moves_in_flight", "Moves written that have not landed, by policy.", "policy")
         self.store_objects = gauge("store_objects", "Objects in the operator's picture, by kind.", "kind")
         self.store_age = gauge("store_age_seconds", "Time since that picture was last known to be current.", "kind")

@@ -287,6 +287,7 @@ class ClusterLoad:
     """The whole picture at `now` (epoch seconds, the evaluation time of the samples, not the clock of the reader).
 
     traits and policies are by name, of brokers and of namespaces: only those that have any need to be there.
+    withheld: by name, bundles that balancing must leave where they are, and why.
     """
 
     brokers: Brokers
@@ -297,6 +298,7 @@ class ClusterLoad:
     topics: Topics = NO_TOPICS
     traits: Mapping[str, BrokerTraits] = field(default_factory=dict)
     policies: Mapping[str, NamespacePolicy] = field(default_factory=dict)
+    withheld: Mapping[str, Reason] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         bundles, brokers = self.bundles, len(self.brokers)

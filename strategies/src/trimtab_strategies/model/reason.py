@@ -66,6 +66,8 @@ class Reason(StrEnum):
     DRY_RUN = "DryRun"  # shown, not done
     NOT_APPROVED = "NotApproved"  # proposed, and not approved by anybody
     PINNED = "Pinned"  # a person pinned the bundle to its owner
+    QUARANTINED = "Quarantined"  # it came back again and again: left alone for a while
+    CONTESTED = "Contested"  # somebody else undoes what the policy moves: it only advises for a while
     IN_FLIGHT = "InFlight"  # an earlier move of this bundle has not landed
     SPLITTING = "Splitting"  # it is being divided
     CYCLE_CAP = "CycleCap"  # the policy's moves per cycle are spent

@@ -1,0 +1,117 @@
+"""Every change of a bundle's owner as this process saw it, and who wished it: what flaps and rivals show in.
+
+Nothing is stored: after a restart the watching begins anew, as what happened meanwhile can't be told apart any more.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+from trimtab_operator.cluster.bundles import BundleRecord
+from trimtab_operator.control.flights import Mine
+from trimtab_strategies.model import Reason
+
+HOUR = 3600.0
+KEPT_FOR = 24 * HOUR
+"""Seconds for which a bundle's changes are kept: no cool-down that makes sense is longer."""
+
+MOST_CHANGES = 8
+"""Changes kept of one bundle."""
+
+MOST_NEWS = 10_000
+"""Changes kept until somebody asks; while no policy runs nobody does, and the oldest are forgotten."""
+
+BALANCING = frozenset({Reason.OVERLOADED, Reason.UNDERLOADED})
+"""Why the policy itself moves a bundle."""
+
+
+class Kind(Enum):
+    """What a change was."""
+
+    MOVED = "Moved"
+    """To the broker that somebody wished."""
+    FOREIGN = "Foreign"
+    """To another one, which nobody wished, while the broker it left was alive."""
+    UNDONE = "Undone"
+    """So, and back to where the policy had moved it from within the hour."""
+    OVERWRITTEN = "Overwritten"
+    """Not of the owner: somebody wrote another wish over one that the policy had written within the hour."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One change at `at` (epoch seconds): `bundle` left the broker `left` (a wish: for it) for `taken`."""
+
+    bundle: str
+    left: str
+    taken: str
+    at: float
+    kind: Kind
+
+
+@dataclass(slots=True)
+class Turnovers:
+    """Watches changes of bundles. alive: whether a broker, by name, is ready."""
+
+    alive: Callable[[str], bool]
+    _history: dict[str, tuple[Change, ...]] = field(default_factory=dict)
+    _left: dict[str, str] = field(default_factory=dict)
+    _ours: dict[str, Change] = field(default_factory=dict)
+    _news: deque[Change] = field(default_factory=lambda: deque(maxlen=MOST_NEWS))
+
+    def see(self, old: BundleRecord | None, new: BundleRecord | None, now: float) -> None:
+        """Take note of a bundle as it was (None: not known) and as it is now (None: deleted)."""
+        if new is None:
+            for known in (self._history, self._left, self._ours):
+                known.pop(old.name if old else "", None)
+        elif old is not None:
+            if _overwritten(old, new, now):
+                self._news.append(Change(new.name, old.owner, new.owner, now, Kind.OVERWRITTEN))
+            if old.status_owner != new.status_owner:
+                self._see_owner(old, new, now)
+
+    def _see_owner(self, old: BundleRecord, new: BundleRecord, now: float) -> None:
+        if not new.status_owner:
+            self._left[new.name] = old.status_owner
+            return
+        left = self._left.pop(new.name, old.status_owner)
+        # what a lost broker leaves behind is taken in by others: nobody flaps, and nobody fights
+        if left in {"", new.status_owner} or not self.alive(left):
+            return
+        change = Change(new.name, left, new.status_owner, now, self._kind(new, now))
+        self._history[new.name] = (*self.history(new.name), change)[-MOST_CHANGES:]
+        self._news.append(change)
+        if change.kind is Kind.MOVED and new.assigned_owner == new.owner and new.reason in BALANCING:
+            self._ours[new.name] = change
+        else:
+            self._ours.pop(new.name, None)
+
+    def _kind(self, bundle: BundleRecord, now: float) -> Kind:
+        if bundle.owner in {"", bundle.status_owner}:
+            return Kind.MOVED
+        ours = self._ours.get(bundle.name)
+        undone = ours is not None and ours.left == bundle.status_owner and now - ours.at <= HOUR
+        return Kind.UNDONE if undone else Kind.FOREIGN
+
+    def history(self, bundle: str) -> tuple[Change, ...]:
+        """The changes of a bundle's owner, oldest first."""
+        return self._history.get(bundle, ())
+
+    def take(self, mine: Mine, now: float) -> Sequence[Change]:
+        """The changes since the last call of bundles that are one's own."""
+        told, others = list[Change](), list[Change]()
+        for change in self._news:
+            (told if mine(change.bundle) else others).append(change)
+        self._news = deque(others, maxlen=MOST_NEWS)
+        for bundle in [name for name, changes in self._history.items() if now - changes[-1].at > KEPT_FOR]:
+            del self._history[bundle]
+        return told
+
+
+def _overwritten(old: BundleRecord, new: BundleRecord, now: float) -> bool:
+    """Whether somebody wrote another wish over a fresh one of the policy's; the operator's own says that it is its."""
+    ours = old.owner == old.assigned_owner and old.reason in BALANCING and now - old.assigned_at <= HOUR
+    return ours and new.owner not in {"", old.owner} and new.assigned_owner != new.owner

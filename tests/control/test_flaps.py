@@ -1,0 +1,183 @@
+"""Bundles that come back are left alone, and whoever undoes the policy's moves makes it give way."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+
+from policy_scene import Play, PolicyScene, eager
+from records import bundle, wished
+from trimtab_operator.control.flaps import flapping, quarantined
+from trimtab_operator.control.memory import Remembered
+from trimtab_operator.control.rivals import FIRST_RETREAT, LONGEST_RETREAT, Fight, writer_of_owner
+from trimtab_operator.control.turnovers import Change, Kind, Turnovers
+from trimtab_strategies.testing import cluster
+
+HOUR = 3600.0
+
+
+def change(left: str, taken: str, at: float, kind: Kind = Kind.MOVED) -> Change:
+    return Change("b", left, taken, at, kind)
+
+
+def seen(*records: Any, lost: str = "") -> Turnovers:
+    """What is known after a bundle was seen as each of `records`, a second apart."""
+    turnovers = Turnovers(lambda broker: broker != lost)
+    for at, (old, new) in enumerate(pairwise(records)):
+        turnovers.see(old, new, float(at))
+    return turnovers
+
+
+def kinds(turnovers: Turnovers) -> list[Kind]:
+    return [change.kind for change in turnovers.take(lambda _: True, 10.0)]
+
+
+OURS = {"assigned_owner": "y", "assigned_at": 0.0, "reason": "Overloaded"}
+FLYING = wished(**OURS, resource_version="8")
+LANDED = bundle(owner="y", **OURS, generation=4, observed_generation=4, resource_version="9")
+
+
+def test_a_wish_that_is_carried_out_is_a_move() -> None:
+    released = bundle(owner="y", serving="", **OURS, generation=4, resource_version="9")
+
+    assert kinds(seen(bundle(), FLYING, released, LANDED)) == [Kind.MOVED]
+
+
+def test_an_owner_that_changes_by_itself_is_foreign() -> None:
+    assert kinds(seen(bundle(), bundle(serving="z", resource_version="8"))) == [Kind.FOREIGN]
+
+
+def test_a_move_of_ours_that_goes_back_by_itself_is_undone() -> None:
+    back = bundle(owner="y", serving="x", **OURS, generation=4, observed_generation=4, resource_version="10")
+
+    assert kinds(seen(bundle(), FLYING, LANDED, back)) == [Kind.MOVED, Kind.UNDONE]
+
+
+def test_somebody_who_writes_over_a_fresh_wish_of_ours_is_told_apart_from_our_own_withdrawal() -> None:
+    theirs = bundle(owner="x", **OURS, generation=5, observed_generation=4, resource_version="9")
+    withdrawn = bundle(owner="x", assigned_owner="x", assigned_at=1.0, reason="TimedOut", generation=5)
+
+    assert kinds(seen(FLYING, theirs)) == [Kind.OVERWRITTEN]
+    assert kinds(seen(FLYING, withdrawn)) == []
+
+
+def test_a_bundle_that_a_lost_broker_leaves_behind_neither_flaps_nor_fights() -> None:
+    assert kinds(seen(bundle(), bundle(serving="z", resource_version="8"), lost="x")) == []
+
+
+def test_a_bundle_flaps_when_it_comes_back_within_the_cool_down_or_changes_three_times() -> None:
+    assert flapping([change("x", "y", 0), change("y", "x", 60)], 1800) == "came back to x 60 s after it had left"
+    assert flapping([change("x", "y", 0), change("y", "x", 1801)], 1800) == ""
+    three = [change("x", "y", 0), change("y", "z", 60), change("z", "w", 90)]
+    assert flapping(three, 1800) == "changed its owner 3 times in 90 s"
+    assert flapping(three, 80) == ""
+    assert flapping([], 1800) == ""
+
+
+def test_a_quarantine_ends_by_time_by_release_and_with_the_bundle() -> None:
+    before = {"old": 50.0, "kept": 500.0, "released": 500.0}
+
+    assert quarantined(before, {"new": "came back"}, 700.0, 100.0, ["released"]) == {"kept": 500.0, "new": 700.0}
+
+
+def test_each_retreat_is_twice_as_long_as_the_last_until_there_was_a_day_of_peace() -> None:
+    fight, now, lengths = Fight(), 1e6, []
+    for _ in range(7):
+        fight = fight.after([change("x", "y", now, Kind.UNDONE)] * 5, 5, now)
+        lengths.append(fight.until - now)
+        now = fight.until + 1
+    assert lengths == [min(LONGEST_RETREAT, FIRST_RETREAT * 2**i) for i in range(7)]
+
+    now += 25 * HOUR
+    assert fight.after([change("x", "y", now, Kind.OVERWRITTEN)] * 5, 5, now).until - now == FIRST_RETREAT
+
+
+def test_four_undone_moves_an_hour_or_foreign_ones_are_no_fight() -> None:
+    undone = [change("x", "y", 0, Kind.UNDONE)] * 4
+
+    assert not Fight().after(undone, 5, 0).retreating(1)
+    assert not Fight().after(undone, 5, 0).after(undone, 5, 2 * HOUR).retreating(2 * HOUR)
+    assert not Fight().after([change("x", "y", 0, Kind.FOREIGN)] * 50, 5, 0).retreating(1)
+
+
+@given(st.dictionaries(st.text(max_size=5), st.floats(0, 1e10)), st.lists(st.floats(0, 1e10), max_size=5))
+def test_quarantine_and_fight_survive_a_restart(quarantine: dict[str, float], undone: list[float]) -> None:
+    before = Remembered(quarantine=quarantine, fight=Fight(tuple(undone), 5.0, 2))
+
+    assert Remembered.from_json(before.to_json()) == before
+
+
+def test_the_writer_of_the_owner_is_read_from_the_managed_fields() -> None:
+    fields = [
+        {"manager": "trimtab", "time": "2026-01-01T00:00:00Z", "fieldsV1": {"f:spec": {"f:owner": {}}}},
+        {"manager": "argocd", "time": "2026-01-01T00:00:05Z", "fieldsV1": {"f:spec": {"f:owner": {}}}},
+        {"manager": "kubectl", "time": "2026-01-01T00:00:09Z", "fieldsV1": {"f:spec": {"f:pinned": {}}}},
+    ]
+
+    assert writer_of_owner({"metadata": {"managedFields": fields}}) == "argocd"
+    assert writer_of_owner({"metadata": {}}) == ""
+
+
+HOT = cluster(bundles={"a": [1] * 8, "b": [1]}, a=0.8, b=0.2, c=0.2)
+
+
+def serve(scene: PolicyScene, name: str, owner: str) -> None:
+    """What another balancer does: the owner changes, and nobody wished it."""
+    scene.rest.patch(scene.path("bundles", name, "status"), {"status": {"owner": owner, "state": "Owned"}})
+
+
+@pytest.mark.apiserver
+def test_a_bundle_that_somebody_brings_back_is_left_alone_until_it_is_released(play: Play) -> None:
+    async def story(scene: PolicyScene) -> None:
+        await scene.turn()
+        moved = min(name for name, wish in scene.wishes().items() if wish != scene.owners()[name])
+        await scene.land()
+        await scene.turn(after=1)
+        serve(scene, moved, "a")
+        await scene.turn(after=5)
+
+        assert scene.condition("Flapping") == ("True", "Quarantined")
+        assert scene.status()["quarantined"]["bundles"][0]["bundle"] == moved
+        assert any(reason == "Quarantined" and moved in note for reason, note in scene.events())
+
+        await scene.land()
+        scene.restart()
+        await scene.turn(after=2000)  # past the cool-down
+        assert scene.wishes()[moved] == "a"
+        assert scene.status()["lastCycle"]["heldBack"]["Quarantined"] == 1
+
+        scene.rest.patch(scene.path("bundles", moved), {"metadata": {"annotations": {"trimtab.dev/release": "true"}}})
+        await scene.turn(after=1)
+        assert scene.condition("Flapping") == ("False", "Settled")
+        assert "trimtab.dev/release" not in scene.bundles()[moved]["metadata"].get("annotations", {})
+
+    play(HOT, story)
+
+
+@pytest.mark.apiserver
+def test_whoever_writes_over_its_wishes_makes_the_policy_advise_and_is_named(play: Play) -> None:
+    async def story(scene: PolicyScene) -> None:
+        await scene.turn()
+        wanted = [name for name, wish in scene.wishes().items() if wish != scene.owners()[name]]
+        assert len(wanted) >= 2
+        for name in wanted[:2]:
+            scene.give(name, "a")
+        await scene.turn(after=1)
+
+        assert scene.condition("Contested") == ("True", "Contested")
+        note = next(note for reason, note in scene.events() if reason == "Contested")
+        assert "wrote a over spec.owner of" in note
+        await scene.land()
+        wishes = scene.wishes()
+        await scene.cycle()
+        assert scene.status()["lastCycle"]["heldBack"]["Contested"] > 0
+        assert scene.wishes() == wishes
+
+        await scene.turn(after=1800)
+        assert scene.condition("Contested") == ("False", "Alone")
+        assert scene.wishes() != wishes
+
+    play(HOT, story, **eager(maxUndoneMoves=2, coolDown="1s"))
