@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import pyspark
 import pytest
 
 from connect_server import ConnectServer
@@ -53,6 +54,21 @@ def connected(server: ConnectServer, tmp_path: Path) -> Iterator[SparkLoadSource
 
 @pytest.mark.spark
 @pytest.mark.connect
+def test_another_version_of_spark_on_the_server_is_told_with_both(
+    server: ConnectServer, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    version = pyspark.__version__
+    monkeypatch.setattr(pyspark, "__version__", "4.2.0")
+    made = SparkLoadSources(tmp_path / "history", master=server.url, deadline=60)
+    with pytest.raises(SourceUnavailableError):
+        made.open("tests/version", PrometheusSettings("http://127.0.0.1:9", "pulsar")).observe(WORLD, AT).result(60)
+    made.close()
+    assert f"is Spark {version}, and this program's PySpark is 4.2.0" in caplog.text
+    assert "install the same version on both sides" in caplog.text
+
+
+@pytest.mark.spark
+@pytest.mark.connect
 def test_a_connect_server_measures_what_the_embedded_session_measures(
     fake: FakePrometheus, connected: SparkLoadSources, sources: SparkLoadSources
 ) -> None:
@@ -73,14 +89,14 @@ def test_a_cycle_past_its_deadline_is_cancelled_on_the_server_and_the_next_one_w
     connected: SparkLoadSources, fake: FakePrometheus
 ) -> None:
     look(connected.open("tests/slow", PrometheusSettings(fake.url, "pulsar")))
-    impatient = connected.open("tests/slow", PrometheusSettings(fake.url, "pulsar", timeout=20), deadline=2.0)
-    fake.faults = Faults(delay=15)
+    impatient = connected.open("tests/slow", PrometheusSettings(fake.url, "pulsar", timeout=60), deadline=2.0)
+    fake.faults = Faults(delay=50)
     with pytest.raises(SourceUnavailableError, match="deadline of 2 s"):
         look(impatient, AT + 60)
     fake.faults = Faults()
     begin = time.monotonic()
     assert len(look(connected.open("tests/slow", PrometheusSettings(fake.url, "pulsar")), AT + 120).brokers) == 2
-    assert time.monotonic() - begin < 12
+    assert time.monotonic() - begin < 30
 
 
 @pytest.mark.spark
@@ -105,22 +121,22 @@ def test_a_restarted_server_is_noticed_told_and_costs_no_cycle(
 def test_a_server_killed_in_the_middle_of_a_cycle_costs_that_cycle_is_told_while_away_and_used_again_once_back(
     server: ConnectServer, connected: SparkLoadSources, fake: FakePrometheus, caplog: pytest.LogCaptureFixture
 ) -> None:
-    source = connected.open("tests/killed", PrometheusSettings(fake.url, "pulsar", timeout=30))
+    source = connected.open("tests/killed", PrometheusSettings(fake.url, "pulsar", timeout=60))
     look(source)
-    fake.faults = Faults(delay=20)
+    fake.faults = Faults(delay=50)
     cut_short = source.observe(WORLD, AT + 60)
     time.sleep(1)
     begin = time.monotonic()
     server.kill()
     with pytest.raises(SourceUnavailableError, match="Spark could not run the cycle"):
         cut_short.result(timeout=60)
-    assert time.monotonic() - begin < 10
+    assert time.monotonic() - begin < 30
     fake.faults = Faults()
     for minute in (2, 3):
         begin = time.monotonic()
         with pytest.raises(SourceUnavailableError, match=r"Spark could not run the cycle: .*Connection refused"):
             look(source, AT + 60 * minute)
-        assert time.monotonic() - begin < 5
+        assert time.monotonic() - begin < 15
     server.start()
     caplog.set_level(logging.WARNING)
     assert len(look(source, AT + 240).brokers) == 2

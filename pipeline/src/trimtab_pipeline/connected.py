@@ -7,11 +7,13 @@ not wait at all, as the next cycle tries again anyway.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from contextlib import suppress
 from importlib.util import find_spec
 from typing import cast
 
+import pyspark
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -19,6 +21,7 @@ from trimtab_pipeline.source import SourceUnavailableError
 from trimtab_pipeline.spark_errors import shown, told
 from trimtab_pipeline.spark_settings import SparkSettings
 
+_LOGGER = logging.getLogger(__name__)
 _UNKNOWN_THERE = {
     "NO_ACTIVE_SESSION",  # what the client makes of a server that has changed
     "INVALID_HANDLE.SESSION_CHANGED",
@@ -44,7 +47,7 @@ class ConnectedSpark:
             )
 
     def start(self, closed: Callable[[], bool]) -> SparkSession:  # noqa: ARG002  (nothing is left to be ended)
-        """A new session on the server."""
+        """A new session on the server. Another version of Spark there than here is told, as it works only by luck."""
         from pyspark.sql.connect.client import DefaultChannelBuilder  # noqa: PLC0415  (needs gRPC)
         from pyspark.sql.connect.session import SparkSession as ConnectSession  # noqa: PLC0415
 
@@ -52,6 +55,14 @@ class ConnectedSpark:
         session.client.set_retry_policies([])
         for key, value in self._settings.sql_options().items():
             session.conf.set(key, value)
+        if session.version != pyspark.__version__:
+            _LOGGER.warning(
+                "the Spark Connect server %s is Spark %s, and this program's PySpark is %s: cycles may fail; "
+                "install the same version on both sides",
+                self._address,
+                session.version,
+                pyspark.__version__,
+            )
         return cast("SparkSession", session)
 
     def lost(self, session: SparkSession) -> str:
