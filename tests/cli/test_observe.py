@@ -144,6 +144,24 @@ def test_a_plot_is_an_svg_of_the_window(kept: Path, tmp_path: Path, capsys: Capt
     assert {"prod/one", "a  60 %", "b  unknown", "15:02"} <= set(texts)
 
 
+def test_a_cycle_that_cant_be_read_is_left_out_of_the_plot_and_named(
+    kept: Path, tmp_path: Path, capsys: Captured
+) -> None:
+    damaged = sorted((kept / "prod/one/picture").glob("*.parquet"))
+    damaged[1].write_bytes(b"damaged")
+    plot = str(tmp_path / "load.svg")
+    assert main(["observe", "--history", str(kept), "--plot", plot]) == 0
+    first, second = capsys.readouterr().out.splitlines()
+    assert "3 cycles of prod/one" in first
+    assert second.startswith(f"left out: {damaged[1]}: it can't be read")
+    assert main(["observe", "--history", str(kept), "--at", "2m"]) == 2
+    assert f"trimtab: {damaged[1]}: it can't be read" in capsys.readouterr().err
+    for file in damaged:
+        file.write_bytes(b"damaged")
+    assert main(["observe", "--history", str(kept), "--plot", plot]) == 2
+    assert f"no cycle in that time that can be read: {damaged[0]}" in capsys.readouterr().err
+
+
 def test_of_many_brokers_the_span_and_the_median_are_drawn_without_a_line_across_a_pause() -> None:
     times = np.array([*range(0, 600, 60), *range(1800, 2400, 60)], float)
     course = Course(

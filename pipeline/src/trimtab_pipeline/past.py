@@ -40,12 +40,14 @@ class Course:
     times:      (t,) epoch s. brokers: names.
     cpu:        (t, n) percent of the limit; NaN where it was unknown or not trusted.
     throughput: (t,) bytes/s in and out of all brokers, as they told it themselves; NaN where none did.
+    damaged:    why each cycle is missing that can't be read.
     """
 
     times: FloatArray
     brokers: tuple[str, ...]
     cpu: FloatArray
     throughput: FloatArray
+    damaged: tuple[str, ...] = ()
 
 
 class NoHistoryError(ValueError):
@@ -153,8 +155,11 @@ class Past:
         """What `cycle` returns. Raises `FileNotFoundError` when a file went while it was looked for."""
         schema, folder = SCHEMAS[table], self.folder / table
         for file in reversed([file for file in listed(folder) if file.begin <= at <= file.end]):
-            if at in cycle_times(file, schema):
-                return read_cycle(file, at, schema)
+            try:
+                if at in cycle_times(file, schema):
+                    return read_cycle(file, at, schema)
+            except ForeignFileError as error:
+                raise ForeignFileError(f"{file.path}: {error}") from error
         return schema.empty_table()
 
     def cycles(self, table: str, begin: float, end: float) -> Iterator[tuple[float, pa.Table]]:
@@ -165,16 +170,25 @@ class Past:
     def course(self, begin: float, end: float, points: int) -> Course:
         """Load from `begin` to `end` (epoch s), of at most `points` cycles at equal distances.
 
-        Raises `NoHistoryError` when there is none, `ForeignFileError` when one can't be read.
+        One that can't be read is left out. Raises `NoHistoryError` when there is none left.
         """
         times = self.times(begin, end)
         if not times:
             raise NoHistoryError(f"policy {self.policy} has no cycle in that time")
-        shown = times[:: -(-len(times) // points)]
-        pictures = [self.cycle("picture", time) for time in shown]
+        read: dict[float, pa.Table] = {}
+        damaged: list[str] = []
+        for time in times[:: -(-len(times) // points)]:
+            try:
+                read[time] = self.cycle("picture", time)
+            except ForeignFileError as error:
+                damaged.append(str(error))
+        if not read:
+            raise NoHistoryError(f"policy {self.policy} has no cycle in that time that can be read: {damaged[0]}")
+        pictures = list(read.values())
         brokers = tuple(sorted({name for picture in pictures for name in picture["broker"].to_pylist()}))
         cpu = np.stack([_cpu(picture, brokers) for picture in pictures])
-        return Course(np.array(shown), brokers, cpu, np.array([_throughput(picture) for picture in pictures]))
+        flow = np.array([_throughput(picture) for picture in pictures])
+        return Course(np.array(list(read)), brokers, cpu, flow, tuple(damaged))
 
     def load(self, at: float = float("inf")) -> ClusterLoad:
         """The picture of the newest cycle not after `at`. Raises `NoHistoryError` if there is none."""

@@ -276,4 +276,6 @@ def _plot(arguments: argparse.Namespace) -> int:
         raise CommandError(f"can't write {arguments.plot}: {error.strerror}") from error
     span = f"{written(course.times[0])} to {written(course.times[-1])} UTC"
     print(f"wrote {arguments.plot}: {counted(len(course.times), 'cycle')} of {past.policy}, {span}")
+    for told in course.damaged:
+        print(f"left out: {told}")
     return FINE
