@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from io import StringIO
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from policy_scene import Play, PolicyScene
 from split_scene import Operator, half, halves, leftovers, order, split_status, splits
 from splitting_worlds import large, with_topics
+from trimtab_operator.cli.plan_output import as_data, print_tables
 from trimtab_operator.cluster.naming import split_name
+from trimtab_operator.control.foresee import foresee
 from trimtab_operator.control.settings import Settings
 
 pytestmark = pytest.mark.apiserver
@@ -233,3 +237,20 @@ def test_topics_that_a_cycle_has_seen_can_be_divided_by_number(play: Play) -> No
         assert sum(place < cut for place in places) == 4
 
     play(INSIDE, story, shedder=CALM)
+
+
+def test_a_plan_shows_its_splits(play: Play) -> None:
+    async def story(scene: PolicyScene) -> None:
+        foreseen = await foresee(scene.context, "main")
+        screen = Console(file=StringIO(), width=200)
+        print_tables(screen, "main", foreseen)
+        shown = screen.file.getvalue()  # type: ignore[attr-defined]
+
+        [split] = as_data("main", foreseen)["splits"]
+        assert (split["name"], split["reason"]) == (bundle(scene), "Bandwidth")
+        assert split["boundaries"] == [half(bundle(scene))]
+        assert "main makes 0 moves and 1 split" in shown
+        assert "Their owners" in shown
+        assert splits(scene) == {}
+
+    play(HOT, story, **rule())

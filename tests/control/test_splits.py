@@ -79,12 +79,11 @@ def test_children_go_where_a_person_sends_them_once_the_parent_is_gone(play: Pla
     play(LOAD, story)
 
 
-@pytest.mark.parametrize("destinations", [None, ["b", "c"]], ids=["staying", "leaving"])
-def test_a_split_goes_on_wherever_the_operator_died(destinations: list[str] | None, play: Play) -> None:
+def test_a_split_goes_on_wherever_the_operator_died(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
         for writes in itertools.count():
             name, row = f"split-{writes}", writes
-            whole = halve(scene, row, name, destinations=destinations)
+            whole = halve(scene, row, name, destinations=["", "c"])
             mortal = Operator(scene, dies_after=writes)
             try:
                 status = await mortal.finish(name)
@@ -95,7 +94,7 @@ def test_a_split_goes_on_wherever_the_operator_died(destinations: list[str] | No
             assert status["phase"] == "Completed", writes
             assert whole not in scene.bundles()
             owners = [scene.owners()[child] for child in halves(whole)]
-            assert owners == (destinations or ["a", "a"]), writes
+            assert owners == ["a", "c"], writes
             assert not leftovers(scene)
         assert writes > 8
 
@@ -144,6 +143,19 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
         "3 destinations for 2 children",
     ),
 }
+
+
+def test_a_child_whose_new_broker_is_gone_stays_with_the_old_one(play: Play) -> None:
+    async def story(scene: PolicyScene) -> None:
+        whole, operator = halve(scene, destinations=["b", "c"]), Operator(scene)
+        await operator.round()
+        scene.rest.patch(scene.path("brokers", "c", "status"), {"status": {"ready": False}})
+
+        await operator.finish("halve")
+
+        assert [scene.owners()[name] for name in halves(whole)] == ["b", "a"]
+
+    play(LOAD, story)
 
 
 @pytest.mark.parametrize("case", REFUSED)

@@ -106,6 +106,27 @@ REFUSED = {
         ["spec.boundaries[1]", "Duplicate value", "0x20000000"],
     ),
     "no boundary": (bundle_split(boundaries=[]), ["spec.boundaries", "at least 1"]),
+    "positions and an algorithm that finds them": (
+        bundle_split(algorithm="range_equally_divide"),
+        ["spec", "name either boundaries, or an algorithm that finds them"],
+    ),
+    "one owner for two children": (
+        bundle_split(destinations=["broker-0", "", ""]),
+        ["spec", "destinations must name one broker for each child"],
+    ),
+    "algorithm that Pulsar does not have": (
+        bundle_split(algorithm="in_half"),
+        ["spec.algorithm", '"range_equally_divide", "topic_count_equally_divide", "specified_positions_divide"'],
+    ),
+    "unknown split rule": (policy(split={"type": "Mine"}), ["spec.split.type", '"BundleSplitterTask"']),
+    "parameters of another split rule": (
+        policy(split={"type": "BundleSplitterTask", "weightedSplitter": {"budget": 1}}),
+        ["spec.split", "weightedSplitter belongs to type WeightedSplitter, but type is BundleSplitterTask"],
+    ),
+    "a split rule without bundles": (
+        policy(split={"type": "WeightedSplitter", "weightedSplitter": {"maxBundles": 0}}),
+        ["spec.split.weightedSplitter.maxBundles", "to 1"],
+    ),
     "no bundles": (topic_namespace(bundles=0), ["spec.bundles", "to 1"]),
     "isolation to nobody": (
         topic_namespace(isolation={"minAvailable": 2}),
@@ -147,6 +168,7 @@ CHANGED = {
     ),
     "topic namespace of a bundle": (bundle(), {"topicNamespace": "other"}, "topicNamespace is immutable"),
     "boundaries of a split": (bundle_split(), {"boundaries": ["0x10000000"]}, "a BundleSplit is immutable"),
+    "destinations of a split": (bundle_split(), {"destinations": ["a", "b"]}, "a BundleSplit is immutable"),
     "bundle of a split": (bundle_split(), {"bundle": "c"}, "a BundleSplit is immutable"),
     "tenant of a topic namespace": (topic_namespace(), {"tenant": "other"}, "tenant and name are immutable"),
     "bundles of a topic namespace": (topic_namespace(), {"bundles": 8}, "bundles is immutable"),

@@ -6,6 +6,7 @@ so a bundle that somebody moved, deleted or pinned meanwhile is looked at again 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
@@ -62,8 +63,8 @@ class DeclarativeDivider:
         return Progress(text=why)
 
     async def _look(self, order: Order) -> Seen:
-        children = [await self._get(child.bundle) for child in order.children]
-        return Seen(await self._get(order.bundle), children)
+        children = await asyncio.gather(*(self._get(child.bundle) for child in order.children))
+        return Seen(await self._get(order.bundle), children)  # after the children: what is deleted is what had them
 
     async def _get(self, name: str) -> Raw | None:
         try:

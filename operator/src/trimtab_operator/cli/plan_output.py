@@ -16,7 +16,7 @@ from trimtab_operator.cli.grid import console
 from trimtab_operator.control.foresee import Foreseen
 from trimtab_operator.control.report import cpu_range
 from trimtab_operator.resources.policy import Mode
-from trimtab_strategies.model import CPU, MEMORY, NETWORK_IN, NETWORK_OUT, HeldBack, Plan
+from trimtab_strategies.model import CPU, MEMORY, NETWORK_IN, NETWORK_OUT, HeldBack, Plan, Split, counted
 
 _SHOWN = {"cpu": CPU, "memory": MEMORY, "networkIn": NETWORK_IN, "networkOut": NETWORK_OUT}
 _HEADINGS = {"cpu": "CPU", "memory": "Memory", "networkIn": "Net in", "networkOut": "Net out"}
@@ -53,8 +53,20 @@ def as_data(policy: str, foreseen: Foreseen) -> dict[str, Any]:
         "mode": str(foreseen.settings.mode),
         "refusal": _held(foreseen.refusal) if foreseen.refusal else None,
         "moves": moves,
+        "splits": [_split(split, records[split.bundle].name) for split in plan.splits],
         "heldBack": [_held(held) for held in plan.held_back],
         "brokers": [_broker(plan, row) for row in range(len(plan.brokers))],
+    }
+
+
+def _split(split: Split, name: str) -> dict[str, Any]:
+    return {
+        "bundle": split.bundle,
+        "name": name,
+        "source": split.source,
+        "boundaries": [f"0x{boundary:08x}" for boundary in split.boundaries],
+        "destinations": list(split.destinations),
+        "reason": str(split.reason),
     }
 
 
@@ -80,6 +92,8 @@ def print_tables(screen: Console, policy: str, foreseen: Foreseen) -> None:
     screen.print(Text(_headline(policy, foreseen)))
     screen.print(Text(_cpu_line(plan)))
     screen.print(_brokers_table(plan))
+    if plan.splits:
+        screen.print(_splits_table(plan))
     if plan.moves:
         screen.print(_moves_table(plan))
     if plan.held_back:
@@ -87,12 +101,12 @@ def print_tables(screen: Console, policy: str, foreseen: Foreseen) -> None:
 
 
 def _headline(policy: str, foreseen: Foreseen) -> str:
-    count = len(foreseen.plan.moves)
-    moves = f"{count} move{'' if count == 1 else 's'}"
+    count, splits = len(foreseen.plan.moves), foreseen.plan.splits
+    moves = counted(count, "move") + (f" and {counted(len(splits), 'split')}" if splits else "")
     if (refusal := foreseen.refusal) is not None:
         text = f"moves nothing: {refusal.reason}: {refusal.detail}"
-        return f"{policy} {text}" + (f"\nwithout that it would make {moves}:" if count else "")
-    if not count:
+        return f"{policy} {text}" + (f"\nwithout that it would make {moves}:" if count or splits else "")
+    if not count and not splits:
         return f"{policy} moves nothing"
     if foreseen.settings.mode is Mode.DRY_RUN:
         return f"{policy} proposes {moves} and makes none: spec.mode is DryRun"
@@ -105,7 +119,7 @@ def _cpu_line(plan: Plan) -> str:
     now, then = cpu_range(plan), cpu_range(plan, after=True)
     if now is None or then is None:
         return "CPU of the brokers is unknown"
-    after = f", then {then[0]:.0f} % to {then[1]:.0f} %" if plan.moves else ""
+    after = "" if plan.empty else f", then {then[0]:.0f} % to {then[1]:.0f} %"
     return f"CPU of the brokers: {now[0]:.0f} % to {now[1]:.0f} %{after}"
 
 
@@ -141,6 +155,14 @@ def _moves_table(plan: Plan) -> Table:
         way = f"{move.source or '(nobody)'} -> {move.destination}"
         cpu = f"{move.load:.1f} %" if math.isfinite(move.load) else "unknown"
         table.add_row(Text(move.bundle), Text(way), cpu, str(move.reason))
+    return table
+
+
+def _splits_table(plan: Plan) -> Table:
+    table = _table("Splits", "Bundle", "Children", "Their owners", "Reason")
+    for split in plan.splits:
+        owners = ", ".join(split.destinations) or f"{split.source} keeps all"
+        table.add_row(Text(split.bundle), str(len(split.boundaries) + 1), Text(owners), str(split.reason))
     return table
 
 

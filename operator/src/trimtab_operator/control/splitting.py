@@ -169,7 +169,7 @@ class Splits:
         waited = self.context.clock() - self._since.setdefault(record.uid, self.context.clock())
         late = waited > self._within()
         give_up = f"not done within {self._within():g} s: {record.status.message or 'its bundles'}" if late else ""
-        progress = await self.divider.advance(_order(record, self.context.epoch), give_up)
+        progress = await self.divider.advance(self._order(record), give_up)
         if progress.done:
             names = ", ".join(child.bundle for child in record.status.children[:3])
             await self._finish(record, Phase.COMPLETED, "Completed", f"{len(record.status.children)} children: {names}")
@@ -177,6 +177,24 @@ class Splits:
             await self._finish(record, Phase.FAILED, Reason.TIMED_OUT if late else Reason.SUPERSEDED, progress.text)
         elif waited > TELL_AFTER:
             await self._tell_waiting(record, progress)
+
+    def _order(self, record: SplitRecord) -> Order:
+        """What an accepted split orders, from its status. A child whose new broker is gone by now stays."""
+        request, status = record.spec.request, record.status
+        ready = {name for name, broker in self.context.stores.brokers.items.items() if broker.ready}
+        return Order(
+            split=record.name,
+            bundle=record.spec.bundle,
+            topic_namespace=status.topic_namespace,
+            source=status.source,
+            children=tuple(
+                Child(c.bundle, c.lower, c.upper, c.destination if c.destination in ready else "")
+                for c in status.children
+            ),
+            policy=request.policy if request else "",
+            epoch=max(self.context.epoch, request.epoch if request else 0),
+            reason=request.reason if request else str(Reason.ADMIN),
+        )
 
     async def _tell_waiting(self, record: SplitRecord, progress: Progress) -> None:
         if progress.text and shortened(progress.text) != record.status.message:
@@ -258,18 +276,3 @@ class Splits:
         cut = [bundles[name] for name, parent in self.context.divided.children.items() if parent == bundle]
         children = tuple(Child(child.name, child.lower, child.upper) for child in cut)
         return Order(split, bundle, record.topic_namespace, record.status_owner, children)
-
-
-def _order(record: SplitRecord, epoch: int) -> Order:
-    """What an accepted split orders, from its status. epoch: of who carries it out now."""
-    request, status = record.spec.request, record.status
-    return Order(
-        split=record.name,
-        bundle=record.spec.bundle,
-        topic_namespace=status.topic_namespace,
-        source=status.source,
-        children=tuple(Child(c.bundle, c.lower, c.upper, c.destination) for c in status.children),
-        policy=request.policy if request else "",
-        epoch=max(epoch, request.epoch if request else 0),
-        reason=request.reason if request else str(Reason.ADMIN),
-    )
