@@ -37,8 +37,8 @@ oracle: $(ORACLE)/.built ## Pulsar's own classes as a program, which tests and b
 demo: setup ## watch a cluster of six brokers come level, on real parts, in about a minute (DEMO=--keep, DEMO=--json)
 	@$(BIN)/trimtab demo $(DEMO)
 
-test: setup controllers oracle ## all tests (PYTEST="-k word" for some)
-	@$(BIN)/pytest $(PYTEST)
+test: setup controllers oracle ## all tests, three at a time (PYTEST="-k word" for some, PYTEST=-n0 for one at a time)
+	@$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder $(PYTEST)
 
 check: $(STAMP) ## linters, types, import contracts, spelling, drift of CRDs, Role and reference pages
 	$(BIN)/ruff format --check .

@@ -17,7 +17,9 @@ from pulsar_oracle import Oracle
 from pulsar_scenarios import GENERATORS
 from trimtab_strategies.conformance import ALGORITHMS
 
-SECONDS = 45.0
+pytestmark = pytest.mark.long
+
+SECONDS = 20.0
 """Time for all algorithms together."""
 
 FEWEST = 10

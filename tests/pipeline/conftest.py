@@ -13,14 +13,9 @@ from trimtab_pipeline.spark_source import SparkLoadSources
 
 @pytest.fixture(scope="session")
 def sources(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkLoadSources]:
-    """Sources on an embedded session with two cores: two shards. It is warm, so that tests may be impatient.
-
-    Its JVM compiles with its first compiler alone: tests ask little of it, and it is there in two thirds of the time.
-    """
-    with pytest.MonkeyPatch.context() as environment:
-        environment.setenv("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")
-        made = SparkLoadSources(tmp_path_factory.mktemp("history"), master="local[2]", deadline=60)
-        made.warm_up().result(timeout=200)
+    """Sources on an embedded session with two cores: two shards. It is warm, so that tests may be impatient."""
+    made = SparkLoadSources(tmp_path_factory.mktemp("history"), master="local[2]", deadline=60)
+    made.warm_up().result(timeout=200)
     yield made
     made.close()
 

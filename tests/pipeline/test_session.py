@@ -23,12 +23,6 @@ from trimtab_pipeline.spark_settings import JavaMissingError, SparkSettings, req
 from trimtab_pipeline.spark_source import SparkLoadSources
 
 
-@pytest.fixture(autouse=True)
-def short_lived_jvms(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is started here lives for seconds: it need not become fast, only be there soon."""
-    monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")
-
-
 def java_that_says(folder: Path, text: str) -> None:
     program = folder / "bin" / "java"
     program.parent.mkdir()
@@ -149,9 +143,9 @@ sources = spark_sources(Path(sys.argv[1]), master="local[1]")
 world = topology({"a": "a"}, {})
 with FakePrometheus() as fake:
     add_broker(fake, "a")
-    source = sources.open("ns/policy", PrometheusSettings(fake.url, "pulsar", timeout=30))
+    source = sources.open("ns/policy", PrometheusSettings(fake.url, "pulsar", timeout=60))
     source.observe(world, 1750000000.0).result()
-    fake.faults = Faults(delay=30)
+    fake.faults = Faults(delay=50)
     cut_short = source.observe(world, 1750000060.0)
     time.sleep(1)
     begin = time.monotonic()
@@ -160,7 +154,7 @@ with FakePrometheus() as fake:
         cut_short.result(timeout=60)
     except SourceUnavailableError as error:
         print(error)
-    assert time.monotonic() - begin < 15, "a cycle outlived its JVM"
+    assert time.monotonic() - begin < 30, "a cycle outlived its JVM"
     fake.faults = Faults()
     assert len(source.observe(world, 1750000120.0).result().load.brokers) == 1
 sources.close()
@@ -194,9 +188,9 @@ sources = spark_sources(Path(sys.argv[1]), master="local[1]")
 world = topology({"a": "a"}, {})
 with FakePrometheus() as fake:
     add_broker(fake, "a")
-    policies = [sources.open(f"ns/{n}", PrometheusSettings(fake.url, "pulsar", timeout=30)) for n in range(3)]
+    policies = [sources.open(f"ns/{n}", PrometheusSettings(fake.url, "pulsar", timeout=60)) for n in range(3)]
     assert policies[0].observe(world, 1750000000.0).result().load.brokers.trusted.all()
-    fake.faults = Faults(delay=20)
+    fake.faults = Faults(delay=50)
     looks = [policy.observe(world, 1750000060.0) for policy in policies]
     time.sleep(1)
     begin = time.monotonic()
@@ -204,7 +198,7 @@ with FakePrometheus() as fake:
     took = time.monotonic() - begin
     for look in looks:
         assert "was closed" in str(look.exception(timeout=0)), look.exception(timeout=0)
-    assert took < 10, f"closing took {took:.1f} s"
+    assert took < 30, f"closing took {took:.1f} s"
 """
 
 _SECOND_TRY = """

@@ -357,8 +357,8 @@ def test_selecting_among_100_brokers_takes_a_tenth_of_a_millisecond(manager: Man
     for bundle in bundles:
         selecting.candidates(bundle, brokers)  # counts what depends on the picture alone
 
-    began = time.perf_counter()
+    began = time.process_time()
     for bundle in bundles:
         selecting.candidates(bundle, brokers)
 
-    assert (time.perf_counter() - began) / len(bundles) < 1e-4
+    assert (time.process_time() - began) / len(bundles) < 1e-4

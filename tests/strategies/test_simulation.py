@@ -180,7 +180,7 @@ def test_an_hour_of_ten_brokers_takes_less_than_two_seconds() -> None:
     made = SCENARIOS[0].build(RNG(0))
     assert (len(made.cores), len(made.size), made.rounds) == (10, 600, 60)
 
-    started = time.perf_counter()
+    started = time.process_time()
     run(made, UnderTrimtab(threshold()), RNG(0))
 
-    assert time.perf_counter() - started < 2
+    assert time.process_time() - started < 2

@@ -13,6 +13,8 @@ from typing import Self
 
 import pyspark
 
+from trimtab_testbed import tether as tether_program
+
 MAIN_CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
 
@@ -62,7 +64,8 @@ class ConnectServer:
         }
         submit = str(Path(pyspark.__file__).parent / "bin" / "spark-submit")
         settings = [word for name, value in options.items() for word in ("--conf", f"{name}={value}")]
-        command = [submit, "--master", "local[2]", "--class", MAIN_CLASS, *settings, "spark-internal"]
+        tether = [sys.executable, "-I", "-S", tether_program.__file__, str(os.getpid())]  # killed with the tests
+        command = [*tether, submit, "--master", "local[2]", "--class", MAIN_CLASS, *settings, "spark-internal"]
         environment = os.environ | {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
         with (self._folder / "server.log").open("ab") as log:
             self._process = subprocess.Popen(
