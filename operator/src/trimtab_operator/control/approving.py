@@ -14,12 +14,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from trimtab_operator.cluster.api import POLICIES, ConflictError, NotFoundError
+from trimtab_operator.cluster.api import POLICIES
 from trimtab_operator.cluster.status import timestamp
+from trimtab_operator.control.annotations import Asked, take_off
+from trimtab_operator.control.answering import in_short, outdated, refusal
 from trimtab_operator.control.context import Context
 from trimtab_operator.control.executing import Executor
 from trimtab_operator.control.progress import Execution, Mark
-from trimtab_operator.control.proposal_states import COMMANDS, REFUSALS, Event, after, may
+from trimtab_operator.control.proposal_states import COMMANDS, Event, after, may
 from trimtab_operator.control.proposal_store import ProposalStore, Standing
 from trimtab_operator.control.proposal_telling import Command, ProposalTeller
 from trimtab_operator.control.proposals import ForeignProposalError, Proposal
@@ -28,16 +30,13 @@ from trimtab_operator.control.settings import Settings
 from trimtab_operator.control.telling import Teller
 from trimtab_operator.control.turn import Turn
 from trimtab_operator.resources.policy import Mode
-from trimtab_operator.resources.proposal import PROPOSAL_ANNOTATION, REBALANCE_ANNOTATION, ProposalState
+from trimtab_operator.resources.proposal import ProposalState
 from trimtab_strategies.model import counted
 
 log = logging.getLogger(__name__)
 
 TELL_EVERY = 2.0
 """Seconds between two reports of how far an execution has come; its end is told at once."""
-
-_TRIES = 4
-"""Attempts at removing an annotation while somebody edits the policy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +82,7 @@ class Approver:
         if turn.settings.mode is Mode.APPROVE:
             await self._withdraw(turn.settings)
         decide = False
-        if REBALANCE_ANNOTATION in (policy["metadata"].get("annotations") or {}):
+        if Asked.of(policy) is not None:
             decide = await self._obey(turn.settings)
         return Attended(await self._carry_on(turn), decide)
 
@@ -162,59 +161,29 @@ class Approver:
         proposal = self.standing.proposal
         if proposal is None:
             return
-        if (why := self._outdated(proposal, settings)) is not None:
+        brokers = self.context.brokers_of(self.policy)
+        if (why := outdated(proposal, settings.generation, brokers)) is not None:
             await self._pass(Event.SUPERSEDE, f"proposal {proposal.id} was superseded: {why}")
         elif self.context.now() >= proposal.expires_at:
             await self._pass(Event.EXPIRE, f"proposal {proposal.id} expired at {timestamp(proposal.expires_at)}")
-
-    def _outdated(self, proposal: Proposal, settings: Settings) -> str | None:
-        """Why what the proposal rests on is no longer so; None while it is."""
-        if proposal.generation != settings.generation:
-            return "the policy was edited"
-        brokers = self.context.brokers_of(self.policy)
-        for name in sorted(proposal.sources | proposal.destinations):
-            broker = brokers.get(name)
-            if broker is None or not broker.ready:
-                return f"broker {name} is {'gone' if broker is None else 'not ready'}"
-            if name in proposal.destinations and not broker.schedulable:
-                return f"broker {name} takes no bundles any more (spec.schedulable)"
-        return None
 
     # -- what people ask for --
 
     async def _obey(self, settings: Settings) -> bool:
         """Take the annotation as it is on the API server now; whether a new plan is wanted at once."""
         policy = await self.context.api.get(POLICIES, self.context.namespace, self.policy)
-        meta = policy["metadata"]
-        annotations = meta.get("annotations") or {}
-        word, pinned = annotations.get(REBALANCE_ANNOTATION), annotations.get(PROPOSAL_ANNOTATION, "")
-        if word is None or meta["uid"] != self.uid or meta["generation"] != settings.generation:
+        asked, meta = Asked.of(policy), policy["metadata"]
+        if asked is None or meta["uid"] != self.uid or meta["generation"] != settings.generation:
             return False  # taken already, or the policy is another one by now: the next turn reads it whole
-        refusal = self._refusal(word, pinned, settings)
-        if refusal is None:
+        word, why = asked.word, refusal(asked.word, asked.pinned, self.standing, settings)
+        if why is None:
             command = Command(word, f"{word}: {await self._do(COMMANDS[word])}")
         else:
-            command = Command(word, f"{word} was refused: {refusal}", refused=True)
+            command = Command(word, f"{word} was refused: {why}", refused=True)
             await self._speaker.refused(command)
         await self._tell(command)
-        await self._remove_annotations(policy, word, pinned)
-        return refusal is None and COMMANDS[word] is Event.REFRESH
-
-    def _refusal(self, word: str, pinned: str, settings: Settings) -> str | None:
-        """Why a command is not carried out; None when it is."""
-        standing, event = self.standing, COMMANDS.get(word)
-        if event is None:
-            return f"annotation {REBALANCE_ANNOTATION} is {word[:40]!r}: write approve, refresh or stop"
-        if settings.mode is not Mode.APPROVE:
-            return f"spec.mode is {settings.mode}: set it to Approve, and approve what is proposed then"
-        if event is Event.APPROVE and settings.paused:
-            return "the policy is paused: resume it first"
-        if not may(standing.state, event):
-            why = REFUSALS[standing.state][event]
-            return f"{standing.message}; {why}" if standing.message else why
-        if event is Event.APPROVE and pinned and standing.kept is not None and pinned != standing.kept.id:
-            return f"it is for proposal {pinned[:40]}, and the one there is now is {standing.kept.id}"
-        return None
+        await take_off(self.context.api, policy, asked)
+        return why is None and COMMANDS[word] is Event.REFRESH
 
     async def _do(self, event: Event) -> str:
         """Carry out a command that the table allows; what came of it, in words."""
@@ -239,24 +208,6 @@ class Approver:
         execution.stopped = True
         left = execution.counts[Mark.WAITING]
         return f"{counted(left, 'move')} not begun; {execution.in_flight} in flight land or are withdrawn"
-
-    async def _remove_annotations(self, policy: Mapping[str, Any], word: str, pinned: str) -> None:
-        """Take the annotations off, unless somebody wrote another one meanwhile: that is taken next."""
-        gone = {REBALANCE_ANNOTATION: None, PROPOSAL_ANNOTATION: None}
-        for _ in range(_TRIES):
-            annotations = policy["metadata"].get("annotations") or {}
-            found = (annotations.get(REBALANCE_ANNOTATION), annotations.get(PROPOSAL_ANNOTATION, ""))
-            if found != (word, pinned):
-                return
-            meta = {"resourceVersion": policy["metadata"]["resourceVersion"], "annotations": gone}
-            try:
-                await self.context.api.patch(POLICIES, self.context.namespace, self.policy, {"metadata": meta})
-            except NotFoundError:
-                return
-            except ConflictError:
-                policy = await self.context.api.get(POLICIES, self.context.namespace, self.policy)
-            else:
-                return
 
     # -- what was approved --
 
@@ -291,14 +242,3 @@ class Approver:
             await self._pass(Event.FAIL, f"{text}, {failed} failed (status.progress.failures)")
         else:
             await self._pass(Event.COMPLETE, text)
-
-
-def in_short(proposal: Proposal) -> str:
-    """How much it changes, and what that interrupts."""
-    parts = [counted(len(proposal.moves), "move")]
-    if proposal.splits:
-        parts.append(counted(len(proposal.splits), "split"))
-    price = proposal.cost
-    unknown = f", of {counted(price.unknown, 'bundle')} unknown" if price.unknown else ""
-    interrupted = f"{counted(price.connections, 'connection')}, {counted(price.topics, 'topic')}{unknown}"
-    return f"{' and '.join(parts)} (interrupts {interrupted})"
