@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from trimtab_operator.control.settings import Settings
 from trimtab_testbed.exposition import Sample, page, render
 from trimtab_testbed.load import BrokerLoad, BrokerShape, BundleLoad
 from trimtab_testbed.scenarios import SCENARIOS, UnknownScenarioError, scenario
@@ -93,6 +94,14 @@ def test_a_scenario_begins_as_busy_as_it_says(name: str) -> None:
         served = sum(load.cores for load in loads if owners[load.name] == start.shape.name)
         percent = 100 * (served + start.shape.idle) / (start.shape.cores * start.shape.strength)
         assert percent == pytest.approx(start.cpu, abs=2)
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_the_policy_of_a_scenario_can_be_run(name: str) -> None:
+    source = {"prometheus": {"url": "http://prometheus:9090"}}
+    spec = {**SCENARIOS[name].policy, "source": source, "brokers": {"podLabels": {"app": "pulsar"}}}
+
+    assert Settings.of({"metadata": {"name": name, "namespace": "demo"}, "spec": spec}).pair
 
 
 def test_the_demo_has_96_bundles_none_above_6_points_and_a_range_above_40() -> None:

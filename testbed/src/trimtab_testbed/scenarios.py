@@ -172,6 +172,7 @@ LEARNING_POLICY: Mapping[str, Any] = MappingProxyType(
             # half an hour in a minute: what is learnt over 15 minutes in life is learnt over some cycles here
             "weightedBalancer": {"window": 9, "stabilization": 12},
         },
+        "placement": {"type": "LeastResourceUsageWithWeight"},
         "limits": {"coolDown": "10s", "maxMovesPerCycle": 8, "maxMovesPerBroker": 8},
     }
 )
