@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
 from faulty_api import until
+from odd_sources import Silent
 from policy_scene import Play, PolicyScene, eager
 from split_scene import splits
 from splitting_worlds import large
-from trimtab_strategies.testing import cluster, with_bundles
+from trimtab_strategies.testing import NOW, cluster, with_bundles
 from trimtab_testbed.control_plane import ControlPlane
 
 pytestmark = pytest.mark.apiserver
@@ -242,6 +244,30 @@ def test_kubectl_waits_for_a_proposal_and_lists_its_state(play: Play, trimtab_cr
         assert "ProposalReady" in listed[1]
 
     play(HOT, story, **APPROVE)
+
+
+def test_moves_go_on_and_stop_is_heard_while_prometheus_is_slow(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trimtab_operator.control.deciding.TEND_EVERY", 0.1)
+    monkeypatch.setattr("trimtab_operator.control.deciding.MEASURE_WITHIN", 2.0)
+
+    async def story(scene: PolicyScene) -> None:
+        found = await approved(scene)
+        scene.source = Silent(scene.load)
+        measuring = asyncio.create_task(scene.cycle())
+        await until("the cycle measures", lambda: scene.loop.context.clock() > NOW + 60)
+
+        await scene.land()
+        await until("the next move is written", lambda: len(moved(scene)) == 2)
+        ask(scene, "stop")
+        await until("it is stopped", lambda: proposal(scene)["state"] == "Stopped")
+        await scene.land()
+        await measuring
+
+        assert len(moved(scene)) == 2 < found["total"]
+        assert scene.condition("DataTrusted") == ("False", "SourceUnavailable")
+        assert sum(count for _, count in scene.memory()["moves"]) == 2
+
+    play(HOT, story, **eager(maxMovesInFlight=1) | APPROVE)
 
 
 # -- what withdraws a proposal --

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
 from trimtab_operator.control.context import Context
@@ -17,7 +17,6 @@ from trimtab_operator.control.ruling import rule
 from trimtab_operator.control.settings import Settings
 from trimtab_operator.control.split_requests import request, unspent
 from trimtab_operator.control.telling import Teller
-from trimtab_operator.control.tending import Tender
 from trimtab_operator.control.turn import Turn
 from trimtab_operator.control.weights import broker_weights
 from trimtab_pipeline.source import SourceUnavailableError
@@ -36,11 +35,12 @@ MEASURE_WITHIN = 90.0
 class Decider:
     """Runs the cycles of one policy.
 
+    meanwhile: what goes on while the cluster is measured.
     still_asks: whether the policy still says what it said when the settings were read.
     """
 
     context: Context
-    tender: Tender
+    meanwhile: Callable[[Turn], Awaitable[None]]
     teller: Teller
     still_asks: Callable[[Settings], bool]
 
@@ -112,7 +112,7 @@ class Decider:
         try:
             async with asyncio.timeout(MEASURE_WITHIN):
                 while not (await asyncio.wait({looking}, timeout=TEND_EVERY))[0]:
-                    await self.tender.tend(turn, self.teller)
+                    await self.meanwhile(turn)
             return await looking
         except TimeoutError:
             raise SourceUnavailableError(f"the source did not answer within {MEASURE_WITHIN:g} s") from None

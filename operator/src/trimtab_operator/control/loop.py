@@ -81,6 +81,7 @@ class PolicyLoop:
     _sourcing: Sourcing = field(init=False)
     _decider: Decider = field(init=False)
     _approver: Approver = field(init=False)
+    _aside: int = 0
     _vigil: Vigil = field(init=False)
     _watch: Watch = field(default_factory=Watch)
     _due: float = 0.0
@@ -98,7 +99,7 @@ class PolicyLoop:
         self._sourcing = Sourcing(context, self.name)
         self._vigil = Vigil(context, self.name, self._teller)
         self._approver = Approver(context, self.name, self.uid, self._teller)
-        self._decider = Decider(context, self._tender, self._teller, self._still_asks)
+        self._decider = Decider(context, self._meanwhile, self._teller, self._still_asks)
 
     async def run(self, stopped: Stopped) -> None:
         """Turn after turn until `stopped`. Writes that are under way when it is set are finished first."""
@@ -205,8 +206,19 @@ class PolicyLoop:
             self.wake.set()
         if not attended.written:
             return turn
+        self._aside += attended.written
         remembered = turn.remembered.after(turn.memory, attended.written, self.context.now())
         return replace(turn, remembered=await self._remember(remembered))
+
+    async def _meanwhile(self, turn: Turn) -> None:
+        """While a cycle measures: upkeep, and what people ask and approved. Nobody waits for a slow Prometheus."""
+        await self._tender.tend(turn, self._teller)
+        policy = self.read()
+        try:
+            now = replace(turn, settings=Settings.of(policy), remembered=self._remembered or turn.remembered)
+        except InvalidPolicyError:
+            return
+        await self._attend(now, policy)
 
     async def _glance(self, turn: Turn) -> None:
         """Look at the brokers alone; decide at once when one died or crossed the overload line. Raises `ApiError`."""
@@ -234,6 +246,7 @@ class PolicyLoop:
         return early and refusal.reason is Reason.NO_BROKERS and bool(settings.pod_labels)
 
     async def _decide(self, turn: Turn) -> None:
+        self._aside = 0
         beat, early = self._beat, self.context.clock() < self._beat
         self._due = self._next_due(turn.settings.interval)
         self._generation = turn.settings.generation
@@ -243,6 +256,8 @@ class PolicyLoop:
             self.wake.set()
             return
         result, remembered = decided
+        if self._aside:  # moves that were approved, and written while this cycle measured
+            remembered = remembered.after(remembered.strategies, self._aside, self.context.now())
         spare = early and (result.plan is None or result.plan.empty)  # no interval has passed that counters could count
         if remembered is not turn.remembered and not spare:
             await self._remember(remembered)

@@ -13,7 +13,7 @@ from trimtab_operator.control.proposals import blank
 from trimtab_operator.control.report import shortened, waits
 from trimtab_operator.control.telling import Teller
 from trimtab_operator.resources.proposal import ProposalState
-from trimtab_strategies.model import HeldBack
+from trimtab_strategies.model import HeldBack, Reason
 
 CONDITIONS = ("ProposalReady", "Rebalancing", "CommandTaken")
 """The conditions that are told here; the first two exist in mode Approve only."""
@@ -69,7 +69,10 @@ class ProposalTeller:
             metrics.moves.labels(policy, _reason(execution), "Written").inc(written)
         for why in failures:
             metrics.held_back.labels(policy, str(why.reason)).inc()
-        await self.teller.failures([(str(why.reason), f"{why.subject}: not moved: {why.detail}") for why in failures])
+        told = [
+            why for why in failures if why.reason is not Reason.TIMED_OUT
+        ]  # that is told with the flights' outcomes
+        await self.teller.failures([(str(why.reason), f"{why.subject}: not moved: {why.detail}") for why in told])
 
 
 def _reason(execution: Execution) -> str:
