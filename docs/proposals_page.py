@@ -61,10 +61,10 @@ was taken. Each state is an Event, and so is each refusal. A command given twice
 - **The id counts.** With the annotation `trimtab.dev/proposal` an approval is for that proposal alone, and is refused
   (with both ids) when another one waits. `trimtab approve` always sends it; without it, what waits is meant.
 - **Each move is validated again when it is written.** What has changed for one bundle costs that move alone, with its
-  reason: `Conflict` (on another broker by now, or deleted), `InFlight`, `Pinned`, `Splitting`, `Excluded`
-  (`balanced: false`), `Isolation`, `UnknownBroker`, `NotReady`, `Unschedulable`, `Untrusted` (its destination),
-  `HourCap`, and `MassFailure` when the brake takes hold. What can't be done at its turn is not made up for later: the
-  plan would rest on a load that is gone. A bundle that is on its destination already counts as landed.
+  reason: `Conflict` (on another broker by now, or deleted), `InFlight`, `Pinned`, `Splitting`, `Quarantined`,
+  `Excluded` (`balanced: false`), `Isolation`, `UnknownBroker`, `NotReady`, `Unschedulable`, `Untrusted` (its
+  destination), `HourCap`, and `MassFailure` when the brake takes hold. What can't be done at its turn is not made up for
+  later: the plan would rest on a load that is gone. A bundle that is on its destination already counts as landed.
 - **`limits.maxMovesInFlight`** (10) moves are open at once; the next is written when one has landed. Splits are asked
   for first, and count as landed once their BundleSplit objects exist, which tell the rest.
 - **`status.progress`** tells how many have landed, failed and are in flight, percent, and the time left at the pace so
@@ -72,6 +72,7 @@ was taken. Each state is an Event, and so is each refusal. A command given twice
 - **`stop`** writes nothing more. Open moves land or are withdrawn after `limits.moveTimeout`, so that every bundle is
   whole; `status.progress.finishedAt` says when that is so.
 - **`paused`** holds: no further move is written until it is taken back, and nothing can be approved meanwhile.
+- **`spec.windows`** bind mode Auto alone: who approves decides when, and the moves begin at once.
 - **An edit in the middle of an execution** does not end it: what was approved was approved, within the limits as they
   are now. Only another `mode` does, as `stop` would; a proposal that waits is dropped, and `approve` is refused.
 - **The operator may die** at any moment. State, proposal and progress are in the ConfigMap; what was written and not

@@ -39,7 +39,7 @@ class Executor:
         """Ask for the splits, then write as many moves as may be open; how many moves that is. Raises `ApiError`."""
         moved = turn.remembered.moved_last_hour(self.context.now())
         brokers = self.context.brokers_of(turn.settings.name)
-        scene = Scene(self.context, turn.settings, brokers, moved, trusted)
+        scene = Scene(self.context, turn.settings, brokers, moved, trusted, turn.remembered.quarantine)
         written = await self._ask_for_splits(turn, scene)
         while (free := turn.settings.max_moves_in_flight - self.execution.in_flight) > 0:
             if not (rows := self.execution.waiting(free)):

@@ -6,7 +6,7 @@ made within the last cycle needs none of this: the guard has just looked at the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from trimtab_operator.cluster.brokers import BrokerRecord
@@ -22,7 +22,8 @@ from trimtab_strategies.selection.isolation import IsolationRules
 class Scene:
     """What a move is judged by.
 
-    brokers: those that the policy looks after. moved_last_hour: by the policy, those of this execution included.
+    brokers: those that the policy looks after. quarantine: names of the bundles that it leaves alone.
+    moved_last_hour: moves by the policy, those of this execution included.
     trusted: what the last measurement said of each broker it knew.
     """
 
@@ -31,6 +32,7 @@ class Scene:
     brokers: Mapping[str, BrokerRecord]
     moved_last_hour: int
     trusted: Mapping[str, bool] = field(default_factory=dict)
+    quarantine: Collection[str] = ()
 
 
 Why = tuple[Reason, str]
@@ -69,11 +71,13 @@ def _owner(move: Move, record: BundleRecord, _scene: Scene) -> Why | None:
     return None
 
 
-def _bundle(_move: Move, record: BundleRecord, _scene: Scene) -> Why | None:
+def _bundle(_move: Move, record: BundleRecord, scene: Scene) -> Why | None:
     if record.pinned:
         return Reason.PINNED, f"a person pinned it to {record.owner}"
     if record.state == BundleState.SPLITTING:
         return Reason.SPLITTING, "it is being divided"
+    if record.name in scene.quarantine:
+        return Reason.QUARANTINED, "it came back from where it was moved to, and is left alone"
     return None
 
 
