@@ -22,6 +22,8 @@ pytestmark = pytest.mark.spark
 
 TOKEN, TENANT = "tok-5f3a9c-bearer", "ten-88af1d-tenant"
 CREDENTIALS = Credentials(bearer_token=TOKEN, headers=(("X-Scope-OrgID", TENANT),))
+_MANY = "ranges " * 500_000
+"""Bundles enough that Spark would put what the tasks are to do into a file."""
 WORLD = topology({"a": "a", "b": "b"}, {"t/n/0x00000000_0x80000000": "a", "t/n/0x80000000_0xffffffff": "b"})
 
 
@@ -70,7 +72,7 @@ def plan_of(sources: SparkLoadSources, url: str) -> str:
 
     def explain(spark: Any) -> str:
         request = ReadRequest(url, 1.0, 5.0, (ShardRequest({}, {}),))
-        frame = spread(spark, Work(request, Path(), ByTime(1.0, 1.0), CREDENTIALS))
+        frame = spread(spark, Work(request, Path(), ByTime(1.0, 1.0), CREDENTIALS, _MANY))
         return str(frame._jdf.queryExecution().toString())
 
     return sources._engine.run(explain, 60).result(timeout=60)

@@ -74,6 +74,7 @@ class SparkSettings:
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.extraJavaOptions": java,
             "spark.default.parallelism": str(self.cores),
+            "spark.broadcast.UDFCompressionThreshold": "1g",  # a larger one would be put on the disk
             "spark.local.dir": str(folder),
             "spark.python.task.killTimeout": "200ms",  # a slow server keeps no later cycle waiting
             "spark.python.unix.domain.socket.enabled": "true",
