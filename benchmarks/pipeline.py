@@ -106,12 +106,12 @@ class Program:
         warm = self._job.warm
         return Run(run.cycle[warm:], run.floor[warm:], run.phases[warm:])
 
-    def glance(self) -> float:
-        """Seconds of a look at the brokers alone, as between two cycles."""
-        begin = time.perf_counter()
+    def glance(self) -> tuple[float, float]:
+        """Seconds of a look at the brokers alone, as between two cycles: on the clock, of processor time."""
+        begin, used = time.perf_counter(), processor_time(self._job.server)
         observed = self._source.observe_brokers(self._topology, self.at).result()
         assert observed.load.brokers.trusted.all()
-        return time.perf_counter() - begin
+        return time.perf_counter() - begin, processor_time(self._job.server) - used
 
     def soak(self) -> dict[str, Any]:
         """Many cycles one after the other."""
@@ -149,7 +149,7 @@ def measured(job: Job) -> dict[str, Any]:
         sources.close()
     return _figures(run) | {
         "start": _rounded(start | {"all": sum(start.values()), "processor_time": used}),
-        "glance": round(statistics.median(glances), 3),
+        "glance": np.median(glances, axis=0).round(3).tolist(),
         "memory": held,
         "soak": soaked,
     }
@@ -217,12 +217,13 @@ def measure(size: str, on: str, soak: int, say: Callable[[str], None]) -> dict[s
 
 def told(figures: Mapping[str, Any]) -> str:
     """Figures as a person reads them."""
-    start, phases = figures["start"], ", ".join(f"{name} {value}" for name, value in figures["phases"].items())
+    (glance, used), start = figures["glance"], figures["start"]
+    phases = ", ".join(f"{name} {value}" for name, value in figures["phases"].items())
     held = ", ".join(f"{name} {value} MB" for name, value in figures["memory"].items())
     cycle = f"cycle {figures['cycle']} s (slowest {figures['slowest']}; {phases})"
     lines = [
         f"{figures['size']} on {figures['on']}: {cycle}, numpy {figures['numpy']} s, ratio {figures['ratio']}",
-        f"    processor time of a cycle: {figures['processor_time']}; a glance {figures['glance']} s",
+        f"    processor time of a cycle: {figures['processor_time']}; a glance {glance} s, of processor time {used}",
         f"    start {start['all']} s: {start}; memory: {held}; load average {figures['load_average']}",
     ]
     if soaked := figures["soak"]:
