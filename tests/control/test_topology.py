@@ -31,6 +31,12 @@ def test_bundles_carry_pulsars_spelling_and_unknown_namespaces_are_left_out() ->
     assert [record.name for record in records] == ["a"]
 
 
+def test_a_bundle_that_is_being_divided_is_in_flight() -> None:
+    rows, _ = topology(picture(bundle("a", split="halve"), bundle("b", lower="0x10000000")), window=60)
+
+    assert rows.in_flight.tolist() == [True, False]
+
+
 def test_an_owner_that_is_no_broker_is_nobody() -> None:
     rows, _ = topology(picture(bundle("a", "z")), window=60)
 
@@ -60,10 +66,20 @@ def test_declared_capacities_override_and_the_others_stay_open() -> None:
         ({"reason": "Overloaded", "assigned_at": 100.0}, 100.0),
         ({"reason": "Unowned", "assigned_at": 100.0}, math.nan),
         ({"reason": "BrokerLost", "assigned_at": 100.0}, math.nan),
+        ({"reason": "Splitting", "assigned_at": 100.0}, math.nan),
+        ({"reason": "Bandwidth", "assigned_at": 100.0}, 100.0),
         ({"assigned_owner": "y", "assigned_at": 100.0, "since": 300.0}, 300.0),
         ({"assigned_owner": "", "since": 300.0, "generation": 1}, math.nan),
     ],
-    ids=["balancing", "first owner", "owner lost", "moved by a person", "created with an owner"],
+    ids=[
+        "balancing",
+        "first owner",
+        "owner lost",
+        "cut out",
+        "cut out and moved",
+        "moved by a person",
+        "created with an owner",
+    ],
 )
 def test_what_starts_a_cool_down(changes: dict[str, object], expected: float) -> None:
     assert last_unload(bundle(owner="x", **changes)) == pytest.approx(expected, nan_ok=True)
