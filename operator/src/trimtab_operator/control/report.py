@@ -171,9 +171,9 @@ def _proposal(result: CycleResult) -> dict[str, Any] | None:
 
 
 def conditions(result: CycleResult, previous: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """`Valid`, `DataTrusted`, `Balanced` and their sum `Ready`, merged into the `previous` conditions."""
+    """`Valid`, `DataTrusted`, `Balanced`, `Acting` and `Ready`, their sum, merged into the `previous` conditions."""
     found = [("Valid", *_valid(result)), ("DataTrusted", *_data(result)), ("Balanced", *_balanced(result))]
-    found.append(("Ready", *_ready(result)))
+    found += [("Acting", *_acting(result)), ("Ready", *_ready(result))]
     merged = [dict(condition) for condition in previous]
     for kind, status, reason, message in found:
         merged = set_condition(merged, kind, status, reason, shortened(message), result.generation, result.started)
@@ -238,6 +238,13 @@ def _balanced(result: CycleResult) -> tuple[str, str, str]:
     held = result.plan.held_back[0]
     about = f"{held.subject}: " if held.subject else ""
     return "False", str(held.reason), f"{text}; nothing may move: {about}{held.detail or held.reason}"
+
+
+def _acting(result: CycleResult) -> tuple[str, str, str]:
+    held = result.refusal or result.restraint
+    if held is not None:
+        return "False", str(held.reason), held.detail
+    return "True", "Acting", "plans are carried out, within limits"
 
 
 def _ready(result: CycleResult) -> tuple[str, str, str]:

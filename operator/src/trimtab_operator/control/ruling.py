@@ -9,6 +9,7 @@ from trimtab_operator.actuators.declarative import DryRunActuator
 from trimtab_operator.cluster.status import timestamp
 from trimtab_operator.control.context import Context
 from trimtab_operator.control.turn import Turn
+from trimtab_operator.control.windows import opening
 from trimtab_operator.resources.policy import Mode
 from trimtab_strategies.model import HeldBack, Reason
 
@@ -26,6 +27,9 @@ def rule(context: Context, turn: Turn) -> Ruling:
     if turn.settings.mode is Mode.AUTO:
         if (fight := turn.remembered.fight).retreating(context.now()):
             return shown(Reason.CONTESTED, f"others undo what it moves: it only advises until {timestamp(fight.until)}")
+        if not (window := opening(turn.settings.windows, context.now())).open:
+            when = f"acts again from {timestamp(window.until)}" if window.until else "no window opens within a week"
+            return shown(Reason.OUTSIDE_WINDOW, f"spec.windows: {when}")
         return Ruling(turn.actuator)
     if turn.settings.mode is Mode.APPROVE:
         return shown(Reason.NOT_APPROVED, "spec.mode is Approve: proposals wait for a person")

@@ -14,6 +14,7 @@ from trimtab_operator.resources.common import seconds
 from trimtab_operator.resources.policy import BalancingPolicySpec, Mode
 from trimtab_operator.resources.prometheus import Auth, TrustSpec
 from trimtab_operator.resources.proposal import PAUSE_ANNOTATION
+from trimtab_operator.resources.windows import Window
 from trimtab_pipeline.source import PrometheusSettings, Trust
 from trimtab_strategies import registry
 from trimtab_strategies.balancer import Pair
@@ -65,6 +66,7 @@ class Settings:
     max_moves_in_flight: int = 10
     quarantine: float = 21600.0
     max_undone_moves: int = 5
+    windows: tuple[Window, ...] = ()
 
     @classmethod
     def of(cls, policy: Mapping[str, Any]) -> Self:
@@ -100,6 +102,7 @@ class Settings:
             max_moves_in_flight=spec.limits.max_moves_in_flight,
             quarantine=seconds(spec.limits.quarantine),
             max_undone_moves=spec.limits.max_undone_moves,
+            windows=tuple(spec.windows),
         )
 
     @property

@@ -20,6 +20,7 @@ from trimtab_operator.resources.common import (
 from trimtab_operator.resources.prometheus import PrometheusSpec
 from trimtab_operator.resources.proposal import Approval, Progress, Proposal
 from trimtab_operator.resources.strategies import PlacementSpec, SelectionSpec, ShedderSpec, SplitterSpec
+from trimtab_operator.resources.windows import Window
 
 
 class Mode(StrEnum):
@@ -133,6 +134,9 @@ class BalancingPolicySpec(Resource):
     split: SplitterSpec | None = None
     """Which bundles are divided, and where; their children may be moved in the same decision. Each rule has a limit of
     bundles per namespace, and WeightedSplitter a budget of splits. If left out, none is."""
+    windows: Annotated[list[Window], Field(max_length=16)] = Field(default_factory=list)
+    """When a policy in mode Auto may act by itself; always if left out. Outside, its plan is only shown. Wishes, lost
+    brokers, and proposals that a person approves are seen to at any time."""
     limits: Limits = Limits()
     """What no strategy may exceed: cool-down, caps, and how much must be known before anything moves."""
     actuator: ActuatorType = ActuatorType.DECLARATIVE
@@ -188,8 +192,9 @@ class BalancingPolicyStatus(Status):
     observed_generation: Annotated[int, Field(ge=0)] = 0
     """Generation of the spec that the last cycle ran."""
     conditions: Conditions = Field(default_factory=list)
-    """`Ready` sums up; `Valid`, `DataTrusted`, `Balanced` say more. In mode Approve also `ProposalReady` (one waits for
-    approval), `Rebalancing` (one is carried out) and `CommandTaken` (what became of the last annotation)."""
+    """`Ready` sums up; `Valid`, `DataTrusted`, `Balanced` say more, and `Acting` whether plans are carried out. In mode
+    Approve also `ProposalReady` (one waits for approval), `Rebalancing` (one is carried out) and `CommandTaken` (what
+    became of the last annotation); where others move bundles `Flapping` and `Contested`."""
     last_cycle: LastCycle | None = None
     """The last cycle."""
     proposal: Proposal | None = None

@@ -67,6 +67,7 @@ class Reason(StrEnum):
     NOT_APPROVED = "NotApproved"  # proposed, and not approved by anybody
     PINNED = "Pinned"  # a person pinned the bundle to its owner
     QUARANTINED = "Quarantined"  # it came back again and again: left alone for a while
+    OUTSIDE_WINDOW = "OutsideWindow"  # the policy's windows do not let it act by itself now
     CONTESTED = "Contested"  # somebody else undoes what the policy moves: it only advises for a while
     IN_FLIGHT = "InFlight"  # an earlier move of this bundle has not landed
     SPLITTING = "Splitting"  # it is being divided
