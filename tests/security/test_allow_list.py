@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import socket
 from typing import Any
 
 import pytest
 
 from policy_scene import Play, PolicyScene
-from stage import Stage
 from trimtab_operator.cli import main
 from trimtab_operator.resources.urls import AllowedUrls
 from trimtab_strategies.testing import cluster
@@ -95,23 +93,6 @@ def test_a_person_who_looks_connects_anywhere_but_sends_no_secret_there(play: Pl
         assert scene.loop._sourcing._source is None
 
     play(LEVEL, story, source=source(STRANGER))
-
-
-@pytest.mark.prometheus
-@pytest.mark.spark
-def test_a_running_operator_makes_no_connection_to_what_is_not_listed(stage: Stage) -> None:
-    """Its list is 127.0.0.1, which `localhost` would lead to."""
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        url = f"http://localhost:{listening.getsockname()[1]}"
-        stage.apply_policy(source=source(url))
-        try:
-            message = stage.wait_condition("Valid", "False", "InvalidPolicy")
-            assert f"{url} is not among the URLs that policies may name (http://127.0.0.1" in message
-            listening.settimeout(5)
-            with pytest.raises(TimeoutError):
-                listening.accept()
-        finally:
-            stage.drop_policy()
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,14 @@
-"""Secrets with a mark go through success and each failure; then everything that was written is searched for them."""
+"""A running operator: it asks nobody off the list, and what it has written holds no secret.
+
+Secrets with a mark go through success and each failure; then everything that was written is searched for them.
+"""
 
 from __future__ import annotations
 
 import base64
 import json
 import secrets
+import socket
 import tempfile
 import urllib.parse
 import urllib.request
@@ -185,3 +189,18 @@ def kept(path: Path) -> str:
     if path.suffix != ".parquet":
         return raw
     return raw + str(pq.read_schema(path).metadata) + str(pq.ParquetFile(path).read().to_pylist())
+
+
+def test_a_running_operator_makes_no_connection_to_what_is_not_listed(stage: Stage) -> None:
+    """Its list is 127.0.0.1, which `localhost` would lead to."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        url = f"http://localhost:{listening.getsockname()[1]}"
+        stage.apply_policy(source={"prometheus": {"url": url}})
+        try:
+            message = stage.wait_condition("Valid", "False", "InvalidPolicy")
+            assert f"{url} is not among the URLs that policies may name (http://127.0.0.1" in message
+            listening.settimeout(5)
+            with pytest.raises(TimeoutError):
+                listening.accept()
+        finally:
+            stage.drop_policy()
