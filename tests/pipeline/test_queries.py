@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from trimtab_pipeline.queries import BUNDLES, RESOURCE_PRESETS, UnknownPresetError, brokers, render
+from trimtab_pipeline.queries import BUNDLES, RESOURCE_PRESETS, UnknownPresetError, asked_late, brokers, render
 from trimtab_pipeline.source import PrometheusSettings
 
 SETTINGS = PrometheusSettings("http://x", "pulsar", window=45)
@@ -53,6 +53,15 @@ def test_the_namespace_label_of_brokers_can_be_another_one() -> None:
 def test_names_are_taken_literally() -> None:
     promql = render(BUNDLES, SETTINGS, ["a.b", 'c"d|e'])["rate_in"]
     assert r'pod=~"a\\.b|c\"d\\|e"' in promql
+
+
+@pytest.mark.parametrize(
+    ("length", "late", "left"),
+    [("570s", 0.2, "569s"), ("569500ms", 10.0, "559500ms"), ("300s", 900.0, "1s")],
+)
+def test_what_is_asked_late_looks_less_far_ahead(length: str, late: float, left: str) -> None:
+    asked = f"max by (pod) (count_over_time(x[{length}] offset -600s) or count_over_time(y[{length}] offset -600s))"
+    assert asked_late(asked, late) == asked.replace(length, left)
 
 
 def test_an_unknown_preset_is_refused_with_the_known_ones() -> None:

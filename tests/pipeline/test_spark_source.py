@@ -230,6 +230,20 @@ def test_a_check_that_the_server_does_not_know_costs_a_note_and_no_load(
     assert [note.partition(": ")[0] for note in load.quality.notes] == ["ahead of brokers can't be checked"]
 
 
+def test_a_cycle_that_had_to_wait_takes_nothing_for_the_future_that_was_scraped_meanwhile(
+    fake: FakePrometheus, observing: Observing
+) -> None:
+    fake.faults = Faults(where=lambda promql: promql.startswith("max by (pod) (timestamp(container"), delay=3)
+    source = observing(fake.url)
+    looks = [source.observe(WORLD, AT + second) for second in (0, 1)]
+    assert all(look.result(timeout=60).load.brokers.trusted.all() for look in looks)
+    asked = [(query["time"], query["query"]) for query in fake.queries if "] offset -" in query["query"]]
+    ahead = {at: int(re.findall(r"\[(\d+)s\] offset", promql)[0]) for at, promql in asked}
+    first, second = (ahead[f"{AT + second:.3f}"] for second in (0, 1))
+    assert first <= 570 - 3  # the answers before it took three seconds
+    assert second <= first - 3  # and the other cycle had to wait for that
+
+
 def test_a_clock_and_a_series_that_is_there_twice_are_noted(fake: FakePrometheus, observing: Observing) -> None:
     fake.clock = time.time() + 95
     where = {"namespace": "pulsar", "pod": "b", "container": "broker"}

@@ -45,8 +45,8 @@ class ShardRequest:
 class ReadRequest:
     """What one read asks for; travels to the tasks as JSON, apart from credentials.
 
-    at: evaluation time, epoch seconds. timeout: seconds per query. method, partial_response, hot_bundles, max_age: of
-    `PrometheusSettings`.
+    at: evaluation time, epoch seconds. late: seconds from it to the moment at which the shards are told to ask.
+    timeout: seconds per query. method, partial_response, hot_bundles, max_age: of `PrometheusSettings`.
     """
 
     url: str
@@ -57,12 +57,15 @@ class ReadRequest:
     partial_response: bool | None = None
     hot_bundles: int = 0
     max_age: float = 120.0
+    late: float = 0.0
 
     @classmethod
-    def of(cls, settings: PrometheusSettings, at: float, shards: Iterable[ShardRequest]) -> ReadRequest:
+    def of(
+        cls, settings: PrometheusSettings, at: float, shards: Iterable[ShardRequest], late: float = 0.0
+    ) -> ReadRequest:
         """A read of `shards` as `settings` say."""
         same = ("url", "timeout", "method", "partial_response", "hot_bundles", "max_age")
-        return cls(at=at, shards=tuple(shards), **{name: getattr(settings, name) for name in same})
+        return cls(at=at, shards=tuple(shards), late=late, **{name: getattr(settings, name) for name in same})
 
     def server(self, credentials: Credentials) -> Prometheus:
         """The server to ask."""

@@ -17,6 +17,7 @@ Queries are `string.Template` texts with these selectors:
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -242,6 +243,16 @@ def topics_in(promql: str, namespaces: Iterable[str] | None = None) -> str:
     """A query of `TOPICS` about the topics of these namespaces, or about all of them."""
     pattern = ".+" if namespaces is None else f"(non-)?persistent://({_any_of(namespaces)})/.+"
     return promql.replace('"$topics"', quoted(pattern))
+
+
+def asked_late(ahead: str, seconds: float) -> str:
+    """The check ``ahead`` as it is asked `seconds` after its evaluation time: what was scraped since is no future."""
+
+    def shorter(found: re.Match[str]) -> str:
+        length = int(found[1]) / (1000 if found[2] == "ms" else 1)
+        return f"[{_duration(max(1.0, length - math.ceil(seconds)))}] offset -{_AHEAD}s"
+
+    return re.sub(rf"\[(\d+)(ms|s)\] offset -{_AHEAD}s", shorter, ahead)
 
 
 def of_newest(promql: str) -> str:

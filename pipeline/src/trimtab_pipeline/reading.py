@@ -27,13 +27,24 @@ import pyarrow.compute as pc
 
 from trimtab_pipeline.asking import ReadRequest
 from trimtab_pipeline.prometheus import PrometheusError, PrometheusFormatError, PrometheusStatusError
-from trimtab_pipeline.queries import BUNDLES, CHECKS, RESOURCES, TIMES, TOPICS, TRAFFIC, of_newest, topics_in
+from trimtab_pipeline.queries import (
+    BUNDLES,
+    CHECKS,
+    RESOURCES,
+    TIMES,
+    TOPICS,
+    TRAFFIC,
+    asked_late,
+    of_newest,
+    topics_in,
+)
 from trimtab_pipeline.ranges import Ranges, is_bundle
 from trimtab_pipeline.samples import Samples
 from trimtab_pipeline.topics import INSIDE, Topics, hottest
 from trimtab_pipeline.trust import Drop
 from trimtab_strategies.model.load import IntArray
 
+_LATE = 1.0  # seconds after the evaluation time from which on that is to be taken into account
 Fetch = Callable[[str], Samples]
 """Answers one PromQL query. Raises `PrometheusError`."""
 
@@ -85,6 +96,7 @@ class Reading:
 
     def __init__(self, request: ReadRequest, shard: int, fetch: Fetch, ranges: Ranges | None) -> None:
         self._request, self._fetch, self._ranges = request, fetch, ranges
+        self._begun = time.perf_counter()
         self._wanted = request.shards[shard]
         self._dropped, self._warnings, self._notes = Counter[str](), set[str](), set[str]()
         self._own, self._twice = 0, False
@@ -169,8 +181,9 @@ class Reading:
 
     def _check(self, name: str, promql: str, keys: Sequence[str]) -> Samples:
         """The answer to a check; none where the server knows no such query, which costs nobody the load itself."""
+        late = self._request.late + time.perf_counter() - self._begun
         try:
-            return self._fetch(promql)
+            return self._fetch(asked_late(promql, late) if name == "ahead" and late > _LATE else promql)
         except PrometheusStatusError as error:
             if not error.refused:
                 raise

@@ -121,27 +121,32 @@ class SparkLoadSource:
 
     def observe(self, topology: Topology, at: float) -> Future[Observation]:
         """See `LoadSource.observe`. `at` counts to the millisecond, as in Prometheus."""
-        return self._engine.run(lambda spark: self._observe(spark, topology, round(at, 3)), self._deadline)
+        asked = time.monotonic()  # it may wait for another cycle, or for Spark to start
+        return self._engine.run(lambda spark: self._observe(spark, topology, round(at, 3), asked), self._deadline)
 
     def observe_brokers(self, topology: Topology, at: float) -> Future[Observation]:
         """See `LoadSource.observe_brokers`. Spark has no part in it; on Connect the server asks, as in a cycle."""
-        at = round(at, 3)
+        look = partial(self._glance, topology, round(at, 3), time.monotonic())
         if self._engine.settings.remote:
-            return self._engine.run(lambda spark: self._glance(topology, at, partial(self._by, spark)), self._deadline)
+            return self._engine.run(lambda spark: look(partial(self._by, spark)), self._deadline)
         direct = partial(asked_directly, credentials=self._settings.credentials)
-        return aside(lambda unwanted: self._glance(topology, at, partial(direct, unwanted=unwanted)), self._deadline)
+        return aside(lambda unwanted: look(partial(direct, unwanted=unwanted)), self._deadline)
 
     def close(self) -> None:
         """Nothing of its own runs: the thread belongs to the engine."""
 
-    def measure(self, spark: SparkSession, pods: Sequence[str], at: float, ranges: Ranges | None = None) -> Measured:
+    def measure(
+        self, spark: SparkSession, pods: Sequence[str], at: float, ranges: Ranges | None = None, late: float = 0.0
+    ) -> Measured:
         """What `pods` are measured to carry at `at`, joined with what is remembered; runs in the engine's thread.
 
         ranges: all bundles, if topics are to be summed up to them where bundles have no metrics of their own.
+        late: seconds since `at` was the present.
         Raises `SourceUnavailableError` when no shard answered.
         """
         shards = self._shards(pods)
-        request = ReadRequest.of(self._settings, at, (ShardRequest.of(self._settings, shard) for shard in shards))
+        asked = (ShardRequest.of(self._settings, shard) for shard in shards)
+        request = ReadRequest.of(self._settings, at, asked, late)
         state = self._keeping.bundles.state(at, self._horizon)
         answer = self._spread(spark, request, state, ranges)
         reports = reports_in(answer)
@@ -174,7 +179,9 @@ class SparkLoadSource:
         last = pq.read_table(self._keeping.brokers.state(at, self._horizon))
         return with_last_times(now, last, at - self._horizon)
 
-    def _glance(self, topology: Topology, at: float, ask: Callable[[ReadRequest], pa.Table]) -> Observation:
+    def _glance(
+        self, topology: Topology, at: float, begun: float, ask: Callable[[ReadRequest], pa.Table]
+    ) -> Observation:
         """What `ask` hears of the brokers: columns ``brokers`` and ``report`` of `ANSWER`."""
         if self._engine.closed:
             raise closed()
@@ -183,7 +190,7 @@ class SparkLoadSource:
         if not shards:
             return Observation(align(nothing, topology, self._settings, at), {})
         asked = (ShardRequest.of(self._settings, shard).brokers_alone for shard in shards)
-        answer = ask(ReadRequest.of(self._settings, at, asked))
+        answer = ask(ReadRequest.of(self._settings, at, asked, time.monotonic() - begun))
         reports = reports_in(answer)
         measured = replace(
             nothing, brokers=self._brokers(flattened(answer["brokers"]), at), reports=reports, shards=shards
@@ -193,14 +200,14 @@ class SparkLoadSource:
         seconds = {"prometheus": in_tasks, "align": time.perf_counter() - begin - in_tasks}
         return Observation(load, seconds, shown(measured, topology))
 
-    def _observe(self, spark: SparkSession, topology: Topology, at: float) -> Observation:
+    def _observe(self, spark: SparkSession, topology: Topology, at: float, asked: float) -> Observation:
         pods = _pods(topology)
         if not pods:
             nothing = Measured(BROKER_STATE.empty_table(), BUNDLE_STATE.empty_table())
             return Observation(align(nothing, topology, self._settings, at), {})
         clock = [time.perf_counter()]
         try:
-            measured = self.measure(spark, pods, at, self._summing.ranges(topology))
+            measured = self.measure(spark, pods, at, self._summing.ranges(topology), time.monotonic() - asked)
         except (PySparkException, Py4JError, OSError, pa.ArrowException):
             self._keeping.doubt()
             raise
