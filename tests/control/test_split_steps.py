@@ -103,6 +103,20 @@ def test_a_parent_goes_only_after_each_child_has_an_owner() -> None:
     assert model.advance() is Step.DELETE
 
 
+def test_a_parent_that_a_finalizer_holds_is_waited_for_and_not_gone_back_to() -> None:
+    model = Model(order())
+    while model.advance() is not Step.WAIT:
+        model.bundles["b"]["metadata"]["deletionTimestamp"] = "2026-01-31T12:00:00Z"
+    model.give_up = "it took too long"
+
+    assert model.advance() is Step.WAIT
+    assert set(model.bundles) == {"b", *CHILDREN}
+    model.delete_parent()
+
+    assert to_the_end(model) is Step.DONE
+    model.check_whole()
+
+
 def test_the_bundles_go_through_the_states_of_pulsars_machine() -> None:
     """What is written to the parent and the children is what Pulsar's flow would write, in its order."""
     namespace, children = "t/n", {f"{lower}_{upper}": "" for lower, upper in pairwise(EDGES)}

@@ -79,6 +79,8 @@ def next_step(order: Order, seen: Seen, give_up: str = "") -> tuple[Step, str]:
     """What is to be done next, and why it has to wait or go back. give_up: why it should, empty: it should not."""
     if seen.parent is None:
         return _without_parent(order, seen)
+    if seen.parent["metadata"].get("deletionTimestamp"):  # a finalizer holds it; there is no way back any more
+        return (Step.CREATE, "") if None in seen.children else (Step.WAIT, f"{order.bundle} is being deleted")
     if why := overtaken(order, seen.parent, seen) or give_up:
         return _backwards(order, seen.parent, seen), why
     if open_wish(seen.parent):
