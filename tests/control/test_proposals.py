@@ -661,11 +661,20 @@ def test_a_move_that_was_written_and_not_noted_is_not_written_again(play: Play) 
     play(HOT, story, **APPROVE)
 
 
-def test_a_proposal_that_somebody_spoilt_is_begun_anew_and_told(play: Play) -> None:
+@pytest.mark.parametrize(
+    "spoilt",
+    [
+        {"binaryData": {"proposal.json.gz": "AAAA"}},
+        {"binaryData": {"proposal.json.gz": None}},
+        {"data": {"state.json": "{}"}},
+    ],
+    ids=["no gzip", "no proposal", "no state"],
+)
+def test_a_proposal_that_somebody_spoilt_is_begun_anew_and_told(spoilt: dict[str, Any], play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
         await offered(scene)
         path = f"/api/v1/namespaces/{scene.namespace}/configmaps/trimtab-proposal-main"
-        scene.rest.patch(path, {"binaryData": {"proposal.json.gz": "AAAA"}})
+        scene.rest.patch(path, spoilt)
 
         scene.restart()
         await scene.cycle()

@@ -71,14 +71,18 @@ class ProposalStore:
             value = json.loads(data[_STATE])
             if value["uid"] != self.uid:
                 return Standing()
-            state, message, waits = ProposalState(value["state"]), str(value["message"]), bool(value["waits"])
+            state, message = ProposalState(value["state"]), str(value["message"])
             text, progress = (_unpacked(binary.get(key, "")) for key in (_PROPOSAL, _PROGRESS))
         except (KeyError, TypeError, ValueError, OSError, EOFError) as error:
             raise ForeignProposalError(f"{self.name} is not what Trimtab writes ({error!r:.200})") from error
         proposal = Proposal.from_json(text) if text else None
         self._written = proposal.id if proposal else ""
         execution = Execution.from_json(progress, proposal) if proposal is not None and progress else None
-        return Standing(state, message, proposal if waits else None, execution)
+        waiting = proposal if state is ProposalState.PROPOSAL_READY else None
+        needed = {ProposalState.PROPOSAL_READY: waiting, ProposalState.REBALANCING: execution}
+        if needed.get(state, state) is None:
+            raise ForeignProposalError(f"{self.name} says {state}, and has nothing to go with it")
+        return Standing(state, message, waiting, execution)
 
     async def save(self, standing: Standing) -> None:
         """Store it; the proposal's body only when it is another one. Raises `ApiError`."""
@@ -95,7 +99,6 @@ class ProposalStore:
         state = {
             "state": standing.state,
             "message": standing.message,
-            "waits": standing.proposal is not None,
             "uid": self.uid,
         }
         under_way = execution is not None and execution.proposal is kept
