@@ -1,8 +1,9 @@
 """Writes the pages that are made from the code: `python docs/generate.py [--check] [PAGE...]`.
 
 `strategies` is the reference of every strategy in the registry; `comparison` runs all shedders through the scenarios
-of `trimtab_strategies.simulation`, which takes about half a minute; `proposals` draws the states of a proposal. With
---check nothing is written, and the exit code is 1 when a page on disk differs from what would be written.
+of `trimtab_strategies.simulation`, which takes about half a minute; `proposals` draws the states of a proposal;
+`metrics` lists what the operator measures of itself. With --check nothing is written, and the exit code is 1 when a
+page on disk differs from what would be written.
 """  # noqa: INP001 - a script
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import comparison_page
+import metrics_page
 import proposals_page
 import reference_page
 
@@ -22,6 +24,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "strategies": reference_page.page,
     "comparison": comparison_page.page,
     "proposals": proposals_page.page,
+    "metrics": metrics_page.page,
 }
 """Name of each page's file, without `.md`, and what makes its text."""
 

@@ -81,7 +81,7 @@ REFUSED = {
     "no URL": (policy(source={"prometheus": {"url": "prometheus:9090"}}), ["spec.source.prometheus.url", "^https?://"]),
     "password in a URL": (
         policy(source={"prometheus": {"url": "http://me:secret@prometheus:9090"}}),
-        ["spec.source.prometheus.url", "[^\\s@]"],
+        ["spec.source.prometheus.url", "[^\\s@"],
     ),
     "two ways to prove oneself": (
         policy(source=_asking(bearerToken=_ENTRY, basic={"username": _ENTRY, "password": _ENTRY})),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from pathlib import Path
 
 import aiohttp
 import pytest
@@ -12,20 +13,7 @@ from trimtab_operator.telemetry import AddressInUseError
 from trimtab_operator.telemetry.http import serve
 from trimtab_operator.telemetry.metrics import Metrics
 
-NAMES = {
-    "trimtab_cycle_seconds",
-    "trimtab_cycles",
-    "trimtab_moves",
-    "trimtab_held_back",
-    "trimtab_broker_usage_ratio",
-    "trimtab_cpu_range_ratio",
-    "trimtab_moves_in_flight",
-    "trimtab_store_objects",
-    "trimtab_store_age_seconds",
-    "trimtab_dropped_samples",
-    "trimtab_api_request_seconds",
-    "trimtab_build_info",
-}
+DOCS = Path(__file__).parents[2] / "docs" / "metrics.md"
 
 
 def labels(metrics: Metrics) -> Iterable[str]:
@@ -43,8 +31,12 @@ async def fetch(port: int, *paths: str) -> list[tuple[int, str]]:
     return answers
 
 
-def test_the_metrics_are_those_the_docs_name() -> None:
-    assert {family.name for family in Metrics().registry.collect()} == NAMES
+def test_every_registered_metric_is_described_under_the_name_it_is_scraped_by() -> None:
+    metrics = Metrics()
+    scraped = {family.name for family in metrics.registry.collect()}
+
+    assert {described.name.removesuffix("_total") for described in metrics.described} == scraped
+    assert all(f"| `{described.name}` |" in DOCS.read_text() for described in metrics.described)
 
 
 def test_no_metric_has_a_label_per_bundle() -> None:

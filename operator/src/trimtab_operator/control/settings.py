@@ -102,7 +102,7 @@ class Settings:
             max_moves_in_flight=spec.limits.max_moves_in_flight,
             quarantine=seconds(spec.limits.quarantine),
             max_undone_moves=spec.limits.max_undone_moves,
-            windows=tuple(spec.windows),
+            windows=spec.windows,
         )
 
     @property

@@ -134,7 +134,7 @@ class BalancingPolicySpec(Resource):
     split: SplitterSpec | None = None
     """Which bundles are divided, and where; their children may be moved in the same decision. Each rule has a limit of
     bundles per namespace, and WeightedSplitter a budget of splits. If left out, none is."""
-    windows: Annotated[list[Window], Field(max_length=16)] = Field(default_factory=list)
+    windows: Annotated[tuple[Window, ...], Field(max_length=16)] = ()
     """When a policy in mode Auto may act by itself; always if left out. Outside, its plan is only shown. Wishes, lost
     brokers, and proposals that a person approves are seen to at any time."""
     limits: Limits = Limits()

@@ -56,7 +56,7 @@ class Window(Resource):
 
     kind: WindowKind = WindowKind.ALLOW
     """`Allow`: the policy acts within this window (or another such one) alone. `Deny`: it does not act within it."""
-    days: Annotated[list[Day], Field(max_length=7, json_schema_extra={"x-kubernetes-list-type": "set"})] = []  # noqa: RUF012  frozen
+    days: Annotated[tuple[Day, ...], Field(max_length=7, json_schema_extra={"x-kubernetes-list-type": "set"})] = ()
     """Days on which it begins: Mon, Tue, Wed, Thu, Fri, Sat, Sun; left out, every day."""
     start: Annotated[str, Field(pattern=r"^([01][0-9]|2[0-3]):[0-5][0-9]$", max_length=5)]
     """Time of day at which it begins, such as 22:00, by the clocks of `timeZone`. On the night when clocks go forward

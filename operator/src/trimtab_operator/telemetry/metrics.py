@@ -6,6 +6,7 @@ No metric carries a label per bundle: at 60,000 bundles that would cost more tha
 from __future__ import annotations
 
 import platform
+from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
@@ -19,19 +20,32 @@ _CYCLE_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 _REQUEST_BUCKETS = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
 
+class Described(NamedTuple):
+    """What the reference says of one metric: its name as Prometheus shows it, its type, its labels, and the text."""
+
+    name: str
+    type: str
+    labels: tuple[str, ...]
+    text: str
+
+
 class Metrics:
-    """The metrics, registered in `registry` (a new one if left out)."""
+    """The metrics, registered in `registry` (a new one if left out). described: all of them, in order."""
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         self.registry = registry = CollectorRegistry() if registry is None else registry
+        self.described: list[Described] = []
 
         def counter(name: str, text: str, *labels: str) -> Counter:
+            self.described.append(Described(f"trimtab_{name}", "counter", labels, text))
             return Counter(f"trimtab_{name}", text, labels, registry=registry)
 
         def gauge(name: str, text: str, *labels: str) -> Gauge:
+            self.described.append(Described(f"trimtab_{name}", "gauge", labels, text))
             return Gauge(f"trimtab_{name}", text, labels, registry=registry)
 
         def histogram(name: str, text: str, label: tuple[str, ...], buckets: tuple[float, ...]) -> Histogram:
+            self.described.append(Described(f"trimtab_{name}", "histogram", label, text))
             return Histogram(f"trimtab_{name}", text, label, registry=registry, buckets=buckets)
 
         self.cycle_seconds = histogram("cycle_seconds", "Duration of a cycle's phases.", ("phase",), _CYCLE_BUCKETS)
