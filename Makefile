@@ -48,7 +48,7 @@ check: $(STAMP) ## linters, types, import contracts, spelling, drift of CRDs, Ro
 	$(BIN)/codespell
 	$(BIN)/trimtab crds --check crds
 	$(BIN)/trimtab rbac --check deploy
-	$(BIN)/python docs/generate.py --check strategies
+	$(BIN)/python docs/generate.py --check strategies proposals metrics
 
 fmt: $(STAMP) ## format the code, mend what linters can mend
 	$(BIN)/ruff check --fix-only .
@@ -58,7 +58,7 @@ crds: $(STAMP) ## render crds/ from the resource models, and deploy/rbac.yaml
 	$(BIN)/trimtab crds --write crds
 	$(BIN)/trimtab rbac --write deploy
 
-docs: $(STAMP) ## write the generated pages: docs/strategies.md and docs/comparison.md
+docs: $(STAMP) ## write the generated pages of docs/: strategies, comparison, proposals, metrics
 	$(BIN)/python docs/generate.py
 
 bench: $(STAMP) oracle ## the benchmarks, beside their references (see docs/benchmarks.md)
