@@ -280,6 +280,14 @@ def test_a_namespace_without_brokers_is_told(fake: FakePrometheus, capsys: Captu
     assert 'knows no broker in namespace="nowhere"' in capsys.readouterr().err
 
 
+def test_a_broker_of_which_nothing_is_known_is_shown_with_dashes(
+    fake: FakePrometheus, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    measured_by(StaticSource(cluster(a=0.5)), monkeypatch)
+    assert main(["observe", "--url", fake.url, "-n", "pulsar"]) == 0
+    assert rows(capsys.readouterr().out, "Brokers")["b"] == ["b", "no", *["-"] * 9, "1", "never"]
+
+
 def test_a_label_that_is_no_bundles_name_costs_nothing_but_itself(
     fake: FakePrometheus, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:

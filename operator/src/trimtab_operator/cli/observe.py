@@ -260,6 +260,7 @@ async def _engine(arguments: argparse.Namespace) -> AsyncIterator[LoadSources]:
     with tempfile.TemporaryDirectory(prefix="trimtab-observe-") as folder:
         sources = start_spark(Path(folder), arguments.spark)
         try:
+            await asyncio.wrap_future(sources.warm_up())  # the look is to be of now, not of before Spark's start
             yield sources
         finally:
             await asyncio.to_thread(sources.close)

@@ -204,7 +204,9 @@ def _percent(value: float) -> Text:
 
 def _rates(traffic: FloatArray) -> tuple[str, ...]:
     values = (*traffic[:2], *(traffic[2:] / _MEGA))
-    return tuple(f"{value:,.0f}" if k < 2 else f"{value:,.2f}" for k, value in enumerate(values))  # noqa: PLR2004
+    digits = (0, 0, 2, 2)
+    known = map(math.isfinite, values)
+    return tuple(f"{v:,.{d}f}" if there else "-" for v, d, there in zip(values, digits, known, strict=True))
 
 
 def _namespaces_grid(load: ClusterLoad, sums: Sums, rows: IntArray) -> Grid:

@@ -69,6 +69,7 @@ async def _foresee(arguments: argparse.Namespace) -> Foreseen:
         with tempfile.TemporaryDirectory(prefix="trimtab-plan-") as folder:
             sources = start_spark(arguments.history or Path(folder), arguments.spark)
             try:
+                await asyncio.wrap_future(sources.warm_up())  # or the deadline of a cycle would run while Spark starts
                 return await foresee_with(sources, api, arguments.namespace, arguments.policy, urls)
             finally:
                 await asyncio.to_thread(sources.close)

@@ -177,10 +177,16 @@ def start_spark(history: Path, master: str, retention: Retention = KEEP_A_DAY, m
 
     Raises `CommandError` when there is no Java to start, no client for a Connect server, or a setting that is none.
     """
+    logging.getLogger().addFilter(_not_of_the_gateway)
     try:
         return spark_sources(history, master=master, memory=memory, retention=retention)
     except (SourceUnavailableError, ValueError) as error:
         raise CommandError(str(error)) from error
+
+
+def _not_of_the_gateway(record: logging.LogRecord) -> bool:
+    """Py4J logs a traceback for each call that a JVM leaves unanswered; what happened to it is told in one line."""
+    return "py4j" not in record.pathname
 
 
 def _log_to_stderr(*, verbose: bool) -> None:
