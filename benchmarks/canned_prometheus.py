@@ -8,6 +8,7 @@ So what a benchmark measures is ours. The same size is always the same fleet.
 from __future__ import annotations
 
 import hashlib
+import re
 import socket
 import subprocess
 import sys
@@ -139,8 +140,8 @@ def _write(folder: Path, promql: str, series: Iterator[str]) -> int:
 
 
 def _key(promql: str) -> str:
-    """File name of a query's body."""
-    return hashlib.sha256(promql.encode()).hexdigest()
+    """File name of a query's body. On a busy machine the check for samples of the future asks about a shorter time."""
+    return hashlib.sha256(re.sub(r"\[\w+\] offset", "[] offset", promql).encode()).hexdigest()
 
 
 @contextmanager
