@@ -28,11 +28,12 @@ def test_a_hot_bundle_is_divided_and_spread(stage: Stage) -> None:
     stage.patch_bundle("t-n-0x20000000-0x40000000", owner="pulsar-broker-2")  # the two idle ones are about equal
     until("it is there", stage.settled)
     owner, before = stage.owners()[HOT], sum(stage.world.cpu().values())
-    stage.apply_policy(
-        mode="Auto",
-        shedder={"type": "OverloadShedder", "overloadShedder": {"overloadThreshold": 100}},
-        split={"type": "BundleSplitterTask", "bundleSplitterTask": {"maxBandwidth": 30, "maxMsgRate": 1000000}},
-    )
+    stage.apply_policy(shedder={"type": "OverloadShedder", "overloadShedder": {"overloadThreshold": 100}})
+    stage.wait_condition("Ready", "True")
+    stage.wait_cycles(4)  # until the rates show who has it now
+
+    rule = {"type": "BundleSplitterTask", "bundleSplitterTask": {"maxBandwidth": 30, "maxMsgRate": 1000000}}
+    stage.edit_policy(mode="Auto", split=rule)
 
     until(
         "a split is completed",
