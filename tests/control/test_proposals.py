@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from faulty_api import until
-from odd_sources import Silent
+from odd_sources import Slow
 from policy_scene import Play, PolicyScene, eager
 from split_scene import splits
 from splitting_worlds import large
+from trimtab_pipeline.source import SourceUnavailableError
 from trimtab_strategies.testing import NOW, cluster, with_bundles
 from trimtab_testbed.control_plane import ControlPlane
 
@@ -248,11 +249,10 @@ def test_kubectl_waits_for_a_proposal_and_lists_its_state(play: Play, trimtab_cr
 
 def test_moves_go_on_and_stop_is_heard_while_prometheus_is_slow(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trimtab_operator.control.deciding.TEND_EVERY", 0.1)
-    monkeypatch.setattr("trimtab_operator.control.deciding.MEASURE_WITHIN", 2.0)
 
     async def story(scene: PolicyScene) -> None:
         found = await approved(scene)
-        scene.source = Silent(scene.load)
+        scene.source = slow = Slow(scene.load)
         measuring = asyncio.create_task(scene.cycle())
         await until("the cycle measures", lambda: scene.loop.context.clock() > NOW + 60)
 
@@ -261,6 +261,7 @@ def test_moves_go_on_and_stop_is_heard_while_prometheus_is_slow(play: Play, monk
         ask(scene, "stop")
         await until("it is stopped", lambda: proposal(scene)["state"] == "Stopped")
         await scene.land()
+        slow.answer.set_exception(SourceUnavailableError("it is too slow"))
         await measuring
 
         assert len(moved(scene)) == 2 < found["total"]

@@ -31,6 +31,17 @@ class Silent(StaticSource):
         return Future()
 
 
+class Slow(StaticSource):
+    """Answers when the test resolves `answer`."""
+
+    def __init__(self, load: ClusterLoad) -> None:
+        super().__init__(load)
+        self.answer: Future[Observation] = Future()
+
+    def observe(self, topology: Topology, at: float) -> Future[Observation]:  # noqa: ARG002  the port's face
+        return self.answer
+
+
 class Counting(StaticSource):
     """Counts how often it was asked."""
 
