@@ -91,6 +91,7 @@ def decide(
         splits=division.splits,
         target_weights=shedding.target_weights,
         carried=shedding.carried,
+        considered=placing.notes.considered([unload.broker for unload in shedding.unloads], shedding.held_back),
     )
     parts = (shedding.memory, placing.memory, division.memory.splitter)
     return Decision(plan, Memory(*(forget_others(part, names) for part in parts)))

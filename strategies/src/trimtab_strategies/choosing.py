@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from trimtab_strategies.constraints import Verdict
 from trimtab_strategies.model import ClusterLoad, HeldBack, Reason
 from trimtab_strategies.model.load import IntArray
 from trimtab_strategies.protocols import NOTHING, Choice, Placement, RemembersChoices
@@ -55,6 +56,10 @@ class Choosing:
             return self.brokers
         rows: IntArray = self.brokers[self.selecting.candidates(bundle, self.brokers).allowed]
         return rows
+
+    def verdict(self, bundle: int) -> Verdict | None:
+        """Which of `brokers` may get `bundle` (row), with the reason of each other; None: nothing selects."""
+        return None if self.selecting is None else self.selecting.candidates(bundle, self.brokers)
 
     def may_leave(self, bundle: int) -> Reason | None:
         """Why a bundle (row) has to stay with its owner; None if it may leave."""

@@ -13,11 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from trimtab_strategies.model import NO_POLICY, ClusterLoad, HeldBack, Reason, counted
-from trimtab_strategies.model.load import BoolArray
+from trimtab_strategies.model.load import BoolArray, IntArray
 from trimtab_strategies.topics import is_monitoring
 from trimtab_strategies.usage import MOVING
 
 _CODES = tuple(Reason)
+_CODE_OF = {reason: np.int8(code) for code, reason in enumerate(_CODES)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,10 @@ class Verdict:
         code = self._code[row]
         return _CODES[code] if code >= 0 else None
 
+    def reasons(self) -> list[Reason | None]:
+        """Of each row why it does not pass; None where it does."""
+        return [_CODES[code] if code >= 0 else None for code in self._code.tolist()]
+
     def counts(self) -> Mapping[Reason, int]:
         """How many rows each reason held back."""
         return Counter(_CODES[code] for code in self._code[self._code >= 0].tolist())
@@ -66,7 +71,14 @@ class Verdict:
     def rule_out(self, rows: BoolArray, reason: Reason) -> Verdict:
         """A verdict in which these rows (mask), unless ruled out before, are ruled out for `reason`."""
         after = Verdict(0)
-        after._code = np.where(rows & self.allowed, np.int8(_CODES.index(reason)), self._code)
+        after._code = np.where(rows & self.allowed, _CODE_OF[reason], self._code)
+        return after
+
+    def narrowed(self, rows: IntArray, other: Verdict) -> Verdict:
+        """A verdict in which also those of `rows` (k) are ruled out that `other`, a verdict on these k, rules out."""
+        after = Verdict(0)
+        after._code = self._code.copy()
+        after._code[rows] = np.where(after._code[rows] < 0, other._code, after._code[rows])
         return after
 
 

@@ -18,6 +18,7 @@ import numpy as np
 
 from trimtab_strategies.caps import Caps
 from trimtab_strategies.choosing import Choosing
+from trimtab_strategies.considering import Considering
 from trimtab_strategies.constraints import Guarded, Limits
 from trimtab_strategies.model import CPU, ClusterLoad, HeldBack, Move, Reason, counted
 from trimtab_strategies.model.load import BoolArray, FloatArray, IntArray
@@ -54,6 +55,7 @@ class Placing:
         self._seen: set[int] = set()
         self._caused: dict[int, tuple[FloatArray, float]] = {}
         self.homeless: BoolArray = np.zeros(len(self.cluster.bundles), dtype=bool)
+        self.notes = Considering(self.cluster, self.choosing, self.allowed, self.caps, self.predicted)
 
     def moves(self, unloads: tuple[Unload, ...]) -> Iterator[Move]:
         """The moves that are kept, in the order in which they are to be made."""
@@ -68,6 +70,7 @@ class Placing:
             if isinstance(answer, Reason):
                 self.homeless[bundles] = answer not in _FOR_NOW
                 names = [self.cluster.bundles.names[bundle] for bundle in bundles]
+                self.notes.answers.update(dict.fromkeys(bundles, answer))
                 self._left_out.setdefault((offer.broker, answer), []).extend(names)
             else:
                 yield from answer
@@ -187,6 +190,7 @@ class Placing:
         """The move of a bundle (row), counted against the caps and into the prediction."""
         cluster, source = self.cluster, offer.broker
         load, cpu = self._caused[bundle]
+        self.notes.move(bundle, source, destination, load, self._giving)
         self.predicted.move(source, destination, load, cluster.bundles.short[bundle])
         self.caps.count(source, destination)
         self.memory = self.choosing.chosen(bundle, destination, self.predicted.cluster, self.memory)

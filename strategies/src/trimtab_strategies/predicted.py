@@ -50,10 +50,15 @@ class PredictedLoad:
 
         line: weighted usage (ratio) up to which a broker may go in any case.
         """
-        added = load[_MOVING, np.newaxis] * self._per_unit[:, others]
-        after = np.fmax.reduce(self._ratios[:, others] + added, axis=0)
+        after = self.with_load(others, load)
         kept: IntArray = others[after < np.fmax(np.fmax.reduce(self._ratios[:, source]), line)]
         return kept
+
+    def with_load(self, brokers: IntArray, load: FloatArray) -> FloatArray:
+        """`pressure` of `brokers` (rows, k), each with `load` (5,) besides."""
+        added = load[_MOVING, np.newaxis] * self._per_unit[:, brokers]
+        after: FloatArray = np.fmax.reduce(self._ratios[:, brokers] + added, axis=0)
+        return after
 
     def evens_out(self, source: int, destination: int, load: FloatArray, *, line: float = 0.0) -> bool:
         """Whether shifting `load` (5,), which may be negative in parts, leaves both ends below what `source` is at.

@@ -1,5 +1,6 @@
 """The values that flow through the loop: `ClusterLoad` goes in, `Plan` comes out, `Reason` explains both."""
 
+from trimtab_strategies.model.considered import NOTHING_CONSIDERED, Candidates, Considered, Rejected, Staying
 from trimtab_strategies.model.load import (
     CPU,
     DIRECT_MEMORY,
@@ -35,6 +36,7 @@ __all__ = [
     "MEMORY",
     "NETWORK_IN",
     "NETWORK_OUT",
+    "NOTHING_CONSIDERED",
     "NO_POLICY",
     "NO_TOPICS",
     "RATE_IN",
@@ -47,7 +49,9 @@ __all__ = [
     "BrokerTraits",
     "Brokers",
     "Bundles",
+    "Candidates",
     "ClusterLoad",
+    "Considered",
     "DataQuality",
     "Decision",
     "Doubt",
@@ -59,7 +63,9 @@ __all__ = [
     "NamespacePolicy",
     "Plan",
     "Reason",
+    "Rejected",
     "Split",
+    "Staying",
     "Topics",
     "counted",
 ]

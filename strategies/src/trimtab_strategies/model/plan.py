@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from trimtab_strategies.model.considered import NOTHING_CONSIDERED, Considered
 from trimtab_strategies.model.load import FloatArray
 from trimtab_strategies.model.reason import Reason
 
@@ -72,6 +73,7 @@ class Plan:
     splits: made before the moves; a bundle that is split is not moved in the same plan.
     target_weights: per broker the weight it should carry, where the strategy has such a notion; empty otherwise.
     carried: per broker of those the weight it carries, in the same unit (bytes/s or msg/s, as the strategy weighs).
+    considered: what else was weighed up, for people who ask why.
     """
 
     moves: tuple[Move, ...]
@@ -82,6 +84,7 @@ class Plan:
     splits: tuple[Split, ...] = ()
     target_weights: Mapping[str, float] = field(default_factory=dict)
     carried: Mapping[str, float] = field(default_factory=dict)
+    considered: Considered = NOTHING_CONSIDERED
 
     @property
     def bundles(self) -> list[str]:

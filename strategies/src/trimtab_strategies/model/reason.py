@@ -51,6 +51,7 @@ class Reason(StrEnum):
     SOLE_BUNDLE = "SoleBundle"  # the broker is overloaded by a single bundle: split it or add partitions
     NO_BROKERS = "NoBrokers"  # fewer than two brokers can take part
     NO_CANDIDATE = "NoCandidate"  # no broker may receive the bundle
+    NOT_CHOSEN = "NotChosen"  # the strategy chose another bundle, or another broker
     SAME_BROKER = "SameBroker"  # the placement chose the broker that owns it already
     BELOW_MINIMUM = "BelowMinimum"  # too little traffic to be worth a move
 
