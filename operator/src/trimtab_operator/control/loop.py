@@ -93,7 +93,7 @@ class PolicyLoop:
 
     def __post_init__(self) -> None:
         context = self.context
-        self._memory = MemoryStore(context.api, context.namespace, self.name, self.uid)
+        self._memory = MemoryStore(context.api, context.namespace, self.name, self.uid, context.clock)
         self._tender = Tender(context)
         self._teller = Teller(context, self.name, self.uid)
         self._sourcing = Sourcing(context, self.name)

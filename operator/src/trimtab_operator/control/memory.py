@@ -6,12 +6,15 @@ It is small (a number or two per broker), so it lives in the API server, not on 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Any, NamedTuple, Self
 
 from trimtab_operator.cluster.api import CONFIG_MAPS, Api, ConflictError, NotFoundError
 from trimtab_operator.cluster.naming import memory_name
+from trimtab_operator.control.drift import STORE_EVERY, drifted
 from trimtab_operator.control.rivals import PEACE, Fight
 from trimtab_operator.resources.common import API_VERSION
 from trimtab_strategies.model import Memory
@@ -110,15 +113,17 @@ class Remembered:
 class MemoryStore:
     """Keeps one policy's `Remembered` in the ConfigMap ``trimtab-memory-<policy>``, which the policy owns.
 
-    A policy whose name is too long for that gets a shortened one with a hash.
+    A policy whose name is too long for that gets a shortened one with a hash. clock: seconds that don't jump.
     """
 
     api: Api
     namespace: str
     policy: str
     uid: str
+    clock: Callable[[], float] = time.monotonic
     _written: str = ""
     _version: str = ""
+    _written_at: float = -inf
 
     @property
     def name(self) -> str:
@@ -135,9 +140,13 @@ class MemoryStore:
         return Remembered.from_json(self._written)
 
     async def save(self, remembered: Remembered) -> None:
-        """Remember, unless nothing changed. Raises `ApiError`: `ConflictError` when a later leader wrote it."""
-        text = remembered.to_json()
-        if text == self._written:
+        """Remember, unless nothing changed, or averages drifted a little and it is not long since that was stored.
+
+        Raises `ApiError`: `ConflictError` when a later leader wrote it.
+        """
+        text, now = remembered.to_json(), self.clock()
+        lately = now - self._written_at < STORE_EVERY
+        if text == self._written or (lately and drifted(json.loads(self._written), json.loads(text))):
             return
         try:
             stored = await self._store(text)
@@ -145,6 +154,7 @@ class MemoryStore:
             await self._look_again(remembered.epoch)
             stored = await self._store(text)
         self._written, self._version = text, stored["metadata"]["resourceVersion"]
+        self._written_at = now
 
     async def _store(self, text: str) -> Mapping[str, Any]:
         """Write what is there as it was last seen. `ConflictError`: it is not as it was."""

@@ -1,0 +1,66 @@
+"""What is remembered is stored when something happened, not whenever an average moved a little."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+
+from policy_scene import Play, PolicyScene
+from trimtab_operator.control.drift import STORE_EVERY, drifted
+from trimtab_strategies.testing import cluster
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "little"),
+    [
+        ({"ema": 0.5}, {"ema": 0.51}, True),
+        ({"ema": 0.5}, {"ema": 0.53}, False),
+        ({"usage": 80.0}, {"usage": 81.0}, True),
+        ({"usage": 80.0}, {"usage": 84.0}, False),
+        ({"hits": 1}, {"hits": 2}, False),
+        ({"hits": 1}, {"hits": 1}, True),
+        ({"a": 0.5}, {"b": 0.5}, False),
+        ([0.5], [0.5, 0.5], False),
+        ({"moved": 1.7e9}, {"moved": 1.7e9 + 599}, True),
+        ({"moved": 1.7e9}, {"moved": 1.7e9 + 601}, False),
+        ({"of": "x"}, {"of": "y"}, False),
+        ({"ema": 0.5}, {"ema": None}, False),
+    ],
+)
+def test_fractions_may_drift_and_nothing_else(before: Any, after: Any, little: Any) -> None:
+    assert drifted(before, after) is little
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+)
+
+
+@given(JSON)
+def test_what_is_the_same_has_not_changed(value: Any) -> None:
+    assert drifted(value, json.loads(json.dumps(value)))
+
+
+@pytest.mark.apiserver
+def test_an_idle_cycle_writes_nothing_but_one_status(play: Play) -> None:
+    async def story(scene: PolicyScene) -> None:
+        await scene.cycle()
+        await scene.cycle()
+        for level in (0.501, 0.502, 0.503):
+            scene.requests.clear()
+            scene.source = type(scene.source)(cluster(bundles=4, a=level, b=0.5, c=0.5))
+            await scene.cycle()
+            assert {verb: n for verb, n in scene.requests.items() if verb in {"create", "patch", "delete"}} == {
+                "patch": 1
+            }
+
+        scene.clock += STORE_EVERY
+        before = scene.memory()
+        await scene.cycle()
+        assert scene.memory() != before, "in the end what drifted is stored, too"
+
+    play(cluster(bundles=4, a=0.5, b=0.5, c=0.5), story)
