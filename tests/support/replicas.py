@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from http import HTTPStatus
@@ -35,8 +36,8 @@ from trimtab_testbed.world import POD_LABELS, World, landed
 NAMESPACE, POLICY = "messaging", "policy"
 API = "/apis/trimtab.dev/v1alpha1/namespaces/messaging"
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/messaging/leases/trimtab"
-BUNDLES = 240
-QUICK = {"--lease-duration": 6, "--renew-deadline": 4, "--retry-period": 0.5}
+BUNDLES = 200
+QUICK = {"--lease-duration": 8, "--renew-deadline": 6, "--retry-period": 0.5}
 """Times of the Lease by which a takeover is a matter of seconds."""
 
 _HERE = Path(__file__).parent
@@ -162,7 +163,7 @@ class Write:
 
 
 class ReplicaStage:
-    """Context manager: an API server with an audit log, three simulated brokers with 240 bundles, and no operator."""
+    """Context manager: an API server with an audit log, three simulated brokers with 200 bundles, and no operator."""
 
     def __init__(self, plane: ControlPlane, folder: Path) -> None:
         self.plane, self.folder = plane, folder
@@ -207,9 +208,9 @@ class ReplicaStage:
     # -- what a person does and sees --
 
     def apply_policy(self, url: str = "http://127.0.0.1:9", **spec: Any) -> None:
-        """A policy that moves whatever is hot, every second and 100 bundles at a time; instead of the one before."""
+        """A policy that moves whatever is hot, every second and 20 bundles at a time; instead of the one before."""
         self.drop_policy()
-        limits = {"maxMovesPerCycle": 100, "maxMovesPerBroker": 1000, "maxMovesPerHour": 100_000, "coolDown": "1s"}
+        limits = {"maxMovesPerCycle": 20, "maxMovesPerBroker": 1000, "maxMovesPerHour": 100_000, "coolDown": "1s"}
         body = {
             "apiVersion": "trimtab.dev/v1alpha1",
             "kind": "BalancingPolicy",
@@ -249,9 +250,8 @@ class ReplicaStage:
             return {}
         return found
 
-    def pause(self, *, paused: bool = True) -> None:
-        """Let the policy move nothing more; or go on."""
-        self.rest.patch(f"{API}/balancingpolicies/{POLICY}", {"spec": {"paused": paused}})
+    def edit_policy(self, **spec: Any) -> None:
+        self.rest.patch(f"{API}/balancingpolicies/{POLICY}", {"spec": spec})
 
     def concentrate(self) -> None:
         """Move all bundles to one broker, as a person would."""
@@ -270,6 +270,11 @@ class ReplicaStage:
         conditions = self.policy().get("status", {}).get("conditions", [])
         return next((str(c["message"]) for c in conditions if c["type"] == "Led"), "")
 
+    def decided(self) -> tuple[str, str]:
+        """Who leads, as the policy's condition has it, and when its last cycle began; empty before there was one."""
+        cycle = self.policy().get("status", {}).get("lastCycle", {})
+        return self.leader_told().partition(" ")[0], str(cycle.get("time", ""))
+
     def epochs(self) -> set[int]:
         """All epochs that bundles carry."""
         bundles = self.world.bundles().values()
@@ -282,8 +287,8 @@ class ReplicaStage:
         return memory
 
     def settle(self) -> None:
-        """Pause, and wait until every bundle is served by one broker: the wished one."""
-        self.pause()
+        """Pause the policy, and wait until every bundle is served by one broker: the wished one."""
+        self.edit_policy(paused=True)
         until("all moves have landed", self._settled, within=60)
 
     def _settled(self) -> bool:
@@ -329,6 +334,18 @@ class ReplicaStage:
         assert len({epochs[name] for name in ordered}) == len(ordered)
         for before, after in pairwise(ordered):
             assert terms[before][1] < terms[after][0], f"{before} wrote after {after} had begun"
+
+
+@contextmanager
+def started(one: Replica, other: Replica) -> Iterator[tuple[Replica, Replica]]:
+    """Start both; gives the one that leads, and the other, which is ready to."""
+    with one, other:
+        leader = until("one leads", lambda: next((r for r in (one, other) if r.leads()), None), within=60)
+        standby = other if leader is one else one
+        leader.ready()
+        standby.ready()
+        until("the standby knows the leader", lambda: f"stands by for {leader.name}" in standby.page("readyz"))
+        yield leader, standby
 
 
 def write_on(gate: Gate, count: int, then: Callable[[], None]) -> None:
