@@ -15,7 +15,7 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import parse_qs
@@ -65,6 +65,11 @@ class Fleet:
         names = tuple(f"tenant-{i // _EACH % 40:02d}/namespace-{i // _EACH:04d}/{edge[i % _EACH]}" for i in range(m))
         pods = tuple(f"pulsar-broker-{i}" for i in range(n))
         return cls(size, pods, names, rng.integers(0, n, m), rng.lognormal(2, 2, m))
+
+    @property
+    def brokers_alone(self) -> Fleet:
+        """The same without bundles."""
+        return replace(self, bundles=(), owner=self.owner[:0], rate=self.rate[:0])
 
     def topology(self) -> Topology:
         """What the resources would say of it."""

@@ -106,10 +106,10 @@ class Program:
         warm = self._job.warm
         return Run(run.cycle[warm:], run.floor[warm:], run.phases[warm:])
 
-    def glance(self) -> tuple[float, float]:
+    def glance(self, brokers: Topology) -> tuple[float, float]:
         """Seconds of a look at the brokers alone, as between two cycles: on the clock, of processor time."""
         begin, used = time.perf_counter(), processor_time(self._job.server)
-        observed = self._source.observe_brokers(self._topology, self.at).result()
+        observed = self._source.observe_brokers(brokers, self.at).result()
         assert observed.load.brokers.trusted.all()
         return time.perf_counter() - begin, processor_time(self._job.server) - used
 
@@ -142,7 +142,8 @@ def measured(job: Job) -> dict[str, Any]:
             run = program.beside(reference)
         finally:
             reference.close()
-        glances = [program.glance() for _ in range(15)][4:]
+        brokers = fleet.brokers_alone.topology()
+        glances = [program.glance(brokers) for _ in range(15)][4:]
         held = memory(job.server)
         soaked = program.soak() if job.soak else None
     finally:
