@@ -56,6 +56,11 @@ def proposal_name(policy: str) -> str:
     return _slug(f"trimtab-proposal-{policy}", exact=True, longest=LONGEST)
 
 
+def decisions_name(policy: str) -> str:
+    """Name of the ConfigMap that holds the latest decisions of the BalancingPolicy object `policy`."""
+    return _slug(f"trimtab-decisions-{policy}", exact=True, longest=LONGEST)
+
+
 def broker_name_of_pod(pod: str) -> str:
     """Name of the Broker object that stands for a pod: the pod's."""
     return pod

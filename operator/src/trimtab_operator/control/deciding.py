@@ -100,7 +100,7 @@ class Decider:
             written=written,
             split_requests=requests,
             weights=broker_weights(decision.plan, decision.memory, seen.load.traits),
-            names={bundle: seen.records[bundle].name for bundle in decision.plan.bundles},
+            names={bundle: seen.records[bundle].name for bundle in decision.plan.named},
         )
 
     async def _measured(self, turn: Turn, now: float, watch: Stopwatch) -> Look:

@@ -23,6 +23,7 @@ from trimtab_operator.control.cycle import ended
 from trimtab_operator.control.deciding import TEND_EVERY, Decider
 from trimtab_operator.control.glancing import Watch, glance
 from trimtab_operator.control.memory import ForeignMemoryError, MemoryStore, Remembered
+from trimtab_operator.control.recorder import Recorder
 from trimtab_operator.control.refusal import refused_turn
 from trimtab_operator.control.report import CycleResult
 from trimtab_operator.control.settings import InvalidPolicyError, Settings
@@ -80,6 +81,7 @@ class PolicyLoop:
     _teller: Teller = field(init=False)
     _sourcing: Sourcing = field(init=False)
     _decider: Decider = field(init=False)
+    _recorder: Recorder = field(init=False)
     _approver: Approver = field(init=False)
     _aside: int = 0
     _vigil: Vigil = field(init=False)
@@ -97,6 +99,7 @@ class PolicyLoop:
         self._tender = Tender(context)
         self._teller = Teller(context, self.name, self.uid)
         self._sourcing = Sourcing(context, self.name)
+        self._recorder = Recorder(context, self.name, self.uid)
         self._vigil = Vigil(context, self.name, self._teller)
         self._approver = Approver(context, self.name, self.uid, self._teller)
         self._decider = Decider(context, self._meanwhile, self._teller, self._still_asks)
@@ -267,6 +270,7 @@ class PolicyLoop:
             self._watch.crossed(result.load, turn.settings)
         self._watch.next(turn.settings, self.context.clock())
         await self._teller.cycle(result)
+        await self._recorder.cycle(result, turn.settings, remembered)
         await self._approver.offer(result, turn.settings)
 
     def _is_due(self, settings: Settings) -> bool:

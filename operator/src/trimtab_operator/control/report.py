@@ -66,7 +66,7 @@ class CycleResult:
     weights: Mapping[str, BrokerWeight] = field(default_factory=dict)
     """How each broker stands to its target weight, by name; empty where the shedder has none."""
     names: Mapping[str, str] = field(default_factory=dict)
-    """Object name of each bundle in the plan's moves and splits."""
+    """Object name of each bundle in the plan's moves and splits, and of those noted down as staying."""
 
     @property
     def moved(self) -> list[Move]:

@@ -92,6 +92,11 @@ class Plan:
         return [move.bundle for move in self.moves] + [split.bundle for split in self.splits]
 
     @property
+    def named(self) -> list[str]:
+        """The same, and the bundles that are noted down as staying."""
+        return [*self.bundles, *(stays.bundle for stays in self.considered.staying)]
+
+    @property
     def empty(self) -> bool:
         """Whether the plan moves and splits nothing."""
         return not self.moves and not self.splits

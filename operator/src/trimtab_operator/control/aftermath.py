@@ -1,0 +1,79 @@
+"""What became of the decisions that were recorded: how each move ended, and what was measured afterwards. Pure.
+
+The Bundle objects say how a move ended, not a list of our own: so it is known after a restart, and also of a proposal
+that a person approved an hour later. A broker is measured at the first cycle that begins a window of the rates after
+the last move has ended: before that its rates still speak of the time before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from trimtab_operator.cluster.bundles import BundleRecord
+from trimtab_operator.control.decisions import DecisionRecord, MoveView, Result
+from trimtab_strategies.model import Reason
+
+_WITHDRAWN = {str(Reason.TIMED_OUT): Reason.TIMED_OUT, str(Reason.BROKER_LOST): Reason.BROKER_LOST}
+"""Why upkeep takes a wish back, as it writes it to the bundle."""
+
+_NOT_YET = frozenset({Reason.NOT_APPROVED, Reason.DRY_RUN, Reason.OUTSIDE_WINDOW, Reason.CONTESTED})
+"""Why a move was only shown; somebody may still carry it out."""
+
+
+def followed(record: DecisionRecord, bundles: Mapping[str, BundleRecord], now: float) -> DecisionRecord:
+    """The record with its moves as they stand at `now` (epoch seconds); itself when nothing has changed."""
+    moves = tuple(_followed(move, bundles.get(move.name), now) for move in record.moves)
+    same = all(a is b for a, b in zip(moves, record.moves, strict=True))
+    return record if same else record.model_copy(update={"moves": moves})
+
+
+def _followed(move: MoveView, bundle: BundleRecord | None, now: float) -> MoveView:
+    if move.ended is not None or not (move.written or move.outcome in _NOT_YET):
+        return move
+    ending = _ending(move, bundle)
+    if ending is None:
+        return move
+    reason, detail = ending
+    return move.model_copy(update={"outcome": reason, "detail": detail, "ended": now})
+
+
+def _ending(move: MoveView, bundle: BundleRecord | None) -> tuple[Reason, str] | None:
+    """How a move ended; None while it has not, or was not begun."""
+    if bundle is None:
+        return Reason.CONFLICT, "the bundle is gone"
+    if bundle.owner == move.destination:
+        landed = not bundle.open_wish and bundle.status_owner == move.destination
+        return (Reason.LANDED, "") if landed else None
+    if not move.written:
+        return None
+    reason = _WITHDRAWN.get(bundle.reason, Reason.SUPERSEDED)
+    return reason, f"it is wished on {bundle.owner or 'nobody'} now"
+
+
+def measured(record: DecisionRecord, now: DecisionRecord, later: Sequence[DecisionRecord] = ()) -> DecisionRecord:
+    """The record with what the decision `now` measured of its brokers; itself when that is too early or was done.
+
+    later: the decisions between the two.
+    """
+    if record.measured_at is not None or not _due(record, now.at):
+        return record
+    disturbed = {end for other in later for move in other.moves for end in (move.source, move.destination)}
+    ends = dict.fromkeys(end for move in record.moves for end in (move.source, move.destination) if end)
+    results = [found for end in ends if (found := _result(end, record, now, end in disturbed)) is not None]
+    if not results:
+        return record
+    return record.model_copy(update={"results": tuple(results), "measured_at": now.at})
+
+
+def _due(record: DecisionRecord, now: float) -> bool:
+    landed = [move.ended for move in record.moves if move.outcome is Reason.LANDED and move.ended is not None]
+    under_way = any(move.written and move.ended is None for move in record.moves)
+    return bool(landed) and not under_way and now >= max(landed) + record.window
+
+
+def _result(broker: str, record: DecisionRecord, now: DecisionRecord, disturbed: bool) -> Result | None:  # noqa: FBT001 - a field
+    then, today = record.broker(broker), now.broker(broker)
+    if then is None or today is None or then.expected is None or today.usage is None or not today.trusted:
+        return None
+    error = round(today.usage - then.expected, 2)
+    return Result(broker=broker, expected=then.expected, measured=today.usage, error=error, disturbed=disturbed)

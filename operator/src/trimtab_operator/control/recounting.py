@@ -1,0 +1,257 @@
+"""Makes the record of a decision out of what its cycle saw and did. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from trimtab_operator.control.decisions import (
+    Alternative,
+    BrokerView,
+    Caps,
+    DecisionRecord,
+    Held,
+    Line,
+    MoveView,
+    SplitView,
+    StayView,
+    Why,
+)
+from trimtab_operator.control.memory import Remembered
+from trimtab_operator.control.report import CycleResult
+from trimtab_operator.control.settings import Settings
+from trimtab_operator.resources.unions import member
+from trimtab_strategies.model import RESOURCES, Candidates, ClusterLoad, HeldBack, Plan, Reason, counted
+from trimtab_strategies.model.load import FloatArray
+from trimtab_strategies.params import StrategyParams
+from trimtab_strategies.usage import MODULAR_COLUMNS, MOVING, Weights
+
+_HOUR = 3600.0
+
+TAKES_NONE = frozenset(
+    {
+        Reason.NOT_READY,
+        Reason.UNSCHEDULABLE,
+        Reason.NO_LOAD_DATA,
+        Reason.OUT_DATED_DATA,
+        Reason.UNTRUSTED,
+        Reason.PARTIAL_DATA,
+        Reason.SOURCE_UNAVAILABLE,
+    }
+)
+"""What the guard says of a broker that may be given nothing."""
+
+
+def recounted(result: CycleResult, settings: Settings, remembered: Remembered) -> DecisionRecord:
+    """The record of a cycle. remembered: as it is after the cycle."""
+    plan = result.plan
+    views = () if plan is None else _brokers(plan, settings, result.load, remembered)
+    return DecisionRecord(
+        at=result.started,
+        policy=settings.name,
+        generation=result.generation,
+        mode=settings.mode.value,
+        interval=settings.interval,
+        window=settings.prometheus.window,
+        outcome=result.outcome,
+        refusal=_held(result.refusal),
+        restraint=_held(result.restraint),
+        shedder=settings.strategies.shedder,
+        placement=settings.strategies.placement,
+        parameters=_parameters(settings),
+        line=_line(settings, views),
+        caps=_caps(result, settings, remembered),
+        brokers=views,
+        moves=_moves(result, plan),
+        splits=_splits(result, plan),
+        stays=_stays(result, plan),
+        held_back=tuple(_as_held(held) for held in plan.held_back) if plan else (),
+    )
+
+
+def _held(held: HeldBack | None) -> Held | None:
+    return None if held is None else _as_held(held)
+
+
+def _as_held(held: HeldBack) -> Held:
+    return Held(subject=held.subject, reason=held.reason, detail=held.detail, count=held.count)
+
+
+def known(value: float) -> float | None:
+    """To two decimals, which is more than anybody asks for; None for NaN and infinity."""
+    return round(float(value), 2) if math.isfinite(value) else None
+
+
+def _parameters(settings: Settings) -> dict[str, Any]:
+    params = getattr(settings.pair.shedder, "params", None)
+    return params.model_dump(by_alias=True, mode="json") if isinstance(params, StrategyParams) else {}
+
+
+def _caps(result: CycleResult, settings: Settings, remembered: Remembered) -> Caps:
+    limits, made = settings.limits, remembered.moved_last_hour(result.started)
+    first = min((at for at, _ in remembered.moves if result.started - at < _HOUR), default=None)
+    return Caps(
+        per_cycle=limits.max_moves_per_cycle,
+        per_broker=limits.max_moves_per_broker,
+        per_hour=limits.max_moves_per_hour,
+        last_hour=made,
+        free_at=first + _HOUR if first is not None and made >= limits.max_moves_per_hour else None,
+        cool_down=limits.cool_down,
+    )
+
+
+# -- brokers --
+
+
+def _brokers(
+    plan: Plan, settings: Settings, load: ClusterLoad | None, remembered: Remembered
+) -> tuple[BrokerView, ...]:
+    weights = settings.pair.weights
+    before, which = _weighted(plan.before, weights)
+    after, _ = _weighted(plan.after, weights)
+    averages = remembered.strategies.shedder.get("brokers", {})
+    trusted = [True] * len(plan.brokers) if load is None else load.brokers.trusted.tolist()
+    counts = np.zeros(0, dtype=np.int64)
+    if load is not None:
+        counts = np.bincount(load.bundles.owner + 1, minlength=len(plan.brokers) + 1)[1:]
+    return tuple(
+        BrokerView(
+            name=name,
+            usage=known(before[row]),
+            expected=known(after[row]),
+            resource=RESOURCES[which[row]],
+            resources=tuple(known(value) for value in plan.before[row]),
+            trusted=trusted[row],
+            missing=tuple(RESOURCES[k] for k in MOVING if not math.isfinite(plan.before[row, k])),
+            averages={what: round(float(of[name]), 4) for what, of in averages.items() if _is_number(of.get(name))},
+            target_weight=known(plan.target_weights.get(name, math.nan)),
+            carried=known(plan.carried.get(name, math.nan)),
+            bundles=int(counts[row]) if len(counts) else None,
+            gives=_gives(name, plan),
+            takes=_takes(name, plan),
+        )
+        for row, name in enumerate(plan.brokers)
+    )
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
+
+
+def _weighted(percents: FloatArray, weights: Weights) -> tuple[FloatArray, list[int]]:
+    """Weighted usage (n,) of percents (n, 5), NaN unknown, and the column of each that it stems from."""
+    columns = np.array(MODULAR_COLUMNS)
+    weighted = percents[:, columns] * np.array(weights)[columns]
+    blank = np.where(np.isfinite(weighted), weighted, -np.inf)
+    top = blank.argmax(axis=1)
+    largest = blank[np.arange(len(blank)), top]
+    return np.where(np.isfinite(largest), largest, np.nan), columns[top].tolist()
+
+
+def _gives(name: str, plan: Plan) -> Why:
+    """Why a broker gives bundles away, or keeps them: what was said of it, else what was said of all."""
+    leaving = [move for move in plan.moves if move.source == name]
+    if leaving:
+        return Why(reason=leaving[0].reason, detail=f"gives {counted(len(leaving), 'bundle')} away")
+    for held in plan.held_back:
+        if held.subject == name and held.reason is not Reason.UNSCHEDULABLE:
+            return Why(reason=held.reason, detail=held.detail)
+    if not plan.moves:
+        for held in plan.held_back:
+            if not held.subject:
+                return Why(reason=held.reason, detail=held.detail)
+    return Why(reason=Reason.NOT_CHOSEN, detail="the shedder relieves other brokers")
+
+
+def _takes(name: str, plan: Plan) -> Why | None:
+    found = next((h for h in plan.held_back if h.subject == name and h.reason in TAKES_NONE), None)
+    return None if found is None else Why(reason=found.reason, detail=found.detail)
+
+
+def _line(settings: Settings, views: tuple[BrokerView, ...]) -> Line | None:
+    """Where the shedder has one line for all brokers: at which usage it relieves one."""
+    shedder, params = settings.strategies.shedder, _parameters(settings)
+    field = f"spec.shedder.{member(shedder)}"
+    if shedder == "OverloadShedder":
+        value = float(params["overloadThreshold"])
+        return Line(value=value, text=f"a fixed {value:g} %", field=f"{field}.overloadThreshold")
+    smoothed = [view.averages["ema"] * 100 for view in views if "ema" in view.averages]
+    if shedder == "ThresholdShedder" and smoothed:
+        mean, points = sum(smoothed) / len(smoothed), float(params["threshold"])
+        text = f"the average of {counted(len(smoothed), 'broker')}, {mean:.1f} %, plus {points:g} points"
+        return Line(value=round(mean + points, 2), average="ema", text=text, field=f"{field}.threshold")
+    return None
+
+
+# -- bundles --
+
+
+def _moves(result: CycleResult, plan: Plan | None) -> tuple[MoveView, ...]:
+    if plan is None:
+        return ()
+    weighed: Mapping[str, Candidates] = {found.bundle: found for found in plan.considered.candidates}
+    views = []
+    for k, move in enumerate(plan.moves):
+        written = result.written[k] if k < len(result.written) else None
+        others = weighed.get(move.bundle)
+        views.append(
+            MoveView(
+                bundle=move.bundle,
+                name=result.names.get(move.bundle, move.bundle),
+                source=move.source,
+                destination=move.destination,
+                reason=move.reason,
+                load=known(move.load),
+                written=written is not None and written.reason is None,
+                outcome=None if written is None else written.reason,
+                detail="" if written is None else written.detail,
+                **({} if others is None else _alternatives(others)),
+            )
+        )
+    return tuple(views)
+
+
+def _alternatives(found: Candidates) -> dict[str, Any]:
+    return {
+        "before": known(found.before),
+        "after": known(found.after),
+        "rejected": tuple(
+            Alternative(broker=other.broker, reason=other.reason, after=known(other.after)) for other in found.rejected
+        ),
+        "others": found.others,
+    }
+
+
+def _splits(result: CycleResult, plan: Plan | None) -> tuple[SplitView, ...]:
+    views = []
+    for k, split in enumerate(plan.splits if plan else ()):
+        asked = result.split_requests[k] if k < len(result.split_requests) else None
+        views.append(
+            SplitView(
+                bundle=split.bundle,
+                name=result.names.get(split.bundle, split.bundle),
+                source=split.source,
+                children=len(split.boundaries) + 1,
+                reason=split.reason,
+                outcome=None if asked is None else asked.reason,
+                detail="" if asked is None else asked.detail,
+            )
+        )
+    return tuple(views)
+
+
+def _stays(result: CycleResult, plan: Plan | None) -> tuple[StayView, ...]:
+    return tuple(
+        StayView(
+            bundle=stay.bundle,
+            name=result.names.get(stay.bundle, stay.bundle),
+            broker=stay.broker,
+            reason=stay.reason,
+            load=known(stay.load),
+            detail=stay.detail,
+        )
+        for stay in (plan.considered.staying if plan else ())
+    )

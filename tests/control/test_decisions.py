@@ -1,0 +1,255 @@
+"""The record of a decision: what it holds, what is stored of it and when, and what became of its moves."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+from policy_scene import WINDOW, Play, PolicyScene, played
+from records import bundle, wished
+from trimtab_operator.actuators import Written
+from trimtab_operator.cluster.bundles import BundleRecord
+from trimtab_operator.cluster.naming import bundle_name, parse_pulsar_bundle
+from trimtab_operator.control.aftermath import followed, measured
+from trimtab_operator.control.decision_store import KEPT, MOST_BYTES, packed, unpacked
+from trimtab_operator.control.decisions import DecisionRecord, ForeignRecordError
+from trimtab_operator.control.memory import Remembered
+from trimtab_operator.control.recounting import recounted
+from trimtab_operator.control.refusal import refused_by_guard
+from trimtab_operator.control.report import CycleResult
+from trimtab_operator.control.settings import Settings
+from trimtab_strategies.balancer import decide
+from trimtab_strategies.model import ClusterLoad, Memory, Reason
+from trimtab_strategies.testing import NOW, cluster
+from trimtab_testbed.control_plane import ControlPlane
+
+HOT = cluster(bundles={"a": [1] * 8, "b": [1], "c": [1]}, a=0.8, b=0.2, c=0.2)
+LEVEL = cluster(bundles=2, a=0.5, b=0.5)
+
+
+def settings(**spec: Any) -> Settings:
+    shedder = {"type": "ThresholdShedder", "thresholdShedder": {"history": 0, "minThroughput": 0}}
+    placement = {
+        "type": "LeastResourceUsageWithWeight",
+        "leastResourceUsageWithWeight": {"averageDifference": 5, "history": 0},
+    }
+    base = {"mode": "Auto", "shedder": shedder, "placement": placement}
+    whole = {**base, "source": {"prometheus": {"url": "http://prometheus:9090"}}, **spec}
+    return Settings.of({"metadata": {"name": "main", "namespace": "messaging", "generation": 1}, "spec": whole})
+
+
+def decided(load: ClusterLoad, *, at: float = NOW, moved: int = 0, **spec: Any) -> DecisionRecord:
+    """What is recorded of a decision on `load`, all its moves written."""
+    of = settings(**spec)
+    load = replace(load, now=at)
+    found = decide(load, of.pair, of.limits, Memory(), np.random.default_rng(1), moved_last_hour=moved)
+    names = {name: bundle_name(*parse_pulsar_bundle(name)) for name in found.plan.named}
+    result = CycleResult(
+        started=at,
+        seconds={},
+        generation=1,
+        load=load,
+        plan=found.plan,
+        refusal=refused_by_guard(found.plan.held_back, moves=not found.plan.empty),
+        written=[Written(names[move.bundle], None) for move in found.plan.moves],
+        names=names,
+    )
+    return recounted(result, of, Remembered(found.memory, ((at - 60, moved),) if moved else ()))
+
+
+# -- what it holds --
+
+
+def test_a_decision_that_moves_holds_figures_line_moves_and_the_brokers_that_got_nothing() -> None:
+    record = decided(HOT, limits={"maxMovesPerCycle": 1})
+    hot = record.broker("a")
+
+    assert hot is not None
+    assert hot.usage == pytest.approx(80, abs=0.01)
+    assert (hot.gives.reason, hot.takes, hot.resource, hot.bundles) == (Reason.OVERLOADED, None, "cpu", 8)
+    assert hot.averages["ema"] == pytest.approx(0.8, abs=0.001)
+    assert record.line is not None
+    assert (record.line.value, record.line.field) == (50.0, "spec.shedder.thresholdShedder.threshold")
+    assert record.line.text == "the average of 3 brokers, 40.0 %, plus 10 points"
+    [move] = record.moves
+    assert (move.source, move.load, move.written, move.outcome) == ("a", 10.0, True, None)
+    assert [other.broker for other in move.rejected] == [name for name in "bc" if name != move.destination]
+    assert {stay.reason for stay in record.stays if stay.broker == "a"} <= {Reason.CYCLE_CAP, Reason.NOT_CHOSEN}
+    assert record.parameters["threshold"] == 10
+
+
+def test_a_decision_not_to_move_is_recorded_as_well() -> None:
+    record = decided(LEVEL)
+
+    assert (record.outcome, record.moves) == (Reason.BALANCED, ())
+    assert {view.gives.reason for view in record.brokers} == {Reason.BALANCED}
+    assert "highest is a at 50.0 %" in record.brokers[0].gives.detail
+
+
+def test_what_was_not_measured_is_named() -> None:
+    usage = LEVEL.brokers.usage.copy()
+    usage[1, 3] = math.nan
+    record = decided(replace(LEVEL, brokers=replace(LEVEL.brokers, usage=usage)))
+    b = record.broker("b")
+
+    assert b is not None
+    assert b.missing == ("networkIn",)
+    assert b.takes is not None
+    assert b.takes.reason is Reason.NO_LOAD_DATA
+
+
+def test_a_spent_hour_says_when_it_is_over() -> None:
+    record = decided(HOT, moved=200)
+
+    assert record.caps.last_hour == 200
+    assert record.caps.free_at == NOW - 60 + 3600
+    assert Reason.HOUR_CAP in {stay.reason for stay in record.stays}
+
+
+@pytest.mark.parametrize("load", [HOT, LEVEL], ids=["moves", "moves nothing"])
+def test_a_record_is_read_back_unchanged(load: ClusterLoad) -> None:
+    record = decided(load)
+
+    assert DecisionRecord.from_json(record.to_json()) == record
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"version": 2}'])
+def test_what_is_no_record_is_refused(text: str) -> None:
+    with pytest.raises(ForeignRecordError):
+        DecisionRecord.from_json(text)
+
+
+def test_the_config_map_holds_ten_decisions_of_a_hundred_brokers() -> None:
+    drawn = np.random.default_rng(3)
+    usage = {f"pulsar-broker-{k}": float(drawn.uniform(0.3, 0.95)) for k in range(100)}
+    record = decided(cluster(bundles=20, **usage))
+    text, kept = packed([record.model_copy(update={"at": NOW + k}) for k in range(KEPT + 2)])
+
+    assert len(text) < MOST_BYTES
+    assert len(kept) == KEPT
+    assert unpacked({"binaryData": {"decisions.json.gz": text}}) == kept
+
+
+# -- what is news --
+
+
+def test_the_same_verdicts_a_minute_later_are_no_news() -> None:
+    assert decided(LEVEL, at=NOW + 60).says_the_same(decided(LEVEL))
+
+
+@pytest.mark.parametrize(
+    "later",
+    [HOT, cluster(bundles=2, a=0.56, b=0.56), cluster(bundles=2, a=0.5, b=0.5, unschedulable=["b"])],
+    ids=["it moves", "usage is another", "a broker takes nothing"],
+)
+def test_another_verdict_or_usage_is_news(later: ClusterLoad) -> None:
+    assert not decided(later, at=NOW + 60).says_the_same(decided(LEVEL))
+
+
+# -- what became of it --
+
+
+def one_move() -> tuple[DecisionRecord, str, str]:
+    record = decided(HOT, limits={"maxMovesPerCycle": 1})
+    return record, record.moves[0].name, record.moves[0].destination
+
+
+def at_rest(name: str, owner: str) -> BundleRecord:
+    return bundle(name, owner)
+
+
+def test_a_move_under_way_is_left_as_it_is() -> None:
+    record, name, destination = one_move()
+
+    assert followed(record, {name: wished(name, "a", destination)}, NOW) is record
+
+
+def test_a_move_that_its_destination_confirmed_has_landed() -> None:
+    record, name, destination = one_move()
+    [move] = followed(record, {name: at_rest(name, destination)}, NOW + 9).moves
+
+    assert (move.outcome, move.ended) == (Reason.LANDED, NOW + 9)
+
+
+@pytest.mark.parametrize(
+    ("reason", "outcome"), [("TimedOut", Reason.TIMED_OUT), ("", Reason.SUPERSEDED)], ids=["withdrawn", "taken over"]
+)
+def test_a_move_that_ended_elsewhere_says_where(reason: str, outcome: Reason) -> None:
+    record, name, _ = one_move()
+    [move] = followed(record, {name: bundle(name, "a", reason=reason)}, NOW).moves
+
+    assert (move.outcome, move.detail) == (outcome, "it is wished on a now")
+
+
+def test_brokers_are_measured_a_window_after_the_last_landing_and_only_once() -> None:
+    record, name, destination = one_move()
+    landed = followed(record, {name: at_rest(name, destination)}, NOW + 30)
+    later = decided(cluster(bundles=2, a=0.72, b=0.25, c=0.25), at=NOW + 60)
+
+    assert measured(landed, later) is landed, "the rates still speak of the time before"
+    done = measured(landed, later.model_copy(update={"at": NOW + 30 + landed.window}))
+    found = {result.broker: result for result in done.results}
+    assert set(found) == {"a", destination}
+    assert found["a"].expected == pytest.approx(70, abs=0.1)
+    assert found["a"].error == pytest.approx(2, abs=0.1)
+    assert measured(done, later.model_copy(update={"at": NOW + 999})) is done
+
+
+# -- in a cluster --
+
+
+@pytest.fixture
+def play(trimtab_crds: ControlPlane, kube_namespace: str) -> Play:
+    return partial(played, trimtab_crds, kube_namespace)
+
+
+def stored(scene: PolicyScene) -> tuple[DecisionRecord, ...]:
+    return unpacked(scene.rest.get(f"/api/v1/namespaces/{scene.namespace}/configmaps/trimtab-decisions-main"))
+
+
+@pytest.mark.apiserver
+def test_the_api_server_holds_what_was_decided_what_became_of_it_and_what_was_measured(play: Play) -> None:
+    async def story(scene: PolicyScene) -> None:
+        await scene.turn()
+        [record] = stored(scene)
+        assert {move.name for move in record.moves} == set(scene.wishes()) - {
+            name for name, owner in scene.wishes().items() if owner == scene.owners()[name]
+        }
+        assert all(move.written and move.outcome is None for move in record.moves)
+
+        await scene.land()
+        scene.source = type(scene.source)(cluster(bundles=2, a=0.5, b=0.35, c=0.35))  # type: ignore[call-arg]
+        await scene.cycle()
+        assert {move.outcome for move in stored(scene)[0].moves} == {Reason.LANDED}
+
+        scene.restart()
+        await scene.turn(after=2 * WINDOW)
+        first = stored(scene)[0]
+        assert first.measured_at is not None
+        assert {result.broker for result in first.results} == {"a", "b", "c"}
+
+    play(HOT, story)
+
+
+@pytest.mark.apiserver
+def test_an_idle_cycle_writes_nothing_but_one_status(play: Play) -> None:
+    async def story(scene: PolicyScene) -> None:
+        await scene.turn()
+        await scene.cycle()
+        path = f"/api/v1/namespaces/{scene.namespace}/configmaps/trimtab-decisions-main"
+        version, before = scene.rest.get(path)["metadata"]["resourceVersion"], scene.requests.copy()
+
+        await scene.cycle()
+
+        wrote = {
+            verb: n for verb, n in (scene.requests - before).items() if verb not in {"GET", "get", "list", "watch"}
+        }
+        assert sum(wrote.values()) == 1, wrote
+        assert scene.rest.get(path)["metadata"]["resourceVersion"] == version
+
+    play(LEVEL, story)
