@@ -7,20 +7,20 @@ trusted data (a new one) the broker with the fewest bundles gets the next one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from trimtab_strategies.choosing import Choosing, selecting_on
+from trimtab_strategies.choosing import Choosing, LeastLoaded, selecting_on
 from trimtab_strategies.constraints import Limits, Verdict, measured, trusted_brokers
 from trimtab_strategies.model import CPU, ClusterLoad, Decision, HeldBack, Memory, Move, Plan, Reason, counted
 from trimtab_strategies.model.load import FloatArray, IntArray
-from trimtab_strategies.predicted import PredictedLoad
+from trimtab_strategies.predicted import OVERLOAD_LINE, PredictedLoad
 from trimtab_strategies.protocols import Placement, forget_others
 from trimtab_strategies.selection import Selection
-from trimtab_strategies.usage import Weights, attributed, drivers, percent, with_moves_in_flight
+from trimtab_strategies.usage import Weights, attributed, drivers, percent, sum_by_broker, with_moves_in_flight
 
 
 def assign(  # noqa: PLR0917 - the nouns of `decide`, in its order
@@ -32,6 +32,7 @@ def assign(  # noqa: PLR0917 - the nouns of `decide`, in its order
     rng: np.random.Generator,
     reason: Reason,
     selection: Selection | None = None,
+    restarted: Collection[str] = (),
 ) -> Decision:
     """Give each of `bundles` (rows) an owner among the brokers that are ready and schedulable.
 
@@ -39,8 +40,11 @@ def assign(  # noqa: PLR0917 - the nouns of `decide`, in its order
     ready ones, the number of bundles decides among all. Of equally good brokers the one with the fewest bundles is
     taken, then `rng`. `reason` is given to every move. A bundle that no broker may have (by `selection`, or by what its
     namespace asks for) waits.
+
+    restarted: names of the brokers that have restarted already while others are still to do so. They are asked first,
+    the least used one of them, as a bundle would have to leave any other once more; up to `OVERLOAD_LINE`.
     """
-    landed = with_moves_in_flight(cluster)
+    landed = believed(with_moves_in_flight(cluster), restarted)
     measured_brokers = trusted_brokers(landed)
     trusted = _enough(measured_brokers, cluster, limits)
     may_receive = np.flatnonzero(cluster.brokers.ready & cluster.brokers.schedulable)
@@ -52,7 +56,8 @@ def assign(  # noqa: PLR0917 - the nouns of `decide`, in its order
         nobody = HeldBack("", Reason.NO_CANDIDATE, text, len(bundles))
         return Decision(Plan((), (nobody,) if len(bundles) else (), cluster.brokers.names, before, before), memory)
     choosing = Choosing(placement if trusted else None, candidates, selecting_on(landed, selection))
-    housing = _Housing(landed, choosing, predicted, rng, memory.placement)
+    first = np.array([row for row in candidates.tolist() if cluster.brokers.names[row] in restarted], dtype=np.int64)
+    housing = _Housing(landed, choosing, predicted, rng, memory.placement, first)
     moves = tuple(housing.moves(bundles, reason))
     plan = Plan(moves, (*housing.waiting(), *choosing.problems()), cluster.brokers.names, before, predicted.percent())
     return Decision(plan, replace(memory, placement=forget_others(housing.memory, cluster.brokers.names)))
@@ -74,6 +79,7 @@ class _Housing:
     predicted: PredictedLoad
     rng: np.random.Generator
     memory: Mapping[str, Any]
+    first: IntArray
     _waiting: dict[Reason, list[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -83,7 +89,7 @@ class _Housing:
         """A move to its new owner for each bundle (rows) that gets one, in the given order."""
         load, traffic = expected_load(self.cluster, bundles)
         for k, bundle in enumerate(bundles.tolist()):
-            best = self.best(bundle)
+            best = self.best(bundle, load[k])
             if len(best):
                 yield self.move(bundle, self.fewest(best), load[k], traffic[k], reason)
             else:
@@ -113,8 +119,12 @@ class _Housing:
             self.cluster.bundles.names[bundle], names[owner] if owner >= 0 else "", names[chosen], reason, points
         )
 
-    def best(self, bundle: int) -> IntArray:
-        """The equally good candidates for a bundle."""
+    def best(self, bundle: int, load: FloatArray) -> IntArray:
+        """The equally good candidates for a bundle of that load (5,)."""
+        if len(self.first):
+            preferred = np.intersect1d(self.first, self.choosing.candidates(bundle))
+            if len(fitting := self.predicted.fitting(preferred, load, OVERLOAD_LINE)):
+                return LeastLoaded(self.predicted).best(self.cluster, bundle, fitting, self.memory).brokers
         choice = self.choosing.best(bundle, self.predicted.cluster, self.memory)
         self.memory = choice.memory
         return choice.brokers
@@ -124,6 +134,31 @@ class _Housing:
         counts = self._counts[brokers]
         tied = brokers[counts == counts.min()]
         return int(tied[self.rng.integers(len(tied))])
+
+
+def believed(cluster: ClusterLoad, restarted: Collection[str]) -> ClusterLoad:
+    """The cluster with a guess at the load of brokers that `restarted` (names) so lately that they are not measured.
+
+    They carry what their bundles are expected to cause, and can carry as much as the median of the trusted brokers.
+    """
+    brokers, trusted = cluster.brokers, trusted_brokers(cluster).allowed
+    young = np.array([name in restarted for name in brokers.names], dtype=bool) & brokers.ready & ~trusted
+    if not young.any() or not trusted.any():
+        return cluster
+    owned = np.flatnonzero((cluster.bundles.owner >= 0) & young[cluster.bundles.owner])
+    load, traffic = expected_load(cluster, owned)
+    owner, count = cluster.bundles.owner[owned], len(brokers)
+    usual = np.median(brokers.limit[trusted], axis=0)
+    limit = np.where(np.isfinite(brokers.limit) & (brokers.limit > 0), brokers.limit, usual)
+    guessed = replace(
+        brokers,
+        usage=np.where(young[:, np.newaxis], sum_by_broker(owner, load, count), brokers.usage),
+        traffic=np.where(young[:, np.newaxis], sum_by_broker(owner, traffic, count), brokers.traffic),
+        limit=np.where(young[:, np.newaxis], limit, brokers.limit),
+        age=np.where(young, 0.0, brokers.age),
+        trusted=brokers.trusted | young,
+    )
+    return replace(cluster, brokers=guessed)
 
 
 def expected_load(cluster: ClusterLoad, bundles: IntArray) -> tuple[FloatArray, FloatArray]:

@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from trimtab_strategies.assignment import assign
+from trimtab_strategies.assignment import assign, believed
 from trimtab_strategies.caps import Caps
 from trimtab_strategies.choosing import Choosing, selecting_on
 from trimtab_strategies.constraints import Guarded, Limits, guard
 from trimtab_strategies.dividing import Division, divide
+from trimtab_strategies.evacuating import NO_EVACUATION, Evacuating, Evacuation, resting, set_apart
 from trimtab_strategies.model import ClusterLoad, Decision, Memory, Move, Plan, Reason
 from trimtab_strategies.model.load import BoolArray
 from trimtab_strategies.placing import Placing
@@ -51,35 +52,43 @@ def decide(
     rng: np.random.Generator,
     *,
     moved_last_hour: int = 0,
+    evacuation: Evacuation = NO_EVACUATION,
 ) -> Decision:
     """What `pair` would move now, within `limits`, and what it would not and why.
 
     memory: what the last decision returned. rng: picks among equally good destinations. moved_last_hour: moves made in
     the hour before `cluster.now`. When the guard refuses the cycle nothing moves and the memory stays as it is, since
-    doubtful data must not enter the averages.
+    doubtful data must not enter the averages. evacuation: what must leave whatever the load says; while it pauses the
+    rest neither the shedder nor the splitter is asked, and they remember what they knew.
     """
     before = percent(cluster.brokers.usage, cluster.brokers.limit).astype(np.float64)
-    landed = with_moves_in_flight(cluster)
+    landed = believed(with_moves_in_flight(cluster), evacuation.restarted)
     allowed = guard(landed, limits, moved_last_hour=moved_last_hour)
     predicted = PredictedLoad(landed, pair.weights)
     if allowed.refusal is not None:
         held_back = (allowed.refusal, *allowed.held_back)
         return Decision(Plan((), held_back, cluster.brokers.names, before, predicted.percent()), memory)
+    allowed = set_apart(allowed, landed, evacuation)
     receivers = np.flatnonzero(allowed.may_receive.allowed)
     choosing = Choosing(pair.placement, receivers, selecting_on(landed, pair.selection))
     caps = Caps(len(landed.brokers), budget=allowed.budget, per_broker=limits.max_moves_per_broker)
     division = Division((), NOTHING, (), memory)
-    if pair.splitter is not None:
+    if pair.splitter is not None and evacuation.pause is None:
         most = limits.max_splits_per_cycle
         division = divide(landed, pair.splitter, choosing, predicted, memory, rng=rng, caps=caps, max_splits=most)
     allowed = without(allowed, division)
-    placing = Placing(landed, choosing, allowed, limits, caps, predicted, rng, division.memory.placement)
-    shedding, moves = _shed_and_place(landed, pair.shedder, allowed, placing, memory.shedder)
+    evacuating = Evacuating(landed, choosing, allowed, limits, caps, predicted, rng, division.memory.placement)
+    moves = list(evacuating.moves(evacuation))
+    allowed = replace(allowed, sheddable=allowed.sheddable.rule_out(evacuating.taken, Reason.DRAINED))
+    placing = Placing(landed, choosing, allowed, limits, caps, predicted, rng, evacuating.memory)
+    shedder = resting(pair.shedder, allowed, evacuation)
+    shedding, shed_moves = _shed_and_place(landed, shedder, allowed, placing, memory.shedder)
     names = cluster.brokers.names
     plan = Plan(
-        moves=tuple(moves),
+        moves=(*moves, *shed_moves),
         held_back=(
             *shedding.held_back,
+            *evacuating.held_back(),
             *division.held_back,
             *placing.held_back(),
             *choosing.problems(),

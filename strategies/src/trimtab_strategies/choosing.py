@@ -16,6 +16,7 @@ import numpy as np
 from trimtab_strategies.constraints import Verdict
 from trimtab_strategies.model import ClusterLoad, HeldBack, Reason
 from trimtab_strategies.model.load import IntArray
+from trimtab_strategies.predicted import PredictedLoad
 from trimtab_strategies.protocols import NOTHING, Choice, Placement, RemembersChoices
 from trimtab_strategies.selection import Selecting, Selection
 
@@ -90,5 +91,20 @@ class _Anybody:
         """All candidates."""
         return Choice(candidates, memory)
 
+
+@dataclass(frozen=True)
+class LeastLoaded:
+    """A placement that takes the least used broker of a prediction; one of which nothing is known counts as idle."""
+
+    predicted: PredictedLoad
+
+    def best(self, cluster: ClusterLoad, bundle: int, candidates: IntArray, memory: Mapping[str, Any]) -> Choice:  # noqa: ARG002 - the load says it all
+        """The least used, and those that are used as little."""
+        usage = np.nan_to_num(self.predicted.pressure(candidates))
+        return Choice(candidates[usage <= usage.min() + _ALIKE], memory)
+
+
+_ALIKE = 1e-9
+"""Ratio of usage below which two brokers are used alike."""
 
 _ANYBODY = _Anybody()

@@ -22,12 +22,9 @@ from trimtab_strategies.considering import Considering
 from trimtab_strategies.constraints import Guarded, Limits
 from trimtab_strategies.model import CPU, ClusterLoad, HeldBack, Move, Reason, counted
 from trimtab_strategies.model.load import BoolArray, FloatArray, IntArray
-from trimtab_strategies.predicted import PredictedLoad
+from trimtab_strategies.predicted import OVERLOAD_LINE, PredictedLoad
 from trimtab_strategies.protocols import Unload
 from trimtab_strategies.usage import attributed, percent
-
-OVERLOAD_LINE = 0.85
-"""Weighted usage (ratio) that no fixed weight lifts a broker to; Pulsar's default for an overloaded one."""
 
 _FOR_NOW = (Reason.SAME_BROKER, Reason.BROKER_CAP, Reason.CYCLE_CAP, Reason.HOUR_CAP)
 """Reasons that say nothing of the bundle: asking the shedder for another one would not help."""

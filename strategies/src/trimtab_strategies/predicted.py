@@ -14,6 +14,10 @@ from trimtab_strategies.model import ClusterLoad
 from trimtab_strategies.model.load import FloatArray, IntArray
 from trimtab_strategies.usage import MOVING, Weights, percent
 
+OVERLOAD_LINE = 0.85
+"""Weighted usage (ratio) that nothing but the load itself lifts a broker to: no fixed weight, and no evacuation.
+Pulsar's default for an overloaded one."""
+
 _MOVING = np.array(MOVING)
 
 
@@ -59,6 +63,14 @@ class PredictedLoad:
         added = load[_MOVING, np.newaxis] * self._per_unit[:, brokers]
         after: FloatArray = np.fmax.reduce(self._ratios[:, brokers] + added, axis=0)
         return after
+
+    def fitting(self, others: IntArray, load: FloatArray, line: float) -> IntArray:
+        """Those of `others` (rows) that with `load` (5,) stay below `line`, weighted usage (ratio).
+
+        One of which nothing is known passes: somebody has to take what must go.
+        """
+        kept: IntArray = others[~(self.with_load(others, load) >= line)]
+        return kept
 
     def evens_out(self, source: int, destination: int, load: FloatArray, *, line: float = 0.0) -> bool:
         """Whether shifting `load` (5,), which may be negative in parts, leaves both ends below what `source` is at.

@@ -20,6 +20,8 @@ class Reason(StrEnum):
     ADMIN = "Admin"  # a person or Git asked for it
     ADOPTED = "Adopted"  # the owner changed without a wish, and the wish follows it
     RESTORED = "Restored"  # a pinned bundle left its owner, and is driven back
+    DRAINED = "Drained"  # the source takes no bundles any more, and is emptied
+    ROLLING_OUT = "RollingOut"  # the source restarts, or is about to; as a reason not to move: brokers are restarting
 
     # why a bundle is split
     TOPICS = "Topics"  # it has more topics than a bundle may have
@@ -92,4 +94,6 @@ class Reason(StrEnum):
     INVALID_POLICY = "InvalidPolicy"  # the policy can't be run as written
     EXCLUDED = "Excluded"  # the namespace is left out of balancing
     UNKNOWN = "Unknown"  # Pulsar's word for a failure it has no other word for
+    TOO_SMALL = "TooSmall"  # the cluster needs more brokers to serve its load at the usage aimed at
+    TOO_LARGE = "TooLarge"  # fewer brokers would serve the load at the usage aimed at
     INTERNAL_ERROR = "InternalError"  # a defect of ours; the log has the traceback
