@@ -7,7 +7,6 @@ is gone) stays with the policy that had it.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -15,6 +14,7 @@ from trimtab_operator.cluster.brokers import BrokerRecord, PodRecord
 from trimtab_operator.cluster.bundles import BundleRecord
 from trimtab_operator.control.discovery import selects
 from trimtab_strategies.model import NamespacePolicy
+from trimtab_strategies.patterns import compiled
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +91,8 @@ class Shares:
 
 
 def _matches(patterns: Iterable[str], broker: str) -> bool:
-    for pattern in patterns:
-        try:
-            if re.fullmatch(pattern, broker):
-                return True
-        except re.error:  # the namespace's condition `Valid` tells
-            continue
-    return False
+    found = (compiled(pattern) for pattern in patterns)  # of what is no pattern the namespace's condition `Valid` tells
+    return any(pattern is not None and pattern.fullmatch(broker) for pattern in found)
 
 
 def share_out(claims: Iterable[Claim], brokers: Mapping[str, BrokerRecord], pods: Mapping[str, PodRecord]) -> Shares:

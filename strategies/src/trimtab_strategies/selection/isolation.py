@@ -7,7 +7,6 @@ primary and secondary counts as primary, as in Pulsar.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,6 +15,7 @@ import numpy as np
 
 from trimtab_strategies.model import HeldBack, Isolation, NamespacePolicy, Reason
 from trimtab_strategies.model.load import BoolArray
+from trimtab_strategies.patterns import compiled, problem
 
 
 class InvalidIsolationError(ValueError):
@@ -29,8 +29,8 @@ def host(broker: str) -> str:
 
 def check_isolation(namespace: str, isolation: Isolation) -> None:
     """Raise `InvalidIsolationError` for what is wrong with a policy whatever the brokers are."""
-    for problem in _own_problems(isolation):
-        raise InvalidIsolationError(f"namespace {namespace}: {problem}")
+    for what in _own_problems(isolation):
+        raise InvalidIsolationError(f"namespace {namespace}: {what}")
 
 
 def isolation_problems(brokers: tuple[str, ...], policies: Mapping[str, NamespacePolicy]) -> tuple[HeldBack, ...]:
@@ -54,10 +54,8 @@ def _own_problems(isolation: Isolation) -> Iterator[str]:
 
 def _malformed(patterns: tuple[str, ...]) -> Iterator[str]:
     for pattern in patterns:
-        try:
-            re.compile(pattern)
-        except re.error as error:
-            yield f"isolation pattern {pattern!r} is no regular expression ({error}): correct it"
+        if what := problem(pattern):
+            yield f"isolation pattern {pattern!r} {what}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,9 +139,7 @@ class IsolationRules:
         return self._matched[pattern]
 
     def _full_matches(self, pattern: str) -> BoolArray:
-        """A pattern that is no regular expression matches nobody."""
-        try:
-            compiled = re.compile(pattern)
-        except re.error:
+        """A pattern that is no regular expression, or may take for ever, matches nobody."""
+        if (known := compiled(pattern)) is None:
             return np.zeros(len(self._names), dtype=bool)
-        return np.array([compiled.fullmatch(name) is not None for name in self._hosts], dtype=bool)
+        return np.array([known.fullmatch(name) is not None for name in self._hosts], dtype=bool)
