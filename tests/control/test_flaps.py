@@ -10,9 +10,11 @@ from hypothesis import given, strategies as st
 
 from policy_scene import Play, PolicyScene, eager
 from records import bundle, wished
+from trimtab_operator.cluster.api import ApiUnavailableError
 from trimtab_operator.control.flaps import flapping, quarantined
 from trimtab_operator.control.memory import Remembered
 from trimtab_operator.control.rivals import FIRST_RETREAT, LONGEST_RETREAT, Fight, writer_of_owner
+from trimtab_operator.control.telling import Teller
 from trimtab_operator.control.turnovers import Change, Kind, Turnovers
 from trimtab_strategies.testing import cluster
 
@@ -68,6 +70,32 @@ def test_a_bundle_that_a_lost_broker_leaves_behind_neither_flaps_nor_fights() ->
     assert kinds(seen(bundle(), bundle(serving="z", resource_version="8"), lost="x")) == []
 
 
+@pytest.mark.parametrize("reason", ["BrokerLost", "TimedOut", "Unowned", "Restored", "Drained", "RollingOut"])
+def test_what_upkeep_or_a_drain_moves_does_not_count_as_a_change_of_owner(reason: str) -> None:
+    housed = bundle(owner="z", assigned_owner="z", reason=reason, generation=4, resource_version="9")
+    turnovers = seen(bundle(), housed)
+
+    assert (kinds(turnovers), turnovers.history("b")) == ([], ())
+
+
+def test_a_child_that_a_policy_placed_and_that_goes_back_is_undone() -> None:
+    ours = {**OURS, "reason": "MsgRate"}
+    landed = bundle(owner="y", **ours, generation=4, observed_generation=4, resource_version="9")
+    back = bundle(owner="y", serving="x", **ours, generation=4, observed_generation=4, resource_version="10")
+
+    assert kinds(seen(bundle(), wished(**ours, resource_version="8"), landed, back)) == [Kind.MOVED, Kind.UNDONE]
+
+
+def test_who_moves_a_bundle_to_and_fro_by_hand_has_his_reasons() -> None:
+    there = bundle(owner="y", assigned_owner="x", generation=4, resource_version="8")
+    back = bundle(owner="x", assigned_owner="", generation=5, resource_version="9")
+    turnovers = seen(bundle(), there, back)
+
+    assert kinds(turnovers) == [Kind.WISHED, Kind.WISHED]
+    assert flapping(turnovers.history("b"), 1800) == ""
+    assert flapping([change("x", "y", 0), change("y", "x", 60, Kind.WISHED)], 1800) != ""  # that was the policy's move
+
+
 def test_a_bundle_flaps_when_it_comes_back_within_the_cool_down_or_changes_three_times() -> None:
     assert flapping([change("x", "y", 0), change("y", "x", 60)], 1800) == "came back to x 60 s after it had left"
     assert flapping([change("x", "y", 0), change("y", "x", 1801)], 1800) == ""
@@ -101,6 +129,14 @@ def test_four_undone_moves_an_hour_or_foreign_ones_are_no_fight() -> None:
     assert not Fight().after(undone, 5, 0).retreating(1)
     assert not Fight().after(undone, 5, 0).after(undone, 5, 2 * HOUR).retreating(2 * HOUR)
     assert not Fight().after([change("x", "y", 0, Kind.FOREIGN)] * 50, 5, 0).retreating(1)
+
+
+def test_what_was_moved_before_a_retreat_and_is_undone_during_it_makes_no_second_one() -> None:
+    undone = [change("x", "y", 0, Kind.UNDONE)] * 5
+    fight = Fight().after(undone, 5, 0).after(undone, 5, 600).after([], 5, FIRST_RETREAT + 1)
+
+    assert not fight.retreating(FIRST_RETREAT + 2)
+    assert fight.retreats == 1
 
 
 @given(st.dictionaries(st.text(max_size=5), st.floats(0, 1e10)), st.lists(st.floats(0, 1e10), max_size=5))
@@ -181,3 +217,67 @@ def test_whoever_writes_over_its_wishes_makes_the_policy_advise_and_is_named(pla
         assert scene.wishes() != wishes
 
     play(HOT, story, **eager(maxUndoneMoves=2, coolDown="1s"))
+
+
+@pytest.mark.apiserver
+def test_a_retreat_that_a_lower_limit_brings_about_is_told_without_an_example(play: Play) -> None:
+    async def story(scene: PolicyScene) -> None:
+        await scene.turn()
+        scene.give(min(name for name, wish in scene.wishes().items() if wish != scene.owners()[name]), "a")
+        await scene.turn(after=1)
+        assert scene.condition("Contested") == ("", "")
+
+        scene.edit(limits={"maxUndoneMoves": 1})
+        await scene.turn(after=1)
+        assert scene.condition("Contested") == ("True", "Contested")
+        assert any(reason == "Contested" for reason, _ in scene.events())
+
+    play(HOT, story, **eager(maxUndoneMoves=2))
+
+
+@pytest.mark.apiserver
+def test_a_condition_of_an_earlier_operator_ends_when_nothing_is_remembered_of_it(play: Play) -> None:
+    async def story(scene: PolicyScene) -> None:
+        await scene.turn()
+        moved = min(name for name, wish in scene.wishes().items() if wish != scene.owners()[name])
+        await scene.land()
+        await scene.turn(after=1)
+        serve(scene, moved, "a")
+        await scene.turn(after=5)
+        assert scene.condition("Flapping") == ("True", "Quarantined")
+
+        scene.restart()
+        await scene.turn(after=7 * HOUR)  # nobody ran while the quarantine ended
+        assert scene.condition("Flapping") == ("False", "Settled")
+        assert scene.status()["quarantined"] == {"total": 0, "bundles": []}
+
+        scene.edit(interval="50s")
+        await scene.turn(after=1)
+        conditions = {c["type"]: c["observedGeneration"] for c in scene.status()["conditions"]}
+        assert conditions["Flapping"] == conditions["Contested"] == scene.policy()["metadata"]["generation"]
+
+    play(HOT, story)
+
+
+@pytest.mark.apiserver
+def test_what_flapped_is_left_alone_even_if_it_could_not_be_told(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(scene: PolicyScene) -> None:
+        await scene.turn()
+        moved = min(name for name, wish in scene.wishes().items() if wish != scene.owners()[name])
+        await scene.land()
+        await scene.turn(after=1)
+        serve(scene, moved, "a")
+        await scene.seen()
+        with monkeypatch.context() as patch:
+            patch.setattr(Teller, "status", refused)
+            with pytest.raises(ApiUnavailableError):
+                await scene.turn(after=5)
+        await scene.turn(after=1)
+
+        assert moved in scene.memory()["quarantine"]
+        assert scene.condition("Flapping") == ("True", "Quarantined")
+
+    async def refused(*_: object) -> None:
+        raise ApiUnavailableError("no answer")
+
+    play(HOT, story)

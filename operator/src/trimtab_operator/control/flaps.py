@@ -16,12 +16,15 @@ MOST_QUARANTINED = 1000
 def flapping(history: Sequence[Change], cool_down: float) -> str:
     """What is wrong with a bundle of this history (oldest first), in words; empty when it does not flap.
 
-    cool_down: seconds, the policy's own; within it the policy moves no bundle twice, so that somebody else does.
+    cool_down: seconds, the policy's own; within it the policy moves no bundle twice, so that somebody else does. What
+    people alone did is no flapping.
     """
     if not history:
         return ""
     last = history[-1]
     recent = [change for change in history if last.at - change.at <= cool_down]
+    if all(change.kind is Kind.WISHED for change in recent):
+        return ""
     if back := next((change for change in recent[:-1] if change.left == last.taken), None):
         return f"came back to {last.taken} {last.at - back.at:.0f} s after it had left"
     return f"changed its owner {len(recent)} times in {last.at - recent[0].at:.0f} s" if len(recent) >= OFTEN else ""

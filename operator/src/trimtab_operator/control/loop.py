@@ -92,6 +92,7 @@ class PolicyLoop:
     _refused: tuple[int, Reason] | None = None
     _remind_at: float = 0.0
     _begun: float | None = None
+    _leaving: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         context = self.context
@@ -184,22 +185,24 @@ class PolicyLoop:
             return
         remembered = await self._recall()
         actuator = DeclarativeActuator(context.api, context.namespace, self.name, remembered.epoch, context.now)
+        self._make_way(settings)
         due = self._is_due(settings) and context.engine.is_set()
         turn = Turn(settings, actuator, await self._sourcing.source(settings, afresh=due), remembered)
         await self._tender.tend(turn, self._teller)
-        turn = await self._watch_over(turn)
+        turn = await self._watch_over(turn, policy)
         turn = await self._attend(turn, policy)
         if due:
             await self._decide(turn)
         elif context.engine.is_set() and context.clock() >= self._watch.due and not settings.paused:
             await self._glance(turn)
 
-    async def _watch_over(self, turn: Turn) -> Turn:
+    async def _watch_over(self, turn: Turn, policy: Mapping[str, Any]) -> Turn:
         """Take note of what others did to the policy's bundles; the turn with what is remembered of it."""
         remembered = await self._vigil.attend(turn)
-        if remembered is turn.remembered:
-            return turn
-        return replace(turn, remembered=await self._remember(remembered))
+        if remembered is not turn.remembered:
+            turn = replace(turn, remembered=await self._remember(remembered))
+        await self._vigil.tell(turn, policy)
+        return turn
 
     async def _attend(self, turn: Turn, policy: Mapping[str, Any]) -> Turn:
         """Take what people ask by annotation, and go on with an approved proposal; the turn, its moves counted."""
@@ -272,6 +275,14 @@ class PolicyLoop:
         await self._teller.cycle(result)
         await self._recorder.cycle(result, turn.settings, remembered)
         await self._approver.offer(result, turn.settings)
+
+    def _make_way(self, settings: Settings) -> None:
+        """Decide at once when another broker is to be emptied, or can take what one gives that restarts next."""
+        departures = self.context.departures(settings.name)
+        leaving = departures.drained | (departures.rollout.following if departures.rollout.restarted else frozenset())
+        if leaving - self._leaving:
+            self._due = self.context.clock()
+        self._leaving = leaving
 
     def _is_due(self, settings: Settings) -> bool:
         return self.context.clock() >= self._due or settings.generation != self._generation

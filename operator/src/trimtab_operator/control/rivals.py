@@ -39,10 +39,15 @@ class Fight:
         return now < self.until
 
     def after(self, changes: Iterable[Change], most: int, now: float) -> Fight:
-        """What is known once `changes` were seen. most: undone moves within an hour that make a fight."""
+        """What is known once `changes` were seen. most: undone moves within an hour that make a fight.
+
+        What is undone during a retreat was moved before it, and has been answered by it.
+        """
+        if self.retreating(now):
+            return Fight((), self.until, self.retreats)
         undone = (*self.undone, *(change.at for change in changes if change.kind in UNDOING))
         recent = tuple(at for at in undone if now - at < HOUR)
-        if self.retreating(now) or len(recent) < most:
+        if len(recent) < most:
             return Fight(recent, self.until, self.retreats)
         retreats = self.retreats + 1 if now - self.until < FORGIVEN else 1
         return Fight((), now + min(LONGEST_RETREAT, FIRST_RETREAT * 2 ** (retreats - 1)), retreats)

@@ -24,15 +24,21 @@ MOST_CHANGES = 8
 MOST_NEWS = 10_000
 """Changes kept until somebody asks; while no policy runs nobody does, and the oldest are forgotten."""
 
-BALANCING = frozenset({Reason.OVERLOADED, Reason.UNDERLOADED})
-"""Why the policy itself moves a bundle."""
+BALANCING = frozenset(
+    {Reason.OVERLOADED, Reason.UNDERLOADED}
+    | {Reason.TOPICS, Reason.SESSIONS, Reason.MSG_RATE, Reason.BANDWIDTH}  # a child that was cut out
+)
+"""Why the policy moves a bundle to balance. Whatever else it does (new owners for what nobody serves, draining) follows
+from what happened to brokers, and may well go back and forth with them."""
 
 
 class Kind(Enum):
     """What a change was."""
 
     MOVED = "Moved"
-    """To the broker that somebody wished."""
+    """To the broker that the policy wished, to balance; or that brokers agreed on where nobody wishes anything."""
+    WISHED = "Wished"
+    """To the broker that a person wished."""
     FOREIGN = "Foreign"
     """To another one, which nobody wished, while the broker it left was alive."""
     UNDONE = "Undone"
@@ -81,17 +87,20 @@ class Turnovers:
         # what a lost broker leaves behind is taken in by others: nobody flaps, and nobody fights
         if left in {"", new.status_owner} or not self.alive(left):
             return
+        if _housed(new):
+            self._ours.pop(new.name, None)
+            return
         change = Change(new.name, left, new.status_owner, now, self._kind(new, now))
         self._history[new.name] = (*self.history(new.name), change)[-MOST_CHANGES:]
         self._news.append(change)
-        if change.kind is Kind.MOVED and new.assigned_owner == new.owner and new.reason in BALANCING:
+        if change.kind is Kind.MOVED and new.owner:
             self._ours[new.name] = change
         else:
             self._ours.pop(new.name, None)
 
     def _kind(self, bundle: BundleRecord, now: float) -> Kind:
         if bundle.owner in {"", bundle.status_owner}:
-            return Kind.MOVED
+            return Kind.MOVED if bundle.assigned_owner == bundle.owner else Kind.WISHED
         ours = self._ours.get(bundle.name)
         undone = ours is not None and ours.left == bundle.status_owner and now - ours.at <= HOUR
         return Kind.UNDONE if undone else Kind.FOREIGN
@@ -99,6 +108,10 @@ class Turnovers:
     def history(self, bundle: str) -> tuple[Change, ...]:
         """The changes of a bundle's owner, oldest first."""
         return self._history.get(bundle, ())
+
+    def forget(self, bundle: str) -> None:
+        """Begin anew with a bundle: a person says that it is all right."""
+        self._history.pop(bundle, None)
 
     def take(self, mine: Mine, now: float) -> Sequence[Change]:
         """The changes since the last call of bundles that are one's own."""
@@ -109,6 +122,12 @@ class Turnovers:
         for bundle in [name for name, changes in self._history.items() if now - changes[-1].at > KEPT_FOR]:
             del self._history[bundle]
         return told
+
+
+def _housed(bundle: BundleRecord) -> bool:
+    """Whether a bundle went where the operator wished it for another reason than to balance."""
+    wished = bundle.owner and bundle.owner == bundle.status_owner == bundle.assigned_owner
+    return bool(wished) and bundle.reason not in BALANCING
 
 
 def _overwritten(old: BundleRecord, new: BundleRecord, now: float) -> bool:

@@ -23,6 +23,8 @@ SHOWN = 20
 """Quarantined bundles in the policy's status."""
 _NAMED = 5
 """Bundles that one Event names."""
+WISHED_FOR = frozenset({Kind.MOVED, Kind.WISHED})
+"""Changes that are as somebody wished, or that nobody wished anything about."""
 
 
 @dataclass(slots=True)
@@ -32,20 +34,22 @@ class Vigil:
     context: Context
     policy: str
     teller: Teller
-    _told: tuple[frozenset[str], float] | None = None
+    _told: tuple[frozenset[str], float, int] | None = None
 
     async def attend(self, turn: Turn) -> Remembered:
-        """What the policy remembers once it took note of what others did since the last turn. Raises `ApiError`."""
+        """What the policy remembers once it took note of what others did since the last turn.
+
+        It is to be kept before `tell` tells it, as nothing is seen twice. Raises `ApiError` before anything was taken.
+        """
         remembered, settings, now = turn.remembered, turn.settings, self.context.now()
+        gone = await self._let_go(remembered.quarantine)
         changes = self.context.turnovers.take(lambda bundle: self.context.cares(self.policy, bundle), now)
-        for kind, count in Counter(change.kind for change in changes if change.kind is not Kind.MOVED).items():
+        for kind, count in Counter(change.kind for change in changes if change.kind not in WISHED_FOR).items():
             self.context.metrics.foreign_moves.labels(self.policy, kind.value).inc(count)
         flapped = self._flapped(changes, settings.limits.cool_down, remembered.quarantine)
-        gone = await self._let_go(remembered.quarantine)
         kept = quarantined(remembered.quarantine, flapped, now + settings.quarantine, now, gone)
         fight = remembered.fight.after(changes, settings.max_undone_moves, now)
         await self._tell_events(flapped, fight, remembered.fight, changes)
-        await self._tell_status(kept, fight, now, settings.generation)
         same = kept == remembered.quarantine and fight == remembered.fight
         return remembered if same else replace(remembered, quarantine=kept, fight=fight)
 
@@ -65,6 +69,7 @@ class Vigil:
                 await self.context.api.patch(BUNDLES, self.context.namespace, name, body)
             except NotFoundError:
                 continue
+            self.context.turnovers.forget(name)
         return [*released, *(name for name in quarantine if name not in bundles)]
 
     async def _tell_events(
@@ -75,12 +80,14 @@ class Vigil:
             more = f" and {len(flapped) - _NAMED} more" if len(flapped) > _NAMED else ""
             await self.teller.event("Warning", str(Reason.QUARANTINED), f"left alone from now on: {shown}{more}")
         if fight.retreats and fight.until != before.until:
-            last = next(change for change in reversed(changes) if change.kind in UNDOING)
+            last = next((change for change in reversed(changes) if change.kind in UNDOING), None)
             await self.teller.event("Warning", str(Reason.CONTESTED), await self._rival(last, fight))
 
-    async def _rival(self, last: Change, fight: Fight) -> str:
-        """Who it is, as far as can be told, and what to do."""
+    async def _rival(self, last: Change | None, fight: Fight) -> str:
+        """Who it is, as far as can be told, and what to do. last: what it did, None nothing since the last turn."""
         until = f"this policy only advises until {timestamp(fight.until)}"
+        if last is None:
+            return f"as many of its moves were undone as limits.maxUndoneMoves allows: {until}"
         if last.kind is Kind.UNDONE:
             what = f"{last.bundle} went back to {last.taken}, which nobody wished"
             return f"its moves are undone, lastly {what}: switch off the brokers' own shedding; {until}"
@@ -92,14 +99,25 @@ class Vigil:
         what = f"{writer} wrote {last.taken} over spec.owner of {last.bundle}"
         return f"its moves are undone, lastly {what}: leave spec.owner out of what {writer} applies; {until}"
 
-    async def _tell_status(self, kept: Mapping[str, float], fight: Fight, now: float, generation: int) -> None:
-        """Conditions and the list, when they changed. A policy that never had such trouble is not written to."""
-        news = (frozenset(kept), fight.until if fight.retreating(now) else 0.0)
+    async def tell(self, turn: Turn, policy: Mapping[str, Any]) -> None:
+        """Conditions and the list, when they changed. A policy that never had such trouble is not written to.
+
+        policy: as read; its status may tell of trouble that an earlier process saw. Raises `ApiError`.
+        """
+        kept, fight, now = turn.remembered.quarantine, turn.remembered.fight, self.context.now()
         self.context.metrics.quarantined.labels(self.policy).set(len(kept))
-        if news == (self._told or (frozenset(), 0.0)):
+        generation, until = turn.settings.generation, fight.until if fight.retreating(now) else 0.0
+        if self._told is None and not (kept or until or _told_of(policy)):
             return
-        await self.teller.status(lambda previous: _status(previous, kept, fight, now, generation))
-        self._told = news
+        if (news := (frozenset(kept), until, generation)) != self._told:
+            await self.teller.status(lambda previous: _status(previous, kept, fight, now, generation))
+            self._told = news
+
+
+def _told_of(policy: Mapping[str, Any]) -> bool:
+    """Whether the status of a policy tells of such trouble, even if it is over."""
+    conditions = (policy.get("status") or {}).get("conditions") or ()
+    return any(condition["type"] in {"Flapping", "Contested"} for condition in conditions)
 
 
 def _status(
