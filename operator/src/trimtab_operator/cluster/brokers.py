@@ -1,4 +1,4 @@
-"""`BrokerRecord` and `PodRecord`: what the operator keeps of Broker objects, and of the pods behind them."""
+"""`BrokerRecord`, `PodRecord`, `NodeRecord`: what the operator keeps of Brokers, their pods, and the nodes of those."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from trimtab_operator.cluster.status import epoch
+from trimtab_operator.resources.broker import DISCOVERED
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
@@ -24,6 +25,8 @@ class BrokerRecord:
     weight:       how much it should carry relative to the others as its spec says, None when that does not.
     target_weight, score: as last written to its status, None when they were not.
     policy:       the policy that looks after it, as last written to its status; empty when none ever did.
+    discovered:   whether it was made for a pod that was found, and no person has set anything since.
+    conditions:   as its status has them.
     """
 
     name: str
@@ -44,17 +47,39 @@ class BrokerRecord:
     target_weight: float | None = None
     score: float | None = None
     policy: str = ""
+    discovered: bool = False
+    conditions: tuple[Mapping[str, Any], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class PodRecord:
-    """One pod. ready: its condition Ready is True; deleted: it is being terminated."""
+    """One pod. ready: its condition Ready is True; deleted: it is being terminated.
+
+    node: that it runs on, empty none yet. created: epoch seconds. since: epoch seconds of the last of its creation,
+    its being told to end, and its becoming ready or not; each NaN unknown.
+    """
 
     name: str
     labels: Mapping[str, str]
     ready: bool
     deleted: bool
     uid: str
+    node: str = ""
+    created: float = field(default=float("nan"), compare=False)
+    since: float = field(default=float("nan"), compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRecord:
+    """One node. cordoned: it takes no pods (``kubectl cordon``)."""
+
+    name: str
+    cordoned: bool
+
+
+def node_record(raw: Mapping[str, Any]) -> NodeRecord:
+    """The record of a Node as the API server returns it."""
+    return NodeRecord(raw["metadata"]["name"], bool(raw.get("spec", _NOTHING).get("unschedulable")))
 
 
 def broker_record(raw: Mapping[str, Any]) -> BrokerRecord:
@@ -79,20 +104,33 @@ def broker_record(raw: Mapping[str, Any]) -> BrokerRecord:
         target_weight=status.get("targetWeight"),
         score=status.get("score"),
         policy=status.get("policy") or "",
+        discovered=(meta.get("labels") or _NOTHING).get(DISCOVERED) == "true" and _untouched(spec),
+        conditions=tuple(status.get("conditions") or ()),
     )
+
+
+def _untouched(spec: Mapping[str, Any]) -> bool:
+    """Whether a Broker's spec says no more than its pod's name, and what the API server adds."""
+    added = {"schedulable": True, "failureDomain": "", "version": "", "loadManager": ""}
+    return all(key == "pod" or (key in added and value == added[key]) for key, value in spec.items())
 
 
 def pod_record(raw: Mapping[str, Any]) -> PodRecord:
     """The record of a Pod as the API server returns it. A pod that is being terminated is not ready."""
     meta, status = raw["metadata"], raw.get("status") or _NOTHING
     deleted = "deletionTimestamp" in meta
-    conditions = status.get("conditions") or ()
+    ready = next((c for c in status.get("conditions") or () if c["type"] == "Ready"), _NOTHING)
+    created = epoch(meta.get("creationTimestamp"))
+    times = (created, epoch(meta.get("deletionTimestamp")), epoch(ready.get("lastTransitionTime")))
     return PodRecord(
         name=meta["name"],
         labels=meta.get("labels") or {},
-        ready=not deleted and any(c["type"] == "Ready" and c["status"] == "True" for c in conditions),
+        ready=not deleted and ready.get("status") == "True",
         deleted=deleted,
         uid=meta.get("uid") or "",
+        node=(raw.get("spec") or _NOTHING).get("nodeName") or "",
+        created=created,
+        since=max((time for time in times if time == time), default=created),  # noqa: PLR0124  NaN is unknown
     )
 
 

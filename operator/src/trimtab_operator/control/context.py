@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from trimtab_operator.cluster.api import Api
-from trimtab_operator.cluster.brokers import BrokerRecord, PodRecord
+from trimtab_operator.cluster.brokers import BrokerRecord, NodeRecord, PodRecord
 from trimtab_operator.cluster.bundles import BundleRecord
 from trimtab_operator.cluster.events import EventPoster
 from trimtab_operator.cluster.splits import SplitRecord
@@ -20,6 +20,7 @@ from trimtab_operator.control.asked import policies, traits
 from trimtab_operator.control.divided import Divided, KnownTopics, unborn
 from trimtab_operator.control.flights import Flights
 from trimtab_operator.control.newborn import Expected, expected, still_expected
+from trimtab_operator.control.rollout import Departures, departures
 from trimtab_operator.control.settings import Settings
 from trimtab_operator.control.shares import Claim, Shares, share_out
 from trimtab_operator.control.topology import Picture
@@ -73,6 +74,7 @@ class Context:
     urls: what policies may have asked.
     divided: bundles that are being divided, or cut out. topics: those that the last cycle saw.
     expected: what is believed of bundles that were cut out lately, in Pulsar's spelling.
+    nodes: the cluster's, where they are watched.
     leader, epoch: who leads, for what is told, and of which epoch this is; empty and 0 where nobody is elected.
     """
 
@@ -101,12 +103,14 @@ class Context:
     expected: dict[str, Expected] = field(default_factory=dict)
     leader: str = ""
     epoch: int = 0
+    nodes: Store[NodeRecord] | None = None
     turnovers: Turnovers = field(init=False)
 
     def __post_init__(self) -> None:
         self.turnovers = Turnovers(self._alive)
         self.stores.bundles.subscribe(self._bundle_changed)
         self.stores.brokers.subscribe(self._broker_changed)
+        self.stores.pods.subscribe(self._pod_changed)
         self.stores.splits.subscribe(lambda _old, _new: self.divided.wake.set())
 
     def _bundle_changed(self, old: BundleRecord | None, new: BundleRecord | None) -> None:
@@ -144,6 +148,10 @@ class Context:
 
     def _broker_changed(self, old: BrokerRecord | None, new: BrokerRecord | None) -> None:
         if (old is not None and old.ready) != (new is not None and new.ready):
+            self.wake()
+
+    def _pod_changed(self, old: PodRecord | None, new: PodRecord | None) -> None:
+        if (old is not None and old.deleted) != (new is not None and new.deleted):
             self.wake()
 
     def wake(self) -> None:
@@ -201,7 +209,13 @@ class Context:
             policies=policies(spaces.values()),
             traits=traits(brokers, self.stores.pods.items, load_manager=load_manager),
             expected=still_expected(self.expected, self.clock()),
+            departures=self.departures(settings.name),
         )
+
+    def departures(self, policy: str) -> Departures:
+        """Who of a policy's brokers is on its way out."""
+        nodes = self.nodes.items if self.nodes is not None else {}
+        return departures(self.brokers_of(policy), self.stores.pods.items, nodes, self.now())
 
     def expect(self, splits: Sequence[Split], load: ClusterLoad) -> None:
         """Believe of the children of `splits` that they will carry their part of what `load` shows of their parents."""

@@ -10,6 +10,7 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -22,6 +23,7 @@ from trimtab_operator.control.topology import Picture, topology
 from trimtab_operator.control.turn import Turn
 from trimtab_pipeline.source import Topology
 from trimtab_strategies.balancer import assign, decide
+from trimtab_strategies.evacuating import NO_EVACUATION, Evacuation
 from trimtab_strategies.model import RESOURCES, TRAFFIC, Brokers, ClusterLoad, Decision, Move, Reason
 
 T = TypeVar("T")
@@ -49,10 +51,14 @@ class Stopwatch:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """The load as measured, and the record behind each bundle of it (Pulsar's spelling -> record)."""
+    """The load as measured, and the record behind each bundle of it (Pulsar's spelling -> record).
+
+    evacuation: what is to be moved whatever the load says.
+    """
 
     load: ClusterLoad
     records: dict[str, BundleRecord]
+    evacuation: Evacuation = NO_EVACUATION
 
 
 async def look(picture: Picture, turn: Turn, at: float, watch: Stopwatch) -> Look:
@@ -61,7 +67,8 @@ async def look(picture: Picture, turn: Turn, at: float, watch: Stopwatch) -> Loo
         rows, records = await _rows(picture, turn)
     observation = await asyncio.wrap_future(turn.source.observe(rows, at))
     watch.seconds.update(observation.seconds)
-    seen = Look(_asked(observation.load, picture), dict(zip(rows.bundles, records, strict=True)))
+    load = _asked(observation.load, picture)
+    seen = Look(load, dict(zip(rows.bundles, records, strict=True)), picture.departures.evacuation(load))
     return without_quarantined(seen, turn.remembered.quarantine)
 
 
@@ -76,7 +83,8 @@ def without_quarantined(seen: Look, quarantine: Collection[str]) -> Look:
 async def unmeasured_look(picture: Picture, turn: Turn, at: float) -> Look:
     """The cluster as the resources describe it, with no load: enough to give homeless bundles an owner."""
     rows, records = await _rows(picture, turn)
-    return Look(_asked(unmeasured(rows, at), picture), dict(zip(rows.bundles, records, strict=True)))
+    known = dict(zip(rows.bundles, records, strict=True))
+    return Look(_asked(unmeasured(rows, at), picture), known, picture.departures.evacuation())
 
 
 def _asked(load: ClusterLoad, picture: Picture) -> ClusterLoad:
@@ -92,10 +100,9 @@ async def plan(seen: Look, turn: Turn, watch: Stopwatch) -> Decision:
     """What the policy's pair would do about what was seen."""
     settings, now = turn.settings, seen.load.now
     moved = turn.remembered.moved_last_hour(now)
+    asked = partial(decide, moved_last_hour=moved, evacuation=seen.evacuation)
     with watch.phase("decide"):
-        return await asyncio.to_thread(
-            decide, seen.load, settings.pair, settings.limits, turn.memory, _rng(now), moved_last_hour=moved
-        )
+        return await asyncio.to_thread(asked, seen.load, settings.pair, settings.limits, turn.memory, _rng(now))
 
 
 async def house(seen: Look, names: Sequence[str], reason: Reason, turn: Turn) -> Decision:
@@ -103,9 +110,8 @@ async def house(seen: Look, names: Sequence[str], reason: Reason, turn: Turn) ->
     settings, now = turn.settings, seen.load.now
     rows = np.array([seen.load.bundles.index[name] for name in names], dtype=np.int64)
     pair, limits, rng = settings.pair, settings.limits, _rng(now)
-    return await asyncio.to_thread(
-        assign, seen.load, rows, pair.placement, limits, turn.memory, rng, reason, pair.selection
-    )
+    asked = partial(assign, reason=reason, selection=pair.selection, restarted=seen.evacuation.restarted)
+    return await asyncio.to_thread(asked, seen.load, rows, pair.placement, limits, turn.memory, rng)
 
 
 def _rng(now: float) -> np.random.Generator:

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from trimtab_operator.actuators import Actuator, Written
 from trimtab_operator.cluster.bundles import BundleRecord
 from trimtab_operator.control.context import Context
 from trimtab_operator.control.cycle import WRITERS, Look, Stopwatch, at_most, carry_out, house, look, unmeasured_look
 from trimtab_operator.control.divided import unborn
+from trimtab_operator.control.memory import Remembered
 from trimtab_operator.control.settings import Settings
 from trimtab_operator.control.telling import Teller
 from trimtab_operator.control.turn import Turn
 from trimtab_operator.control.upkeep import Upkeep, upkeep
 from trimtab_pipeline.source import SourceUnavailableError
-from trimtab_strategies.model import HeldBack, Reason
+from trimtab_strategies.model import HeldBack, Memory, Reason
+
+log = logging.getLogger(__name__)
 
 HOUSE_WITHIN = 5.0
 """Seconds that homeless bundles wait for their cluster to be measured; then they get owners without."""
@@ -45,12 +48,12 @@ class Tender:
         def mine(bundle: str) -> bool:
             return self.context.cares(settings.name, bundle)
 
-        lost = self._lost(settings, now)
+        lost, ending = self._lost(settings, now), self.context.departures(settings.name).ending
         overdue = {flight.bundle for flight in flights.overdue(now, settings.move_timeout, mine)}
         await teller.outcomes(flights.outcomes(mine))
         flights.forget_landed(now, settings.prometheus.window, mine)
-        bundles = [bundle for bundle in self._concerned(lost) if mine(bundle.name)]
-        work = await _worked_out(bundles, lost, overdue)
+        bundles = [bundle for bundle in self._concerned(lost | ending) if mine(bundle.name)]
+        work = await _worked_out(bundles, lost, overdue, ending)
         await self._brake(work, lost, settings, teller)
         if work.empty:
             return
@@ -64,9 +67,9 @@ class Tender:
         self.context.absences.see(present, [*brokers, *self.context.owners()], now)
         return self.context.absences.lost(now, settings.lost_after)
 
-    def _concerned(self, lost: frozenset[str]) -> list[BundleRecord]:
+    def _concerned(self, leaving: frozenset[str]) -> list[BundleRecord]:
         context, bundles = self.context, self.context.stores.bundles.items
-        names = context.care.union(*(context.served.get(broker, ()) for broker in lost))
+        names = context.care.union(*(context.served.get(broker, ()) for broker in leaving))
         found = [bundles[name] for name in names if name in bundles]
         return [bundle for bundle in found if not unborn(bundle, bundles)]
 
@@ -104,25 +107,38 @@ class Tender:
         return done
 
     async def _look(self, turn: Turn) -> Look:
+        """The cluster as measured; when that fails, for whatever cause, as the resources describe it."""
         picture, now = self.context.picture(turn.settings), self.context.now()
         if self.context.engine.is_set():
-            with suppress(SourceUnavailableError, TimeoutError):
+            try:
                 async with asyncio.timeout(HOUSE_WITHIN):
                     return await look(picture, turn, now, Stopwatch())
+            except (SourceUnavailableError, TimeoutError) as error:
+                log.info("policy %s: finds owners without load: %s", turn.settings.name, error or "no answer in time")
+            except Exception:
+                log.exception("policy %s: finds owners without load", turn.settings.name)
         return await unmeasured_look(picture, turn, now)
 
 
-async def _worked_out(bundles: list[BundleRecord], lost: frozenset[str], overdue: set[str]) -> Upkeep:
+async def _worked_out(
+    bundles: list[BundleRecord], lost: frozenset[str], overdue: set[str], ending: frozenset[str]
+) -> Upkeep:
     """The upkeep of `bundles`, in the order of their names."""
 
     def in_order() -> Upkeep:
-        return upkeep(sorted(bundles, key=lambda bundle: bundle.name), lost, overdue)
+        return upkeep(sorted(bundles, key=lambda bundle: bundle.name), lost, overdue, ending)
 
     return in_order() if len(bundles) < MANY else await asyncio.to_thread(in_order)
 
 
 async def _place(wanted: Sequence[str], why: Reason, seen: Look, turn: Turn) -> list[Written]:
-    decision = await house(seen, wanted, why, turn)
+    try:
+        decision = await house(seen, wanted, why, turn)
+    except Exception:
+        if turn.memory == Memory():
+            raise
+        log.exception("policy %s: no owner can be found with what it remembers, trying without", turn.settings.name)
+        decision = await house(seen, wanted, why, replace(turn, remembered=Remembered()))
     written = await carry_out(decision.plan.moves, seen, turn.actuator, Stopwatch())
     return [*written, *(_not_placed(held) for held in decision.plan.held_back)]
 

@@ -11,15 +11,16 @@ from trimtab_operator.cluster.brokers import BrokerRecord
 from trimtab_operator.cluster.bundles import BundleRecord
 from trimtab_operator.control.flights import Flight
 from trimtab_operator.control.newborn import Expected
+from trimtab_operator.control.rollout import NO_DEPARTURES, Departures
 from trimtab_pipeline.source import Topology
 from trimtab_strategies.model import RESOURCES, BrokerTraits, NamespacePolicy, Reason
 
 COUNTS_AS_MOVE = frozenset(
-    {Reason.OVERLOADED, Reason.UNDERLOADED, Reason.ADOPTED, Reason.ADMIN}
+    {Reason.OVERLOADED, Reason.UNDERLOADED, Reason.ADOPTED, Reason.ADMIN, Reason.DRAINED}
     | {Reason.TOPICS, Reason.SESSIONS, Reason.MSG_RATE, Reason.BANDWIDTH}
 )
 """Assignments that start a bundle's cool-down: a child that left its parent's owner has moved. Giving an unowned bundle
-an owner is no move, nor is being cut out."""
+an owner is no move, nor is being cut out, nor making way for a restart: the plan after it may need the bundle."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,7 @@ class Picture:
     clock:      the moment, on the clock of the flights.
     policies:   what is asked, by ``tenant/name``. traits: what brokers are, by name.
     expected:   what is believed of bundles that were cut out lately, in Pulsar's spelling.
+    departures: brokers on their way out.
     """
 
     brokers: Sequence[BrokerRecord]
@@ -41,6 +43,7 @@ class Picture:
     policies: Mapping[str, NamespacePolicy] = field(default_factory=dict)
     traits: Mapping[str, BrokerTraits] = field(default_factory=dict)
     expected: Mapping[str, Expected] = field(default_factory=dict)
+    departures: Departures = NO_DEPARTURES
 
 
 def last_unload(bundle: BundleRecord) -> float:
@@ -64,6 +67,7 @@ def topology(picture: Picture, *, window: float) -> tuple[Topology, tuple[Bundle
     spaces = {name: i for i, name in enumerate(sorted(picture.namespaces))}
     bundles = tuple(b for b in picture.bundles if b.topic_namespace in spaces)
     index = {bundle.name: i for i, bundle in enumerate(bundles)}
+    closed = picture.departures.closed
     moving_from, moving_share = np.full(len(bundles), -1), np.zeros(len(bundles))
     for flight in picture.flights:
         if (i := index.get(flight.bundle)) is not None and flight.source in row:
@@ -73,7 +77,7 @@ def topology(picture: Picture, *, window: float) -> tuple[Topology, tuple[Bundle
         pods=tuple(broker.pod or broker.name for broker in picture.brokers),
         declared_limit=_declared_limits(picture.brokers),
         ready=np.array([broker.ready for broker in picture.brokers], dtype=bool),
-        schedulable=np.array([broker.schedulable for broker in picture.brokers], dtype=bool),
+        schedulable=np.array([b.schedulable and b.name not in closed for b in picture.brokers], dtype=bool),
         namespaces=tuple(picture.namespaces[name] for name in sorted(picture.namespaces)),
         bundles=tuple(f"{picture.namespaces[b.topic_namespace]}/{b.lower}_{b.upper}" for b in bundles),
         namespace=np.array([spaces[b.topic_namespace] for b in bundles], dtype=np.int64),

@@ -8,6 +8,7 @@ This is not balancing. It runs often, in every mode, and moves nothing that has 
 | an open wish whose source is lost | its status is freed, so that the destination can take it |
 | an open wish that is overdue, or whose destination is lost, and the source still serves | the wish is withdrawn |
 | no living owner, nobody asked | it is *homeless*: the placement chooses (`UNOWNED`, `BROKER_LOST`, `TIMED_OUT`) |
+| an owner whose pod is being terminated | the same, while it still serves (`ROLLING_OUT`); what is pinned waits |
 """
 
 from __future__ import annotations
@@ -47,20 +48,35 @@ def needs_care(bundle: BundleRecord) -> bool:
     return bundle.open_wish or bundle.owner != bundle.status_owner or not bundle.owner
 
 
-def upkeep(bundles: Iterable[BundleRecord], lost: Collection[str], overdue: Collection[str]) -> Upkeep:
-    """Work for `bundles`, given the names of lost brokers and of bundles whose open wish is overdue."""
+def upkeep(
+    bundles: Iterable[BundleRecord], lost: Collection[str], overdue: Collection[str], ending: Collection[str] = ()
+) -> Upkeep:
+    """Work for `bundles`, given the names of lost brokers and of bundles whose open wish is overdue.
+
+    ending: names of brokers that still serve, and won't for long.
+    """
     work = Upkeep()
     for bundle in bundles:
-        if bundle.open_wish:
-            _open_wish(work, bundle, lost, overdue)
+        if bundle.open_wish and not _pointless(bundle, ending):
+            _open_wish(work, bundle, lost, overdue, ending)
+        elif bundle.status_owner in ending and bundle.status_owner not in lost:
+            if not bundle.pinned:
+                work.homeless.append((bundle, Reason.ROLLING_OUT))
         else:
             _settled(work, bundle, lost)
     return work
 
 
-def _open_wish(work: Upkeep, bundle: BundleRecord, lost: Collection[str], overdue: Collection[str]) -> None:
+def _pointless(bundle: BundleRecord, ending: Collection[str]) -> bool:
+    """Whether an open wish leads from a broker that ends to one that does, or to itself."""
+    return bundle.status_owner in ending and bundle.owner in ending
+
+
+def _open_wish(
+    work: Upkeep, bundle: BundleRecord, lost: Collection[str], overdue: Collection[str], ending: Collection[str]
+) -> None:
     source_alive = bool(bundle.status_owner) and bundle.status_owner not in lost
-    destination_lost, late = bundle.owner in lost, bundle.name in overdue
+    destination_lost, late = bundle.owner in lost or bundle.owner in ending, bundle.name in overdue
     if source_alive:
         if (destination_lost or late) and bundle.owner != bundle.status_owner:
             reason = Reason.BROKER_LOST if destination_lost else Reason.TIMED_OUT

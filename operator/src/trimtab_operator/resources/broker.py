@@ -8,6 +8,9 @@ from pydantic import ConfigDict, Field
 
 from trimtab_operator.resources.common import Conditions, Name, Resource, Status, Timestamp, cel
 
+DISCOVERED = "trimtab.dev/discovered"
+"""Label of a Broker that was made for a pod that was found. Such a one is deleted once its pod is gone for good."""
+
 Percent = Annotated[float, Field(ge=0)]
 """Usage of its limit in percent; above 100 when a source says so."""
 
@@ -37,7 +40,7 @@ class BrokerSpec(Resource):
     address: Annotated[str, Field(pattern=r"^[^/ ]+:[0-9]+$", max_length=253)] | None = None
     """`host:webPort`, for a broker that no pod stands for."""
     schedulable: bool = True
-    """Whether it may be given bundles."""
+    """Whether it may be given bundles. With false it is drained: a policy in mode Auto moves what it has to others."""
     capacity: Capacity | None = None
     """What counts as 100 % of it."""
     weight: Annotated[float, Field(gt=0, le=1000)] | None = None
@@ -86,4 +89,4 @@ class BrokerStatus(Status):
     observed_generation: Annotated[int, Field(ge=0)] = 0
     """Generation this status speaks of."""
     conditions: Conditions = Field(default_factory=list)
-    """`Ready`, and `Trusted`: whether its metrics can be believed."""
+    """`Drained`, of a broker that is closed or whose node is cordoned: True once it owns nothing."""
