@@ -136,10 +136,12 @@ class Evacuating:
         return int(best[self.rng.integers(len(best))])
 
     def _fair_share(self) -> float:
-        """Weighted usage (ratio) at which all brokers but one would carry the load alike, `OVERLOAD_LINE` at most."""
+        """Weighted usage (ratio) at which all brokers but one would carry the load alike, `OVERLOAD_LINE` at most.
+
+        The one may be missing now, so brokers that carry nothing because they restart are counted, too.
+        """
         pressure = self.predicted.pressure(np.flatnonzero(self.allowed.may_shed.allowed))
-        known = pressure[np.isfinite(pressure)]
-        return min(OVERLOAD_LINE, float(known.sum()) / max(1, len(known) - 1))
+        return min(OVERLOAD_LINE, float(np.nansum(pressure)) / max(1, len(self.cluster.brokers) - 1))
 
     def _move(  # noqa: PLR0917 - what a move is made of
         self, bundle: int, source: int, destination: int, load: FloatArray, traffic: FloatArray, reason: Reason
