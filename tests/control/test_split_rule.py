@@ -15,6 +15,7 @@ from trimtab_operator.cli.plan_output import as_data, print_tables
 from trimtab_operator.cluster.naming import split_name
 from trimtab_operator.control.foresee import foresee
 from trimtab_operator.control.settings import Settings
+from trimtab_pipeline.testing import StaticSource
 
 pytestmark = pytest.mark.apiserver
 
@@ -90,6 +91,30 @@ def test_dry_run_shows_the_split_and_spends_nothing_on_it(play: Play) -> None:
         assert len(splits(scene)) == 2
 
     play(INSIDE, story, mode="DryRun", **rule("WeightedSplitter", hitCount=2, budget=2))
+
+
+def test_a_split_that_waits_for_approval_is_held_back_for_that_reason(play: Play) -> None:
+    async def story(scene: PolicyScene) -> None:
+        await scene.turn()
+
+        assert held_back(scene)["NotApproved"] == scene.status()["proposal"]["totalSplits"] == 1
+
+    play(HOT, story, mode="Approve", **rule())
+
+
+def test_what_one_policy_saw_of_topics_is_not_forgotten_when_another_one_looks(play: Play) -> None:
+    async def story(scene: PolicyScene) -> None:
+        second = scene.add_policy("second", brokers={"names": ["b"]}, shedder=CALM)
+        await scene.turn()
+        scene.source = StaticSource(large({}, **DRAWING))  # the second one's brokers have no topics to tell of
+        await second.turn()
+        whole = bundle(scene)
+        order(scene, "by-topics", bundle=whole, boundaries=None, algorithm="topic_count_equally_divide")
+        await Operator(scene).finish("by-topics")
+
+        assert split_status(scene, "by-topics")["phase"] == "Completed"
+
+    play(INSIDE, story, brokers={"names": ["a", "c"]}, mode="DryRun", **rule("WeightedSplitter", hitCount=9))
 
 
 def test_no_policy_rule_no_split(play: Play) -> None:

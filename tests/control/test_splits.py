@@ -12,7 +12,11 @@ import pytest
 
 from policy_scene import Play, PolicyScene
 from split_scene import DiedError, Operator, condition, half, halves, leftovers, order, split_status, splits
+from trimtab_operator.actuators.split_steps import Order
 from trimtab_operator.cluster.api import ApiUnavailableError
+from trimtab_operator.cluster.splits import SplitRecord
+from trimtab_operator.control import splitting
+from trimtab_operator.control.split_orders import order_of
 from trimtab_operator.control.splitting import SPLIT_WITHIN, WAIT_FOR
 from trimtab_strategies.testing import cluster
 
@@ -196,6 +200,25 @@ def test_a_person_may_name_an_algorithm(play: Play) -> None:
         await Operator(scene).finish("halve")
 
         assert set(halves(whole)) <= set(scene.bundles())
+
+    play(LOAD, story)
+
+
+def test_a_defect_that_one_split_meets_does_not_hold_up_the_others(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    def judged(split: SplitRecord, *rest: Any) -> Order:
+        if split.name == "broken":
+            raise KeyError(split.name)
+        return order_of(split, *rest)
+
+    async def story(scene: PolicyScene) -> None:
+        halve(scene, 0, "broken")
+        whole = halve(scene, 1)
+        monkeypatch.setattr(splitting, "order_of", judged)
+
+        await Operator(scene).finish("halve")
+
+        assert set(halves(whole)) <= set(scene.bundles())
+        assert split_status(scene, "broken") == {}
 
     play(LOAD, story)
 

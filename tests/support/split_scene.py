@@ -15,8 +15,8 @@ from trimtab_strategies.topics import check_ring, parse_bundle
 PARENT = "trimtab.dev/parent"
 
 
-class DiedError(Exception):
-    """The operator died."""
+class DiedError(BaseException):
+    """The operator died: nothing in it can catch that."""
 
 
 class MortalApi:
@@ -27,7 +27,7 @@ class MortalApi:
 
     def __init__(self, scene: PolicyScene, writes: int | None = None) -> None:
         self._api, self._left, self._scene = scene.context.api, writes, scene
-        self.error: Exception = DiedError()
+        self.error: BaseException = DiedError()
         self.lost: frozenset[str] = frozenset()
         self.alive = True
 

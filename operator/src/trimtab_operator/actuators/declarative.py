@@ -105,4 +105,4 @@ class DryRunActuator:
 
     async def request_split(self, bundle: BundleRecord, split: Split) -> Written:  # noqa: ARG002  the port's face
         """Hold the split back."""
-        return Written(bundle.name, Reason.DRY_RUN)
+        return Written(bundle.name, self.reason)

@@ -72,7 +72,7 @@ class Context:
     long something takes or has lasted: a wall clock that is set right must not make brokers lost or moves overdue.
     chance: a random ratio 0-1, for spreading cycles.
     urls: what policies may have asked.
-    divided: bundles that are being divided, or cut out. topics: those that the last cycle saw.
+    divided: bundles that are being divided, or cut out. topics: those that the last cycle of each policy saw.
     expected: what is believed of bundles that were cut out lately, in Pulsar's spelling.
     nodes: the cluster's, where they are watched.
     leader, epoch: who leads, for what is told, and of which epoch this is; empty and 0 where nobody is elected.
@@ -99,7 +99,7 @@ class Context:
     chance: Callable[[], float] = random.random
     urls: AllowedUrls = SERVICES_ALONE
     divided: Divided = field(default_factory=Divided)
-    topics: KnownTopics = field(default_factory=KnownTopics)
+    topics: dict[str, KnownTopics] = field(default_factory=dict)
     expected: dict[str, Expected] = field(default_factory=dict)
     leader: str = ""
     epoch: int = 0
@@ -168,6 +168,7 @@ class Context:
         """Forget a policy that is gone."""
         self.policies.pop(policy, None)
         self.claims.pop(policy, None)
+        self.topics.pop(policy, None)
         self.share_out()
 
     def brokers_of(self, policy: str) -> dict[str, BrokerRecord]:

@@ -85,7 +85,7 @@ class Decider:
 
     async def _act(self, seen: Look, decision: Decision, turn: Turn, watch: Stopwatch) -> CycleResult:
         ruling = rule(self.context, turn)
-        self.context.topics = KnownTopics.of(seen.load)
+        self.context.topics[turn.settings.name] = KnownTopics.of(seen.load)
         requests = await request(decision.plan.splits, seen, ruling.actuator)
         self.context.expect(decision.plan.splits, seen.load)
         written = await carry_out(decision.plan.moves, seen, ruling.actuator, watch)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from trimtab_operator.actuators.split_steps import Child, Order, Raw, open_wish, owner_of, parent_of, split_of
@@ -45,7 +45,7 @@ class Around:
     space:   the bundle's TopicNamespace, None there is none. count: its bundles, splits under way counted as done.
     most:    bundles that a namespace may have, by the policies' split rules; None there is no limit.
     limits:  of one bundle, by which `flow_or_qps_equally_divide` fills children.
-    bundles, brokers: names of those that exist.
+    bundles, brokers: names of those that exist. topics: those that each policy has seen.
     """
 
     space: TopicNamespaceRecord | None
@@ -54,7 +54,7 @@ class Around:
     brokers: Collection[str]
     most: int | None = None
     limits: SplitLimits = field(default_factory=PulsarSplitParams)
-    topics: KnownTopics = field(default_factory=KnownTopics)
+    topics: Sequence[KnownTopics] = ()
 
 
 def order_of(split: SplitRecord, parent: Raw | None, around: Around) -> Order:
@@ -113,7 +113,8 @@ def _ranges(split: SplitRecord, parent: Raw, space: TopicNamespaceRecord, around
     tenant, name = space.full_name.split("/")
     full = pulsar_bundle(tenant, name, *texts)
     try:
-        found = _boundaries(split.spec, lower, upper, around.topics.inside(full), around.limits)
+        inside = next((topics for known in around.topics if (topics := known.inside(full)) is not None), None)
+        found = _boundaries(split.spec, lower, upper, inside, around.limits)
         ranges = children(lower, upper, found)
     except InvalidBoundaryError as error:
         raise SplitRefusedError(Reason.INVALID_SPLIT, str(error)) from error

@@ -21,7 +21,7 @@ def around(context: Context, parent: Raw | None) -> Around:
         brokers=stores.brokers.items.keys(),
         most=min((rule.max_bundles for rule in rules), default=None),
         limits=rules[0] if rules else PulsarSplitParams(),
-        topics=context.topics,
+        topics=tuple(context.topics.values()),
     )
 
 

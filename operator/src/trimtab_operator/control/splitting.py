@@ -90,6 +90,8 @@ class Splits:
             log.info("split %s changed meanwhile: %s", record.name, error)
         except ApiError as error:
             log.warning("split %s: %s", record.name, error)
+        except Exception:
+            log.exception("split %s: this look failed, the next one starts afresh", record.name)
 
     async def _look_after(self, record: SplitRecord) -> None:
         if record.finished:
