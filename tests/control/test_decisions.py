@@ -5,61 +5,23 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pytest
 
 from policy_scene import WINDOW, Play, PolicyScene, played
+from recorded_decisions import decided
 from records import bundle, wished
-from trimtab_operator.actuators import Written
 from trimtab_operator.cluster.bundles import BundleRecord
-from trimtab_operator.cluster.naming import bundle_name, parse_pulsar_bundle
 from trimtab_operator.control.aftermath import followed, measured
 from trimtab_operator.control.decision_store import KEPT, MOST_BYTES, packed, unpacked
 from trimtab_operator.control.decisions import DecisionRecord, ForeignRecordError
-from trimtab_operator.control.memory import Remembered
-from trimtab_operator.control.recounting import recounted
-from trimtab_operator.control.refusal import refused_by_guard
-from trimtab_operator.control.report import CycleResult
-from trimtab_operator.control.settings import Settings
-from trimtab_strategies.balancer import decide
-from trimtab_strategies.model import ClusterLoad, Memory, Reason
+from trimtab_strategies.model import ClusterLoad, Reason
 from trimtab_strategies.testing import NOW, cluster
 from trimtab_testbed.control_plane import ControlPlane
 
 HOT = cluster(bundles={"a": [1] * 8, "b": [1], "c": [1]}, a=0.8, b=0.2, c=0.2)
 LEVEL = cluster(bundles=2, a=0.5, b=0.5)
-
-
-def settings(**spec: Any) -> Settings:
-    shedder = {"type": "ThresholdShedder", "thresholdShedder": {"history": 0, "minThroughput": 0}}
-    placement = {
-        "type": "LeastResourceUsageWithWeight",
-        "leastResourceUsageWithWeight": {"averageDifference": 5, "history": 0},
-    }
-    base = {"mode": "Auto", "shedder": shedder, "placement": placement}
-    whole = {**base, "source": {"prometheus": {"url": "http://prometheus:9090"}}, **spec}
-    return Settings.of({"metadata": {"name": "main", "namespace": "messaging", "generation": 1}, "spec": whole})
-
-
-def decided(load: ClusterLoad, *, at: float = NOW, moved: int = 0, **spec: Any) -> DecisionRecord:
-    """What is recorded of a decision on `load`, all its moves written."""
-    of = settings(**spec)
-    load = replace(load, now=at)
-    found = decide(load, of.pair, of.limits, Memory(), np.random.default_rng(1), moved_last_hour=moved)
-    names = {name: bundle_name(*parse_pulsar_bundle(name)) for name in found.plan.named}
-    result = CycleResult(
-        started=at,
-        seconds={},
-        generation=1,
-        load=load,
-        plan=found.plan,
-        refusal=refused_by_guard(found.plan.held_back, moves=not found.plan.empty),
-        written=[Written(names[move.bundle], None) for move in found.plan.moves],
-        names=names,
-    )
-    return recounted(result, of, Remembered(found.memory, ((at - 60, moved),) if moved else ()))
 
 
 # -- what it holds --

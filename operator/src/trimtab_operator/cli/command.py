@@ -20,6 +20,8 @@ VERBS: Mapping[str, str] = {
     "run": "run the operator",
     "status": "show where policies, and their proposals, stand",
     "plan": "show what the next cycle would do",
+    "explain": "say why something moved, or did not",
+    "why-not": "say why a bundle did not move, or a broker got none",
     "approve": "carry out the proposal that a policy shows",
     "refresh": "replace a policy's proposal by a new one",
     "stop": "end what was approved, or withdraw what is proposed",
@@ -34,7 +36,7 @@ VERBS: Mapping[str, str] = {
     "rbac": "print, write or check the Role of the operator",
     "conformance": "replay recordings of the reference implementations",
 }
-"""Verb -> one line of help; each has a module of its name here, with ``register(subparsers)``."""
+"""Verb -> one line of help; each has a module of its name here (``_`` for ``-``), with ``register(subparsers)``."""
 
 PLUGINS = "trimtab.commands"
 """Entry-point group of verbs that other packages add: name -> the same kind of `register`."""
@@ -103,7 +105,9 @@ def _parser(words: Sequence[str], plugins: Mapping[str, EntryPoint]) -> argparse
 def _register(verb: str, plugin: EntryPoint | None) -> Register:
     try:
         register: Register = (
-            import_module(f"trimtab_operator.cli.{verb}").register if verb in VERBS or plugin is None else plugin.load()
+            import_module(f"trimtab_operator.cli.{verb.replace('-', '_')}").register
+            if verb in VERBS or plugin is None
+            else plugin.load()
         )
     except ImportError as error:
         raise CommandError(_missing(verb, error)) from error

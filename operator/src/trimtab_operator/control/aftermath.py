@@ -20,9 +20,16 @@ _NOT_YET = frozenset({Reason.NOT_APPROVED, Reason.DRY_RUN, Reason.OUTSIDE_WINDOW
 """Why a move was only shown; somebody may still carry it out."""
 
 
-def followed(record: DecisionRecord, bundles: Mapping[str, BundleRecord], now: float) -> DecisionRecord:
-    """The record with its moves as they stand at `now` (epoch seconds); itself when nothing has changed."""
-    moves = tuple(_followed(move, bundles.get(move.name), now) for move in record.moves)
+def followed(
+    record: DecisionRecord, bundles: Mapping[str, BundleRecord], now: float, *, only: str = ""
+) -> DecisionRecord:
+    """The record with its moves as they stand at `now` (epoch seconds); itself when nothing has changed.
+
+    only: name of the one bundle that `bundles` speaks of; empty: of all.
+    """
+    moves = tuple(
+        _followed(move, bundles.get(move.name), now) if only in {"", move.name} else move for move in record.moves
+    )
     same = all(a is b for a, b in zip(moves, record.moves, strict=True))
     return record if same else record.model_copy(update={"moves": moves})
 

@@ -1,0 +1,82 @@
+"""`trimtab explain`: why a bundle is where it is, or what was decided about a broker."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import Any
+
+import yaml
+
+from trimtab_operator.cli.answers import Answer
+from trimtab_operator.cli.asking import add_verb, asked
+from trimtab_operator.cli.explaining_broker import BrokerStory
+from trimtab_operator.cli.explaining_bundle import BundleStory
+from trimtab_operator.cli.failure import FINDING, FINE
+from trimtab_operator.cli.finding_records import Found, about_broker, about_bundle
+from trimtab_operator.cluster.api import Api
+
+_DESCRIPTION = """\
+Say why a bundle moved, or why it stays; or why a broker gives bundles away, keeps them, or gets some. The first line is
+the answer; then what was compared, and what to do to have it otherwise.
+
+The answer comes from the last decisions of the policy, which the operator keeps in the ConfigMap
+trimtab-decisions-POLICY, and from the objects as they are now. Exit code 1: nothing was decided yet.
+
+examples:
+  trimtab explain broker pulsar-broker-3 -n messaging
+  trimtab explain bundle public/default/0x00000000_0x40000000 -n messaging
+  trimtab explain bundle public-default-0x00000000-0x40000000 -n messaging -o json
+"""
+
+
+def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the verb."""
+    parser = add_verb(subparsers, "explain", "say why something moved, or did not", _DESCRIPTION)
+    parser.add_argument("kind", choices=("bundle", "broker"), help="what NAME is")
+    parser.add_argument("name", metavar="NAME", help="of the object; of a bundle also as Pulsar spells it")
+    add_answer_option(parser)
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Carry out the verb; returns the exit code. Raises `CommandError`."""
+    found = asked(arguments, lambda api: _found(api, arguments))
+    return tell(story(found).explain(), found, arguments.output)
+
+
+async def _found(api: Api, arguments: argparse.Namespace) -> Found:
+    about = about_bundle if arguments.kind == "bundle" else about_broker
+    return await about(api, arguments.namespace, arguments.name)
+
+
+def story(found: Found) -> BundleStory | BrokerStory:
+    """What can be told of what was found."""
+    if found.facts.bundle is not None:
+        return BundleStory(found.name, found.broker, found.facts, found.records)
+    return BrokerStory(found.name, found.facts, found.records)
+
+
+def add_answer_option(parser: argparse.ArgumentParser) -> None:
+    """``-o text|json|yaml``."""
+    parser.add_argument("-o", "--output", choices=("text", "json", "yaml"), default="text", help="(%(default)s)")
+    parser.add_argument("--json", dest="output", action="store_const", const="json", help="the same as -o json")
+
+
+def tell(answer: Answer | None, found: Found, output: str) -> int:
+    """Print an answer; the exit code."""
+    if answer is None:
+        print(f"trimtab: nothing was decided about {found.name} yet: {found.next_cycle}", file=sys.stderr)
+        return FINDING
+    if output == "text":
+        print(answer.text())
+    else:
+        print(_written(answer.as_data(), output), end="")
+    return FINE
+
+
+def _written(value: dict[str, Any], output: str) -> str:
+    if output == "json":
+        return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+    return yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=120)

@@ -1,0 +1,236 @@
+"""Why a broker gives bundles away, keeps them, or gets none. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from trimtab_operator.cli.answers import (
+    Answer,
+    Facts,
+    average,
+    because,
+    decided,
+    distance,
+    figures,
+    least_used,
+    level,
+    line_step,
+    percent,
+    points,
+    sentence,
+    steps,
+    story,
+    takes_none,
+)
+from trimtab_operator.cli.sentences import SENTENCES
+from trimtab_operator.control.decisions import BrokerView, DecisionRecord, MoveView
+from trimtab_strategies.model import RESOURCES, Reason, counted
+
+_SHOWN = 10
+"""Bundles, or moves, that an answer names."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerStory:
+    """What the `records` (oldest first) and the facts say of the broker `name`."""
+
+    name: str
+    facts: Facts
+    records: Sequence[DecisionRecord]
+
+    @property
+    def newest(self) -> DecisionRecord | None:
+        """The last decision that is known."""
+        return self.records[-1] if self.records else None
+
+    def explain(self) -> Answer | None:
+        """What the last decision made of it; None when nothing was recorded and nothing stops the policy."""
+        record = self.newest
+        if self.facts.paused or record is None or record.refusal is not None:
+            return self._stopped(record)
+        view = record.broker(self.name)
+        if view is None:
+            return self._absent(record)
+        leave, come = record.moves_of(self.name)
+        if leave:
+            return self._answer(record, self._giving(record, view, leave), _outcome(leave))
+        if come:
+            load = sum(move.load or 0.0 for move in come)
+            text = f"{self.name} {_verb(come, 'gets')} {counted(len(come), 'bundle')}"
+            text += f", {points(load)} of CPU at their sources"
+            change = f"it was at {level(view)}, and is expected at {percent(view.expected)}"
+            return self._answer(record, f"{text}: {change}", _outcome(come))
+        return self._answer(record, self._keeping(record, view), view.gives.reason)
+
+    def why_not(self, to: str = "") -> Answer | None:
+        """Why it gets no bundles; with `to`: why it gives that broker none. None when nothing was recorded."""
+        record = self.newest
+        if self.facts.paused or record is None or record.refusal is not None:
+            return self._stopped(record)
+        view = record.broker(self.name)
+        if view is None:
+            return self._absent(record)
+        if to:
+            return self._not_to(record, view, record.moves_of(self.name)[0], to)
+        return self.explain() if record.moves_of(self.name)[1] else self._gets_none(record, view)
+
+    def _gets_none(self, record: DecisionRecord, view: BrokerView) -> Answer:
+        if view.takes is not None:
+            return self._answer(record, f"{self.name} gets no bundles: {takes_none(view)}", view.takes.reason)
+        if not record.moves:
+            return self._nobody_gives(record, view)
+        return self._passed_over(record, view, record.moves)
+
+    # -- sentences --
+
+    def _giving(self, record: DecisionRecord, view: BrokerView, leave: Sequence[MoveView]) -> str:
+        load = sum(move.load or 0.0 for move in leave)
+        text = f"{self.name} {_verb(leave, 'gives')} {counted(len(leave), 'bundle')} away, {points(load)} of its CPU"
+        text += f": {story(record, view)}"
+        held = _outcome(leave)
+        return text if any(move.written for move in leave) else f"{text}; but {because(held)}"
+
+    def _keeping(self, record: DecisionRecord, view: BrokerView) -> str:
+        reason, detail = view.gives.reason, view.gives.detail
+        if reason in {Reason.BALANCED, Reason.NOT_CHOSEN}:
+            detail = distance(record, view) or detail
+        return f"{self.name} keeps its bundles: {because(reason, detail)}"
+
+    def _nobody_gives(self, record: DecisionRecord, view: BrokerView) -> Answer:
+        top = max(record.brokers, key=lambda other: other.usage if other.usage is not None else -1.0)
+        detail = f"the most used is {top.name} at {level(top)}"
+        if far := distance(record, top):
+            detail = f"{top.name}: {far}"
+        elif top.gives.detail:
+            detail = top.gives.detail
+        text = f"{self.name}, at {level(view)}, gets no bundles as no broker gives any away"
+        return self._answer(record, f"{text}: {because(top.gives.reason, detail)}", top.gives.reason)
+
+    def _passed_over(self, record: DecisionRecord, view: BrokerView, moves: Sequence[MoveView]) -> Answer:
+        counts = Counter(reason for move in moves if (reason := _against(move, self.name)) is not None)
+        reason = counts.most_common(1)[0][0] if counts else Reason.NOT_CHOSEN
+        shown = ", ".join(f"{count} {why}" for why, count in counts.most_common())
+        text = f"{self.name}, at {level(view)}, got none of {counted(len(moves), 'bundle')} that moved"
+        return self._answer(record, f"{text}: {because(reason, shown)}", reason)
+
+    def _not_to(self, record: DecisionRecord, view: BrokerView, leave: Sequence[MoveView], to: str) -> Answer:
+        there = record.broker(to)
+        if not leave:
+            answer = self._answer(record, self._keeping(record, view), view.gives.reason, to)
+        else:
+            counts = Counter(reason for move in leave if (reason := _against(move, to)) is not None)
+            reason = counts.most_common(1)[0][0] if counts else Reason.NOT_CHOSEN
+            if any(move.destination == to for move in leave):
+                return self._answer(record, self._giving(record, view, leave), _outcome(leave))
+            text = f"{self.name} gave {counted(len(leave), 'bundle')} away, and none to {to}: {because(reason)}"
+            answer = self._answer(record, text, reason, to)
+        about = [f"{to} took no part in the decision"]
+        if there is not None:
+            about = [f"{to}: {level(there)}, {takes_none(there)}"]
+        return Answer(
+            answer.subject, answer.headline, answer.reason, (*answer.compared, *about), answer.otherwise, record
+        )
+
+    def _stopped(self, record: DecisionRecord | None) -> Answer | None:
+        if self.facts.paused:
+            reason, detail = Reason.PAUSED, ""
+        elif record is not None and record.refusal is not None:
+            reason, detail = record.refusal.reason, record.refusal.detail
+        else:
+            return None
+        text = f"nothing moves from or to {self.name} by policy {self.facts.policy}: {because(reason, detail)}"
+        if record is None:
+            return Answer(self.name, sentence(text), reason, (), steps([reason], **self._names()))
+        return self._answer(record, text, reason)
+
+    def _absent(self, record: DecisionRecord) -> Answer:
+        text = f"{self.name} takes no part in what policy {self.facts.policy} decides: spec.brokers does not select it"
+        lines = decided(record, self.facts, self.records)
+        return Answer(self.name, sentence(text), Reason.UNKNOWN_BROKER, tuple(lines), (), record)
+
+    # -- figures --
+
+    def _answer(self, record: DecisionRecord, text: str, reason: Reason, to: str = "") -> Answer:
+        lines = decided(record, self.facts, self.records)
+        if (view := record.broker(self.name)) is not None:
+            lines += figures(record, self.facts, self.name) + self._details(record, view)
+        if record.line is not None:
+            lines.append(f"the line: {record.line.text} ({record.line.field})")
+        if (mean := average(record)) is not None:
+            lines.append(f"all {len(record.brokers)} brokers: {_range(record)}, {percent(mean)} on average")
+        lines += self._bundles(record)
+        return Answer(self.name, sentence(text), reason, tuple(lines), self._steps(record, reason, to), record)
+
+    def _details(self, record: DecisionRecord, view: BrokerView) -> list[str]:
+        known = [
+            f"{what} {value:.0f} %" for what, value in zip(RESOURCES, view.resources, strict=False) if value is not None
+        ]
+        lines = [f"{self.name}: {', '.join(known)}"] if known else []
+        if view.takes is not None:
+            lines.append(f"{self.name} may be given nothing: {takes_none(view)}")
+        if view.target_weight is not None and view.carried is not None:
+            lines.append(f"{self.name}: carries {view.carried:g}, its target is {view.target_weight:g}")
+        if record.moves and view.expected is not None:
+            lines.append(f"{self.name}: {percent(view.expected)} expected once all has landed")
+        own = [result for result in record.results if result.broker == self.name]
+        return lines + [f"{self.name}: {percent(r.measured)} measured then, {points(r.error)} off" for r in own]
+
+    def _bundles(self, record: DecisionRecord) -> list[str]:
+        """The moves from and to it, and its largest bundles that stay."""
+        leave, come = record.moves_of(self.name)
+        lines = [f"{move.name}: to {move.destination}, {_how(move)}" for move in leave[:_SHOWN]]
+        lines += [f"{move.name}: from {move.source or 'nobody'}, {_how(move)}" for move in come[:_SHOWN]]
+        stays = [stay for stay in record.stays if stay.broker == self.name]
+        for stay in stays[:_SHOWN]:
+            load = f"{points(stay.load)}, " if stay.load is not None else ""
+            lines.append(f"{stay.name}: stays, {load}{because(stay.reason, stay.detail)}")
+        return lines
+
+    def _steps(self, record: DecisionRecord, reason: Reason, to: str) -> tuple[str, ...]:
+        return (*line_step(record, reason, self.facts), *steps([reason], **self._names(to)))
+
+    def _names(self, to: str = "") -> dict[str, str]:
+        facts, record = self.facts, self.newest
+        stays = record.stays if record is not None else ()
+        bundle = next((stay.name for stay in stays if stay.broker == self.name), "BUNDLE")
+        return {
+            "bundle": bundle,
+            "broker": self.name,
+            "to": to or least_used(record, self.name),
+            "policy": facts.policy,
+            "namespace": facts.namespace,
+        }
+
+
+def _outcome(moves: Sequence[MoveView]) -> Reason:
+    """How moves stand in one word: why they were planned, unless they were only shown."""
+    if any(move.written for move in moves):
+        return moves[0].reason
+    return moves[0].outcome or moves[0].reason
+
+
+def _verb(moves: Sequence[MoveView], verb: str) -> str:
+    """``gives``, or ``would give`` where nothing was written."""
+    return verb if any(move.written for move in moves) else f"would {verb.removesuffix('s')}"
+
+
+def _how(move: MoveView) -> str:
+    load = f"{points(move.load)}, " if move.load is not None else ""
+    state = "under way" if move.outcome is None else SENTENCES[move.outcome].why
+    return f"{load}{state}"
+
+
+def _against(move: MoveView, broker: str) -> Reason | None:
+    """Why a broker did not get the bundle of a move; None when it did, or that was not noted down."""
+    for other in move.rejected:
+        if other.broker == broker:
+            return other.reason
+    return next((reason for reason, names in move.others.items() if broker in names), None)
+
+
+def _range(record: DecisionRecord) -> str:
+    known = [(view.usage, view.name) for view in record.brokers if view.usage is not None]
+    (low, least), (high, most) = min(known), max(known)
+    return f"{low:.1f} % ({least}) to {high:.1f} % ({most})"

@@ -1,0 +1,265 @@
+"""Why a bundle moved, why it stays, and why it did not go to some broker. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from trimtab_operator.cli.answers import (
+    Answer,
+    Facts,
+    ago,
+    because,
+    decided,
+    distance,
+    figures,
+    least_used,
+    level,
+    line_step,
+    moment,
+    percent,
+    points,
+    sentence,
+    steps,
+    story,
+    takes_none,
+    until,
+)
+from trimtab_operator.cli.moments import length
+from trimtab_operator.cli.sentences import SENTENCES
+from trimtab_operator.control.decisions import DecisionRecord, MoveView
+from trimtab_operator.control.topology import last_unload
+from trimtab_strategies.model import Reason
+
+Hold = tuple[Reason, str]
+"""What keeps a bundle where it is, and the figures of that."""
+
+
+@dataclass(frozen=True, slots=True)
+class BundleStory:
+    """What the `records` (oldest first) and the facts say of the Bundle object `name`, which `owner` serves."""
+
+    name: str
+    owner: str
+    facts: Facts
+    records: Sequence[DecisionRecord]
+
+    @property
+    def newest(self) -> DecisionRecord | None:
+        """The last decision that is known."""
+        return self.records[-1] if self.records else None
+
+    def explain(self) -> Answer | None:
+        """The last move of it that is known, else why it stays; None when nothing was recorded."""
+        for record in reversed(self.records):
+            if (move := record.move_of(self.name)) is not None:
+                return self._moved(record, move)
+        return self.why_not()
+
+    def why_not(self, to: str = "") -> Answer | None:
+        """Why it did not move, or not `to` that broker; None when nothing was recorded and nothing holds it."""
+        record = self.newest
+        move = record.move_of(self.name) if record else None
+        if record is not None and move is not None and (move.written or not self.holds()):
+            return self._not_there(record, move, to) if to and to != move.destination else self._moved(record, move)
+        found = self._stays(record)
+        if found is None:
+            return None
+        reason, detail, others = found
+        about = f"{self.name} stays on {self.owner}" if self.owner else f"{self.name} has no owner"
+        lines = [f"also: {because(*other)}" for other in others]
+        if record is not None:
+            lines += decided(record, self.facts, self.records)
+            lines += figures(record, self.facts, self.owner) + self._own(record)
+            lines += self._destination(record, to) if to else []
+        reasons = [reason, *(other for other, _ in others)]
+        return Answer(
+            self.name,
+            sentence(f"{about}: {because(reason, detail)}"),
+            reason,
+            tuple(lines),
+            (*line_step(record, reason, self.facts), *steps(reasons, **self._names(to))),
+            record,
+        )
+
+    def holds(self) -> list[Hold]:
+        """What keeps it where it is whatever strategies say, as of now; the most general first."""
+        facts, bundle = self.facts, self.facts.bundle
+        found: list[Hold] = []
+        if facts.paused:
+            found.append((Reason.PAUSED, f"policy {facts.policy}"))
+        if bundle is None:
+            return found
+        if not bundle.status_owner:
+            found.append((Reason.UNOWNED, f"wished on {bundle.owner}" if bundle.owner else ""))
+        if bundle.split:
+            found.append((Reason.SPLITTING, bundle.split))
+        if bundle.open_wish and bundle.status_owner not in {"", bundle.owner}:
+            found.append((Reason.IN_FLIGHT, f"from {bundle.status_owner} to {bundle.owner}"))
+        if bundle.pinned:
+            found.append((Reason.PINNED, ""))
+        if (end := facts.quarantine.get(bundle.name, 0.0)) > facts.now:
+            found.append((Reason.QUARANTINED, until(end, facts.now)))
+        moved = last_unload(bundle)
+        if 0 <= facts.now - moved <= facts.cool_down:
+            rule = f"limits.coolDown is {length(facts.cool_down)}"
+            found.append(
+                (
+                    Reason.COOL_DOWN,
+                    f"moved {ago(moved, facts.now)}, {until(moved + facts.cool_down, facts.now)}; {rule}",
+                )
+            )
+        return found
+
+    def _stays(self, record: DecisionRecord | None) -> tuple[Reason, str, list[Hold]] | None:
+        """The main reason, its figures, and what else holds it."""
+        holds = self.holds()
+        if record is not None and record.refusal is not None and not self.facts.paused:
+            holds.insert(0, (record.refusal.reason, record.refusal.detail))
+        if record is not None and (move := record.move_of(self.name)) is not None and move.outcome is not None:
+            holds.append((move.outcome, f"planned: to {move.destination}"))
+        if not holds and record is not None:
+            holds.append(self._by_strategy(record))
+        return (*holds[0], holds[1:]) if holds else None
+
+    def _by_strategy(self, record: DecisionRecord) -> Hold:
+        stay, view = record.stay_of(self.name), record.broker(self.owner)
+        if view is None:
+            return Reason.UNKNOWN_BROKER, f"{self.owner} took no part in the decision"
+        reason = stay.reason if stay is not None else None
+        if reason is None:
+            reason = Reason.NOT_CHOSEN if record.moves_of(self.owner)[0] else view.gives.reason
+        if reason in {Reason.CYCLE_CAP, Reason.BROKER_CAP, Reason.HOUR_CAP}:
+            return reason, self._cap(record, reason)
+        if reason is Reason.NOT_CHOSEN and record.moves_of(self.owner)[0]:
+            count = len(record.moves_of(self.owner)[0])
+            return reason, f"{count} other bundle{'s' if count > 1 else ''} of {self.owner} moved in its place"
+        if stay is not None and stay.detail:
+            return reason, stay.detail
+        if reason is view.gives.reason:
+            return reason, distance(record, view) or view.gives.detail
+        return reason, ""
+
+    def _cap(self, record: DecisionRecord, reason: Reason) -> str:
+        caps = record.caps
+        if reason is Reason.CYCLE_CAP:
+            return f"limits.maxMovesPerCycle is {caps.per_cycle}; the next cycle is within {length(record.interval)}"
+        if reason is Reason.BROKER_CAP:
+            return f"limits.maxMovesPerBroker is {caps.per_broker}; the next cycle is within {length(record.interval)}"
+        free = f"; {until(caps.free_at, self.facts.now)}" if caps.free_at is not None else ""
+        return f"limits.maxMovesPerHour is {caps.per_hour}, {caps.last_hour} made{free}"
+
+    # -- it moves --
+
+    def _moved(self, record: DecisionRecord, move: MoveView) -> Answer:
+        view = record.broker(move.source)
+        why = story(record, view) if view is not None else because(move.reason)
+        headline, reason = self._progress(move)
+        lines = decided(record, self.facts, self.records)
+        if move.load is not None:
+            lines.append(f"the bundle: {points(move.load)} of the CPU of {move.source or 'its owner'}")
+        lines += self._ends(record, move)
+        lines += [self._rejected(other.broker, other.reason, other.after) for other in move.rejected]
+        return Answer(
+            self.name,
+            sentence(f"{headline}: {why}"),
+            reason,
+            tuple(lines),
+            self._otherwise(record, move, reason),
+            record,
+        )
+
+    def _progress(self, move: MoveView) -> tuple[str, Reason]:
+        way = f"from {move.source or 'nobody'} to {move.destination}"
+        if move.outcome is None:
+            return f"{self.name} is on its way {way}", move.reason
+        if move.outcome is Reason.LANDED:
+            when = f" ({moment(move.ended)})" if move.ended is not None else ""
+            return f"{self.name} moved {way}{when}", Reason.LANDED
+        why = because(move.outcome, move.detail)
+        if move.written:
+            return f"{self.name} was to move {way}, but {why}", move.outcome
+        return f"{self.name} would move {way}, but {why}", move.outcome
+
+    def _otherwise(self, record: DecisionRecord, move: MoveView, reason: Reason) -> tuple[str, ...]:
+        if reason is Reason.LANDED:
+            return self._undo(move)
+        return (*line_step(record, reason, self.facts), *steps([reason], **self._names()))
+
+    def _undo(self, move: MoveView) -> tuple[str, ...]:
+        space = self.facts.namespace
+        back = f"move it back: trimtab move {self.name} {move.source} -n {space}" if move.source else ""
+        patch = """--type merge -p '{"spec": {"pinned": true}}'"""
+        pin = f"and keep it there: kubectl patch bundle {self.name} -n {space} {patch}"
+        return (back, pin) if back else ()
+
+    def _ends(self, record: DecisionRecord, move: MoveView) -> list[str]:
+        """Source and destination: before, as expected, and as measured once all had landed."""
+        lines = []
+        results = {result.broker: result for result in record.results}
+        for name in (move.source, move.destination):
+            if (view := record.broker(name)) is None:
+                continue
+            line = f"{name}: {percent(view.usage)} before, {percent(view.expected)} expected with the whole plan"
+            if (result := results.get(name)) is not None:
+                side = "more" if result.error >= 0 else "less"
+                line += f", {percent(result.measured)} measured, {points(result.error)} {side}"
+                line += " (later moves touched it, too)" if result.disturbed else ""
+            lines.append(line)
+        return lines
+
+    def _rejected(self, broker: str, reason: Reason, after: float | None) -> str:
+        at = f"with it {percent(after)}, " if after is not None else ""
+        return f"not {broker}: {at}{SENTENCES[reason].why}"
+
+    def _not_there(self, record: DecisionRecord, move: MoveView, to: str) -> Answer:
+        """It moves, but to another broker than `to`."""
+        single = next((other for other in move.rejected if other.broker == to), None)
+        grouped = next((reason for reason, names in move.others.items() if to in names), None)
+        reason = single.reason if single else grouped
+        if reason is None:
+            view = record.broker(to)
+            reason = view.takes.reason if view is not None and view.takes is not None else Reason.NOT_CHOSEN
+        at = f"with it {to} would have been at {percent(single.after)}" if single and single.after is not None else ""
+        chosen = f"{self.name} went to {move.destination} and not to {to}"
+        lines = decided(record, self.facts, self.records)
+        if move.after is not None:
+            lines.append(f"{move.destination}: {percent(move.after)} with it")
+        if single is not None and single.after is not None:
+            lines.append(f"{to}: {percent(single.after)} with it")
+        if move.before is not None:
+            lines.append(f"{move.source}: {percent(move.before)} with it, before")
+        lines += self._ends(record, move)
+        return Answer(
+            self.name,
+            sentence(f"{chosen}: {because(reason, at)}"),
+            reason,
+            tuple(lines),
+            steps([reason], **self._names(to)),
+            record,
+        )
+
+    # -- what is told besides --
+
+    def _own(self, record: DecisionRecord) -> list[str]:
+        stay = record.stay_of(self.name)
+        return (
+            [f"the bundle: {points(stay.load)} of the CPU of {stay.broker}"] if stay and stay.load is not None else []
+        )
+
+    def _destination(self, record: DecisionRecord, to: str) -> list[str]:
+        view = record.broker(to)
+        if view is None:
+            return [f"{to} took no part in the decision"]
+        return [f"{to}: {level(view)}, {takes_none(view)}"]
+
+    def _names(self, to: str = "") -> dict[str, str]:
+        facts = self.facts
+        wanted = to or least_used(self.newest, self.owner)
+        return {
+            "bundle": self.name,
+            "broker": self.owner or "BROKER",
+            "to": wanted,
+            "policy": facts.policy,
+            "namespace": facts.namespace,
+        }

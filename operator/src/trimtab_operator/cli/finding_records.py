@@ -1,0 +1,186 @@
+"""Finds what an answer to *why* is made from: the object asked about, its policy, and the recorded decisions."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from trimtab_operator.cli.answers import Facts
+from trimtab_operator.cli.failure import CommandError
+from trimtab_operator.cli.move import object_name
+from trimtab_operator.cluster.api import BROKERS, BUNDLES, CONFIG_MAPS, POLICIES, Api, NotFoundError, ResourceRef
+from trimtab_operator.cluster.bundles import BundleRecord, bundle_record
+from trimtab_operator.cluster.naming import decisions_name, memory_name
+from trimtab_operator.cluster.status import epoch
+from trimtab_operator.control.aftermath import followed
+from trimtab_operator.control.decision_store import unpacked
+from trimtab_operator.control.decisions import DecisionRecord, ForeignRecordError
+from trimtab_operator.control.memory import ForeignMemoryError, Remembered
+from trimtab_operator.resources.common import seconds
+from trimtab_operator.resources.proposal import PAUSE_ANNOTATION
+
+_SHOWN = 5
+"""Names that an error lists."""
+
+Object = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The facts about a bundle or broker (`name`), the broker it is on, and the decisions of its policy, oldest first.
+
+    next_cycle: for an answer when there are no decisions yet.
+    """
+
+    name: str
+    broker: str
+    facts: Facts
+    records: tuple[DecisionRecord, ...]
+    next_cycle: str
+
+
+async def about_bundle(api: Api, namespace: str, bundle: str) -> Found:
+    """Everything about a bundle, named as its object is or as Pulsar spells it. Raises `CommandError`, `ApiError`."""
+    found = bundle_record(await existing(api, BUNDLES, namespace, object_name(bundle)))
+    owner = found.status_owner or found.owner
+    return await _found(api, namespace, found.name, owner, found)
+
+
+async def about_broker(api: Api, namespace: str, broker: str) -> Found:
+    """Everything about a broker. Raises `CommandError`, `ApiError`."""
+    await existing(api, BROKERS, namespace, broker)
+    return await _found(api, namespace, broker, broker, None)
+
+
+async def is_broker(api: Api, namespace: str, name: str) -> bool:
+    """Whether a name is a broker's; else it is taken for a bundle's. Raises `CommandError` for one of neither."""
+    if "/" in name:
+        return False
+    for ref, answer in ((BROKERS, True), (BUNDLES, False)):
+        try:
+            await api.get(ref, namespace, name)
+        except NotFoundError:
+            continue
+        return answer
+    names = [*await _names(api, BROKERS, namespace), *await _names(api, BUNDLES, namespace)]
+    raise CommandError(f"{name} is no Broker and no Bundle in namespace {namespace}; {near(name, names)}")
+
+
+async def existing(api: Api, ref: ResourceRef, namespace: str, name: str) -> Object:
+    """The object of that name. `CommandError` names those that are spelt alike."""
+    try:
+        return await api.get(ref, namespace, name)
+    except NotFoundError as error:
+        if error.reason != "NotFound":  # the server does not even know the kind
+            how = "trimtab crds | kubectl apply --server-side -f -"
+            raise CommandError(f"this cluster has no {ref.kind}; first: {how}") from error
+        names = await _names(api, ref, namespace)
+        raise CommandError(f"no {ref.kind} {name} in namespace {namespace}; {near(name, names)}") from error
+
+
+async def _names(api: Api, ref: ResourceRef, namespace: str) -> list[str]:
+    return sorted([o["metadata"]["name"] async for page in api.list(ref, namespace) for o in page.items])
+
+
+def near(name: str, names: Sequence[str]) -> str:
+    """Which of `names` may have been meant, in words."""
+    if not names:
+        return "there is none at all"
+    alike = difflib.get_close_matches(name, names, n=_SHOWN, cutoff=0.6) or [n for n in names if name in n][:_SHOWN]
+    if alike:
+        return f"did you mean {', '.join(alike)}?"
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return f"there are: {', '.join(names[:_SHOWN])}{more}"
+
+
+async def _found(api: Api, namespace: str, name: str, broker: str, bundle: BundleRecord | None) -> Found:
+    policies = [policy async for page in api.list(POLICIES, namespace) for policy in page.items]
+    if not policies:
+        raise CommandError(f"there is no BalancingPolicy in namespace {namespace}, so nothing decides anything")
+    brokers = [found async for page in api.list(BROKERS, namespace) for found in page.items]
+    policy, records = await _policy(api, namespace, policies, brokers, broker)
+    facts = Facts(
+        now=time.time(),
+        namespace=namespace,
+        policy=policy["metadata"]["name"],
+        paused=_paused(policy),
+        cool_down=_duration((policy["spec"].get("limits") or {}).get("coolDown"), "30m"),
+        last=_last(policy),
+        quarantine=await _quarantine(api, namespace, policy["metadata"]["name"]) if bundle is not None else {},
+        usage=_usage(brokers),
+        bundle=bundle,
+    )
+    if bundle is not None:
+        seen = bundle.since if math.isfinite(bundle.since) else facts.now
+        records = tuple(followed(record, {name: bundle}, seen, only=name) for record in records)
+    return Found(name, broker, facts, records, next_cycle(policy))
+
+
+async def _policy(
+    api: Api, namespace: str, policies: Sequence[Object], brokers: Sequence[Object], broker: str
+) -> tuple[Object, tuple[DecisionRecord, ...]]:
+    """The policy that looks after `broker`, and its decisions: by the broker's status, else by the decisions."""
+    by_name = {policy["metadata"]["name"]: policy for policy in policies}
+    told = {b["metadata"]["name"]: (b.get("status") or {}).get("policy", "") for b in brokers}.get(broker, "")
+    first = [told] if told in by_name else []
+    oldest = sorted(by_name, key=lambda n: (str(by_name[n]["metadata"].get("creationTimestamp")), n))
+    names = list(dict.fromkeys([*first, *oldest]))
+    kept = {name: await _records(api, namespace, by_name[name]) for name in names}
+    knows = (name for name in names if kept[name] and kept[name][-1].broker(broker) is not None)
+    chosen = told if first else next(knows, names[0])
+    return by_name[chosen], kept[chosen]
+
+
+async def _records(api: Api, namespace: str, policy: Object) -> tuple[DecisionRecord, ...]:
+    name = policy["metadata"]["name"]
+    try:
+        return unpacked(await api.get(CONFIG_MAPS, namespace, decisions_name(name)))
+    except NotFoundError:
+        return ()
+    except ForeignRecordError as error:
+        raise CommandError(
+            f"ConfigMap {decisions_name(name)}: {error}; is this trimtab as new as the operator?"
+        ) from error
+
+
+async def _quarantine(api: Api, namespace: str, policy: str) -> Mapping[str, float]:
+    try:
+        found = await api.get(CONFIG_MAPS, namespace, memory_name(policy))
+        return Remembered.from_json((found.get("data") or {}).get("memory.json", "")).quarantine
+    except (NotFoundError, ForeignMemoryError):
+        return {}
+
+
+def _paused(policy: Object) -> bool:
+    annotations = policy["metadata"].get("annotations") or {}
+    return bool(policy["spec"].get("paused")) or annotations.get(PAUSE_ANNOTATION) == "true"
+
+
+def _duration(text: str | None, default: str) -> float:
+    return seconds(text or default)
+
+
+def _last(policy: Object) -> tuple[float, str] | None:
+    last = (policy.get("status") or {}).get("lastCycle")
+    return (epoch(last["time"]), last["outcome"]) if last else None
+
+
+def _usage(brokers: Sequence[Object]) -> dict[str, float]:
+    loads = {b["metadata"]["name"]: ((b.get("status") or {}).get("load") or {}).get("cpu") for b in brokers}
+    return {name: float(cpu) for name, cpu in loads.items() if cpu is not None}
+
+
+def next_cycle(policy: Object) -> str:
+    """When the next decision of a policy is due, in words."""
+    name, interval = policy["metadata"]["name"], policy["spec"].get("interval", "60s")
+    if (last := _last(policy)) is None:
+        return (
+            f"policy {name} decides every {interval}, and has not yet: is the operator running? (trimtab status {name})"
+        )
+    due = last[0] + seconds(interval) - time.time()
+    when = f"in {due:.0f} s" if due > 0 else f"{-due:.0f} s overdue: is the operator running?"
+    return f"policy {name} decides every {interval}; the next decision is {when}"

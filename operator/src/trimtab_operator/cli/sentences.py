@@ -1,0 +1,225 @@
+"""What each `Reason` means to a person on call, and what to do to have it otherwise.
+
+Whoever adds a `Reason` adds its row here: a test fails until it is there. `why` is a clause without a full stop, in
+which *it* is the bundle or the broker that was asked about. `otherwise` are steps: words, a colon, and a command where
+there is one, in which {bundle}, {broker} (the one asked about, or the bundle's), {to} (where one wants it), {policy}
+and {namespace} are filled in.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from trimtab_strategies.model import Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """why: the clause. otherwise: what a person can do, best first; empty: nothing need be done."""
+
+    why: str
+    otherwise: tuple[str, ...] = ()
+
+    def steps(self, **names: str) -> tuple[str, ...]:
+        """`otherwise` with the names filled in."""
+        return tuple(step.format(**names) for step in self.otherwise)
+
+
+def _set(**spec: Any) -> str:
+    """The command that sets fields of the policy's spec."""
+    text = json.dumps({"spec": spec}).replace("{", "{{").replace("}", "}}")
+    return f"kubectl patch bpol {{policy}} -n {{namespace}} --type merge -p '{text}'"
+
+
+_MOVE = "move it by hand: trimtab move {bundle} {to} -n {namespace}"
+_LIMITS = "set the limit in the policy"
+_OBSERVE = "look at what Prometheus says: trimtab observe --policy {policy} -n {namespace}"
+_LOG = "read the operator's log, and report it with what stands there"
+_STATUS = "see what the policy says: trimtab status {policy} -n {namespace}"
+_SPACE = "see the TopicNamespace: kubectl get topicnamespaces -n {namespace} -o yaml"
+_DRAWN = "see its Broker object: kubectl get broker {broker} -n {namespace} -o yaml"
+_OPEN = "let it take bundles again: trimtab drain {broker} -n {namespace} --undo"
+_SPLIT = "divide it: trimtab split {bundle} -n {namespace}"
+_SHEDDER = "change the shedder's parameters: kubectl edit bpol {policy} -n {namespace} (spec.shedder)"
+_PLACEMENT = "change the placement: kubectl edit bpol {policy} -n {namespace} (spec.placement)"
+_SELECTION = "change spec.selection of the policy: kubectl edit bpol {policy} -n {namespace}"
+_PATCH_BUNDLE = "kubectl patch bundle {bundle} -n {namespace} --type merge -p"
+_UNPIN = f'take the pin off: {_PATCH_BUNDLE} \'{{{{"spec": {{{{"pinned": false}}}}}}}}\''
+_SPLITTER = "change the split rule: kubectl edit bpol {policy} -n {namespace} (spec.split)"
+
+SENTENCES: Mapping[Reason, Sentence] = {
+    # why a bundle moves
+    Reason.OVERLOADED: Sentence(
+        "the broker is to give bundles away itself, as it carries more than the strategy allows", (_SHEDDER,)
+    ),
+    Reason.UNDERLOADED: Sentence("another broker carries much less than the rest", (_SHEDDER,)),
+    Reason.UNOWNED: Sentence(
+        "nobody owns it, and it gets an owner as soon as a broker may have it",
+        ("see the brokers: kubectl get brokers -n {namespace}",),
+    ),
+    Reason.BROKER_LOST: Sentence("its broker is gone, so it got another one"),
+    Reason.ADMIN: Sentence(
+        "a person, or Git, wished it there", ("wish it elsewhere: trimtab move {bundle} {to} -n {namespace}",)
+    ),
+    Reason.ADOPTED: Sentence("its owner changed without a wish, and the wish follows it", (_MOVE,)),
+    Reason.RESTORED: Sentence("it is pinned, left its owner, and was driven back"),
+    Reason.DRAINED: Sentence("the broker is to be empty, so its bundles leave it", (_OPEN,)),
+    Reason.ROLLING_OUT: Sentence("the brokers are restarted one by one, and the next one is emptied first"),
+    # why a bundle is split
+    Reason.TOPICS: Sentence("it has more topics than a bundle may have", (_SPLITTER,)),
+    Reason.SESSIONS: Sentence("it has more producers and consumers than a bundle may have", (_SPLITTER,)),
+    Reason.MSG_RATE: Sentence("it carries more messages a second than a bundle may", (_SPLITTER,)),
+    Reason.BANDWIDTH: Sentence("it carries more bytes a second than a bundle may", (_SPLITTER,)),
+    # why nothing was split
+    Reason.HOT_TOPIC: Sentence(
+        "a single topic is its load, and a split would not divide that", ("give that topic (more) partitions",)
+    ),
+    Reason.TOO_FEW_TOPICS: Sentence("it has fewer topics than a split needs to be of use"),
+    Reason.TOO_NARROW: Sentence("its hash range can't be divided any more"),
+    Reason.MAX_BUNDLES: Sentence("its namespace has as many bundles as it may have", (_SPLITTER,)),
+    Reason.SPLIT_CAP: Sentence(
+        "the policy's splits of this cycle are spent", (f"{_LIMITS}: {_set(limits={'maxSplitsPerCycle': 20})}",)
+    ),
+    Reason.SPLIT_BUDGET: Sentence("its namespace's splits are spent; they can't be undone", (_SPLITTER,)),
+    # why a broker may not have a bundle
+    Reason.ISOLATION: Sentence("the isolation policy of its namespace names other brokers", (_SPACE,)),
+    Reason.ANTI_AFFINITY: Sentence(
+        "another broker, or failure domain, has less of its namespace's anti-affinity group", (_SPACE,)
+    ),
+    Reason.TOPIC_LIMIT: Sentence("the broker has as many topics as a broker may have", (_SELECTION,)),
+    Reason.VERSION: Sentence("the broker runs an older version than another one", (_SELECTION,)),
+    Reason.LOAD_MANAGER: Sentence("the broker runs another load manager", (_SELECTION,)),
+    Reason.UNEVEN: Sentence("the broker has more bundles of that namespace than another one", (_SELECTION,)),
+    # why nothing moved: the strategy
+    Reason.BALANCED: Sentence("no broker is far enough from the others", (_SHEDDER, _MOVE)),
+    Reason.HIT_COUNT: Sentence(
+        "the imbalance has not lasted for enough cycles", ("wait for some cycles more", _SHEDDER)
+    ),
+    Reason.COOL_DOWN: Sentence(
+        "it moved too recently to be moved again", (_MOVE, f"{_LIMITS}: {_set(limits={'coolDown': '10m'})}")
+    ),
+    Reason.NO_BUNDLES: Sentence(
+        "the broker has no bundle that may leave it",
+        ("see what holds each of its bundles: trimtab explain broker {broker} -n {namespace}",),
+    ),
+    Reason.SOLE_BUNDLE: Sentence(
+        "it is all the load of its broker, and would only carry it elsewhere", (_SPLIT, "give its topics partitions")
+    ),
+    Reason.NO_BROKERS: Sentence(
+        "fewer than two brokers can take part", ("see the brokers: kubectl get brokers -n {namespace}",)
+    ),
+    Reason.NO_CANDIDATE: Sentence(
+        "the broker that got it would end busier than the one that has it now", ("add a broker", _SPLIT, _MOVE)
+    ),
+    Reason.NOT_CHOSEN: Sentence("the strategy preferred another one", (_MOVE, _PLACEMENT)),
+    Reason.SAME_BROKER: Sentence("the placement finds it best where it is", (_MOVE, _PLACEMENT)),
+    Reason.BELOW_MINIMUM: Sentence("too little traffic would move to be worth it", (_SHEDDER, _MOVE)),
+    # why nothing moved: data
+    Reason.NO_LOAD_DATA: Sentence("a metric of it was never measured", (_OBSERVE,)),
+    Reason.OUT_DATED_DATA: Sentence(
+        "its newest sample is too old", (_OBSERVE, f"allow older ones: {_set(source={'prometheus': {'maxAge': '2m'}})}")
+    ),
+    Reason.UNTRUSTED: Sentence("its metrics can't be right, and are not believed", (_OBSERVE,)),
+    Reason.PARTIAL_DATA: Sentence("Prometheus answered for a part of the cluster only", (_OBSERVE,)),
+    Reason.SOURCE_UNAVAILABLE: Sentence(
+        "Prometheus did not answer", (_OBSERVE, "check spec.source.prometheus.url, and that Prometheus runs")
+    ),
+    # why nothing moved: the guard
+    Reason.PAUSED: Sentence(
+        "the policy is paused",
+        ("go on: trimtab resume {policy} -n {namespace}", f"if Git pauses it: {_set(paused=False)}"),
+    ),
+    Reason.DRY_RUN: Sentence(
+        "the policy only shows what it would do (spec.mode is DryRun)",
+        (f"let it act: {_set(mode='Auto')}", f"let it ask first: {_set(mode='Approve')}", _MOVE),
+    ),
+    Reason.NOT_APPROVED: Sentence(
+        "it is proposed, and nobody has approved it yet",
+        ("look at it: trimtab status {policy} -n {namespace}", "approve it: trimtab approve {policy} -n {namespace}"),
+    ),
+    Reason.PINNED: Sentence(
+        "a person pinned it to its owner",
+        (
+            _UNPIN,
+            _MOVE,
+        ),
+    ),
+    Reason.QUARANTINED: Sentence(
+        "it came back again and again, and is left alone for a while",
+        ('release it: kubectl annotate bundle {bundle} -n {namespace} trimtab.dev/release="true"', _MOVE),
+    ),
+    Reason.OUTSIDE_WINDOW: Sentence(
+        "the policy's windows do not let it act now",
+        ("change them: kubectl edit bpol {policy} -n {namespace} (spec.windows)", _MOVE),
+    ),
+    Reason.CONTESTED: Sentence(
+        "something else undoes what the policy moves, so it only advises for a while",
+        ("switch the other one off; the policy's Events name it: kubectl describe bpol {policy} -n {namespace}",),
+    ),
+    Reason.IN_FLIGHT: Sentence(
+        "an earlier move of it has not landed yet", ("wait: it lands, or is withdrawn after limits.moveTimeout",)
+    ),
+    Reason.SPLITTING: Sentence(
+        "it is being divided", ("see how far that is: kubectl get bundlesplits -n {namespace}",)
+    ),
+    Reason.CYCLE_CAP: Sentence(
+        "the policy's moves of this cycle are spent on others",
+        ("wait for the next cycle", f"{_LIMITS}: {_set(limits={'maxMovesPerCycle': 50})}"),
+    ),
+    Reason.BROKER_CAP: Sentence(
+        "as many bundles move from, or to, one broker as may in one cycle",
+        ("wait for the next cycle", f"{_LIMITS}: {_set(limits={'maxMovesPerBroker': 20})}"),
+    ),
+    Reason.HOUR_CAP: Sentence(
+        "the policy's moves of this hour are spent", (f"{_LIMITS}: {_set(limits={'maxMovesPerHour': 400})}", _MOVE)
+    ),
+    Reason.UNSCHEDULABLE: Sentence(
+        "it takes no bundles (spec.schedulable is false, or its node is cordoned)", (_OPEN, _DRAWN)
+    ),
+    Reason.NOT_READY: Sentence(
+        "it is not ready", (_DRAWN, "see its pod: kubectl describe pod {broker} -n {namespace}")
+    ),
+    Reason.MASS_FAILURE: Sentence(
+        "so many brokers are missing that moving would make it worse",
+        ("see the brokers: kubectl get brokers -n {namespace}", f"{_LIMITS}: {_set(limits={'maxLostBrokers': 60})}"),
+    ),
+    Reason.STORE_NOT_SYNCED: Sentence(
+        "the operator's own picture of the bundles is not complete, or not fresh",
+        ("wait a minute, then read the operator's log",),
+    ),
+    # how a move ended
+    Reason.LANDED: Sentence("the destination confirmed it"),
+    Reason.CONFLICT: Sentence(
+        "somebody else changed the bundle first", ("wait for the next cycle, which decides anew",)
+    ),
+    Reason.TIMED_OUT: Sentence(
+        "the destination did not confirm it in time",
+        (f"give it longer: {_set(limits={'moveTimeout': '120s'})}", "read the log of the broker"),
+    ),
+    Reason.SUPERSEDED: Sentence("a newer wish replaced it"),
+    Reason.DEADLINE: Sentence("the cycle ran out of time", (_LOG,)),
+    Reason.UNKNOWN_BUNDLE: Sentence(
+        "the name belongs to no bundle", ("see the bundles: kubectl get bundles -n {namespace}",)
+    ),
+    Reason.INVALID_SPLIT: Sentence(
+        "it can't be divided as was asked", ("see why: kubectl get bundlesplits -n {namespace} -o yaml",)
+    ),
+    Reason.UNKNOWN_BROKER: Sentence(
+        "the policy names a broker that does not exist",
+        ("correct spec.brokers.names: kubectl edit bpol {policy} -n {namespace}",),
+    ),
+    Reason.INVALID_POLICY: Sentence(
+        "the policy can't be run as it is written", (_STATUS, "correct it: kubectl edit bpol {policy} -n {namespace}")
+    ),
+    Reason.EXCLUDED: Sentence("its namespace is left out of balancing", (_SPACE, _MOVE)),
+    Reason.UNKNOWN: Sentence("Pulsar has no word for it", (_LOG,)),
+    Reason.TOO_SMALL: Sentence("the cluster is too small for its load", ("add brokers",)),
+    Reason.TOO_LARGE: Sentence(
+        "the cluster is larger than its load needs", ("a broker could go: trimtab drain {broker} -n {namespace}",)
+    ),
+    Reason.INTERNAL_ERROR: Sentence("a defect of Trimtab kept it from deciding", (_LOG,)),
+}
+"""Every reason there is."""

@@ -1,0 +1,55 @@
+"""Records of real decisions on drawn clusters."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from trimtab_operator.actuators import Written
+from trimtab_operator.cluster.naming import bundle_name, parse_pulsar_bundle
+from trimtab_operator.control.decisions import DecisionRecord
+from trimtab_operator.control.memory import Remembered
+from trimtab_operator.control.recounting import recounted
+from trimtab_operator.control.refusal import refused_by_guard
+from trimtab_operator.control.report import CycleResult
+from trimtab_operator.control.settings import Settings
+from trimtab_strategies.balancer import decide
+from trimtab_strategies.model import ClusterLoad, Memory, Reason
+from trimtab_strategies.testing import NOW
+
+
+def settings(**spec: Any) -> Settings:
+    shedder = {"type": "ThresholdShedder", "thresholdShedder": {"history": 0, "minThroughput": 0}}
+    placement = {
+        "type": "LeastResourceUsageWithWeight",
+        "leastResourceUsageWithWeight": {"averageDifference": 5, "history": 0},
+    }
+    base = {"mode": "Auto", "shedder": shedder, "placement": placement}
+    whole = {**base, "source": {"prometheus": {"url": "http://prometheus:9090"}}, **spec}
+    return Settings.of({"metadata": {"name": "main", "namespace": "messaging", "generation": 1}, "spec": whole})
+
+
+def decided(
+    load: ClusterLoad, *, at: float = NOW, moved: int = 0, shown: Reason | None = None, **spec: Any
+) -> DecisionRecord:
+    """What is recorded of a decision on `load`, all its moves written, or only shown for that reason.
+
+    moved: moves within the hour before, all made a minute before.
+    """
+    of = settings(**spec)
+    load = replace(load, now=at)
+    found = decide(load, of.pair, of.limits, Memory(), np.random.default_rng(1), moved_last_hour=moved)
+    names = {name: bundle_name(*parse_pulsar_bundle(name)) for name in found.plan.named}
+    result = CycleResult(
+        started=at,
+        seconds={},
+        generation=1,
+        load=load,
+        plan=found.plan,
+        refusal=refused_by_guard(found.plan.held_back, moves=not found.plan.empty),
+        written=[Written(names[move.bundle], shown) for move in found.plan.moves],
+        names=names,
+    )
+    return recounted(result, of, Remembered(found.memory, ((at - 60, moved),) if moved else ()))
