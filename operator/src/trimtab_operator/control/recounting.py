@@ -244,6 +244,7 @@ def _splits(result: CycleResult, plan: Plan | None) -> tuple[SplitView, ...]:
 
 
 def _stays(result: CycleResult, plan: Plan | None) -> tuple[StayView, ...]:
+    acted = set(plan.bundles) if plan else set()
     return tuple(
         StayView(
             bundle=stay.bundle,
@@ -254,4 +255,5 @@ def _stays(result: CycleResult, plan: Plan | None) -> tuple[StayView, ...]:
             detail=stay.detail,
         )
         for stay in (plan.considered.staying if plan else ())
+        if stay.bundle not in acted
     )

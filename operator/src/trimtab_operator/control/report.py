@@ -11,6 +11,7 @@ import numpy as np
 
 from trimtab_operator.actuators import Written
 from trimtab_operator.cluster.status import set_condition, timestamp
+from trimtab_operator.control.pointing import where_to_ask
 from trimtab_operator.control.proposals import Proposal
 from trimtab_operator.control.weights import BrokerWeight
 from trimtab_strategies.model import (
@@ -228,16 +229,16 @@ def _balanced(result: CycleResult) -> tuple[str, str, str]:
     ends = cpu_range(result.plan)
     if result.refusal is not None or result.plan is None or ends is None:
         return "Unknown", str(result.outcome), "no decision was made in this cycle"
-    text = f"CPU between {ends[0]:.0f} % and {ends[1]:.0f} %"
+    text, ask = f"CPU between {ends[0]:.0f} % and {ends[1]:.0f} %", where_to_ask(result.plan)
     if not result.plan.empty:
         planned = [f"{len(result.plan.moves)} moves"] if result.plan.moves else []
         planned += [counted(len(result.plan.splits), "split")] if result.plan.splits else []
-        return "False", str(result.outcome), f"{text}; {' and '.join(planned)} planned"
+        return "False", str(result.outcome), f"{text}; {' and '.join(planned)} planned{ask}"
     if result.outcome is Reason.BALANCED:
-        return "True", str(Reason.BALANCED), text
+        return "True", str(Reason.BALANCED), f"{text}{ask}"
     held = result.plan.held_back[0]
     about = f"{held.subject}: " if held.subject else ""
-    return "False", str(held.reason), f"{text}; nothing may move: {about}{held.detail or held.reason}"
+    return "False", str(held.reason), f"{text}; nothing may move: {about}{held.detail or held.reason}{ask}"
 
 
 def _acting(result: CycleResult) -> tuple[str, str, str]:
@@ -251,7 +252,8 @@ def _ready(result: CycleResult) -> tuple[str, str, str]:
     if result.refusal is not None:
         return "False", str(result.refusal.reason), result.refusal.detail
     split = f", {len(result.split)} to be split" if result.split else ""
-    return "True", "Cycled", f"last cycle: {result.outcome}, {len(result.moved)} moved{split}"
+    told = f"last cycle: {result.outcome}, {len(result.moved)} moved{split}"
+    return "True", "Cycled", f"{told}{where_to_ask(result.plan)}"
 
 
 def transitions(previous: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

@@ -19,6 +19,7 @@ from trimtab_operator.cluster.brokers import BrokerRecord
 from trimtab_operator.control.context import Context
 from trimtab_operator.control.flights import Outcome
 from trimtab_operator.control.leading import led
+from trimtab_operator.control.pointing import where_to_ask
 from trimtab_operator.control.report import CycleResult, broker_load, cpu_range, policy_status, transitions
 from trimtab_operator.control.upkeep import Upkeep
 from trimtab_operator.control.weights import BrokerWeight, changed_weights
@@ -107,7 +108,8 @@ class Teller:
             named = [replace(move, bundle=result.names.get(move.bundle, move.bundle)) for move in moved[:_NAMED]]
             shown = "; ".join(map(str, named))
             more = f" and {len(moved) - _NAMED} more" if len(moved) > _NAMED else ""
-            await self.event("Normal", str(moved[0].reason), f"moves {counted(len(moved), 'bundle')}: {shown}{more}")
+            text = f"moves {counted(len(moved), 'bundle')}: {shown}{more}{where_to_ask(result.plan)}"
+            await self.event("Normal", str(moved[0].reason), text)
         failed = [w for w in result.written if w.reason is not None] if result.restraint is None else []
         await self.failures([(str(w.reason), f"{w.bundle}: not moved: {w.detail}") for w in failed])
 
