@@ -8,6 +8,7 @@ import pytest
 
 from odd_sources import Broken
 from policy_scene import Play, PolicyScene
+from trimtab_operator.control import recorder
 from trimtab_operator.control.memory import Remembered
 from trimtab_strategies.model import Memory
 from trimtab_strategies.testing import cluster
@@ -50,3 +51,18 @@ def test_memory_that_the_placement_trips_over_keeps_no_bundle_without_an_owner(p
         assert scene.wishes()[name] in {"a", "b", "c"}
 
     play(LEVEL, story)
+
+
+def test_a_decision_that_can_not_be_recorded_is_offered_all_the_same(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise KeyError("bundle")
+
+    async def story(scene: PolicyScene) -> None:
+        monkeypatch.setattr(recorder, "recounted", broken)
+        await scene.turn()
+
+        assert scene.condition("ProposalReady") == ("True", "ProposalReady")
+
+    play(cluster(bundles={"a": [1] * 8, "b": [1]}, a=0.8, b=0.2, c=0.2), story, mode="Approve")

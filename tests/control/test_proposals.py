@@ -294,6 +294,18 @@ def test_an_edited_policy_supersedes_its_proposal_and_offers_another(play: Play)
     play(HOT, story, **APPROVE)
 
 
+def test_after_an_edit_all_conditions_speak_of_the_policy_as_it_is(play: Play) -> None:
+    async def story(scene: PolicyScene) -> None:
+        await scene.turn()
+        scene.edit(interval="50s")
+        await scene.turn(after=1)
+
+        generation = scene.policy()["metadata"]["generation"]
+        assert {c["observedGeneration"] for c in scene.status()["conditions"]} == {generation}
+
+    play(cluster(bundles=2, a=0.5, b=0.5), story, **APPROVE)
+
+
 def test_a_proposal_expires_and_can_not_be_approved_any_more(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
         first = await offered(scene)

@@ -116,6 +116,22 @@ def test_what_a_later_leader_remembers_is_not_overwritten_by_an_earlier_one(play
     play(LEVEL, story)
 
 
+def test_a_new_policy_does_not_remember_what_an_earlier_one_of_its_name_did(play: Play) -> None:
+    async def story(scene: PolicyScene) -> None:
+        await scene.turn()
+        assert scene.memory()["moves"]
+        scene.rest.delete(scene.path("balancingpolicies", "main"))
+        scene.context.leave("main")
+        scene.loop = scene.add_policy(mode="DryRun")
+        await scene.turn(after=1)
+
+        path = f"/api/v1/namespaces/{scene.namespace}/configmaps/trimtab-memory-main"
+        assert (scene.memory()["moves"], scene.memory()["epoch"]) == ([], 2)
+        assert scene.rest.get(path)["metadata"]["ownerReferences"][0]["uid"] == scene.loop.uid
+
+    play(HOT, story)
+
+
 def test_a_memory_that_a_person_edited_is_written_over(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
         store = MemoryStore(scene.context.api, scene.namespace, "main", scene.loop.uid)

@@ -89,6 +89,12 @@ def test_a_new_bundle_is_housed_once_by_the_oldest_policy(play: Play) -> None:
     play(TWO_PAIRS, story, brokers=FIRST)
 
 
+def gauges(scene: PolicyScene) -> list[bytes]:
+    """The metrics that say how things are, and not how often something happened."""
+    lines = scene.context.metrics.text().splitlines()
+    return [line for line in lines if b"_total" not in line and b"_created" not in line]
+
+
 def test_when_a_policy_goes_its_brokers_are_free_for_another(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
         second = scene.add_policy("second", **eager())
@@ -97,6 +103,7 @@ def test_when_a_policy_goes_its_brokers_are_free_for_another(play: Play) -> None
         assert scene.condition("Valid", "second") == ("False", "InvalidPolicy")
 
         scene.context.leave("main")
+        assert b'policy="main"' not in b"".join(gauges(scene))
         await second.turn()
         assert scene.condition("Ready", "second") == ("True", "Cycled")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from typing import Any
 
@@ -9,9 +10,17 @@ import pytest
 
 from manifests import policy
 from records import broker, bundle, topic_namespace, wished
+from trimtab_operator.actuators.declarative import DryRunActuator
+from trimtab_operator.control.executing import Executor
+from trimtab_operator.control.memory import Remembered
+from trimtab_operator.control.progress import Execution
+from trimtab_operator.control.proposals import Cost, Proposal
 from trimtab_operator.control.settings import Settings
+from trimtab_operator.control.turn import Turn
 from trimtab_operator.control.validating import Scene, obstacle
+from trimtab_pipeline.testing import StaticSource
 from trimtab_strategies.model import Isolation, Move, NamespacePolicy, Reason
+from trimtab_strategies.testing import cluster
 
 MOVE = Move("t/n/0x00000000_0xffffffff", "x", "y", Reason.OVERLOADED)
 SETTINGS = Settings.of({**policy(), "metadata": {"name": "main", "namespace": "messaging"}})
@@ -32,6 +41,26 @@ def scene(found: Any = bundle(), space: Any = None, moved: int = 0, **brokers: A
     records: Any = Records(found, space or topic_namespace())
     there = {name: broker(name) for name in "xyz"} | brokers
     return Scene(records, SETTINGS, {name: one for name, one in there.items() if one}, moved)
+
+
+def test_many_moves_that_are_refused_at_once_leave_others_their_turn() -> None:
+    moves = tuple(replace(MOVE, bundle=f"t/n/{row}") for row in range(1000))
+    names = tuple("b" for _ in moves)
+    offered = Proposal("p", 1, 0.0, 1.0, moves, (), names, ("x", "y"), (), (), Cost(0, 0))
+    context: Any = scene().context
+    context.now, context.brokers_of = lambda: 0.0, lambda _: {name: broker(name, ready=False) for name in "xyz"}
+    turn = Turn(SETTINGS, DryRunActuator(), StaticSource(cluster()), Remembered())
+
+    async def turns_of_others() -> int:
+        executor = Executor(context, Execution(offered, 0.0))
+        advancing, turns = asyncio.create_task(executor.advance(turn, {})), 0
+        while not advancing.done():
+            await asyncio.sleep(0)
+            turns += 1
+        assert len(executor.execution.failures) == len(moves)
+        return turns
+
+    assert asyncio.run(turns_of_others()) >= len(moves) / SETTINGS.max_moves_in_flight
 
 
 IN_THE_WAY: dict[str, tuple[Scene, Reason, str]] = {

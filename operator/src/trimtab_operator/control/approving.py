@@ -64,6 +64,7 @@ class Approver:
     _tell_at: float = 0.0
     _untold: bool = False
     _generation: int = 0
+    _told_of: int = 0
 
     def __post_init__(self) -> None:
         self._store = ProposalStore(self.context.api, self.context.namespace, self.policy, self.uid)
@@ -84,6 +85,8 @@ class Approver:
         decide = False
         if Asked.of(policy) is not None:
             decide = await self._obey(turn.settings)
+        if self._mode is Mode.APPROVE and self._told_of != self._generation:
+            await self._tell()  # conditions of an older generation count as out of date, as in kubectl wait
         return Attended(await self._carry_on(turn), decide)
 
     async def offer(self, result: CycleResult, settings: Settings) -> None:
@@ -137,7 +140,7 @@ class Approver:
         await self._tell()
 
     async def _tell(self, command: Command | None = None) -> None:
-        self._tell_at, self._untold = self.context.clock() + TELL_EVERY, False
+        self._tell_at, self._untold, self._told_of = self.context.clock() + TELL_EVERY, False, self._generation
         shown = self.standing if self._mode is Mode.APPROVE else None
         await self._speaker.status(shown, self.standing.execution, self._generation, command)
 

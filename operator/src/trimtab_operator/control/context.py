@@ -169,6 +169,7 @@ class Context:
         self.policies.pop(policy, None)
         self.claims.pop(policy, None)
         self.topics.pop(policy, None)
+        self.metrics.forget_policy(policy)
         self.share_out()
 
     def brokers_of(self, policy: str) -> dict[str, BrokerRecord]:

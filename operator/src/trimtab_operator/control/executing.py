@@ -6,6 +6,7 @@ with its reason: the plan rests on a load that an hour later is no longer there,
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -50,6 +51,7 @@ class Executor:
             written += done
             if done < len(possible):
                 break  # somebody is at work on these bundles: look again next time
+            await asyncio.sleep(0)  # where all is refused nothing else waits, and there may be 10,000
         return written
 
     async def _ask_for_splits(self, turn: Turn, scene: Scene) -> int:

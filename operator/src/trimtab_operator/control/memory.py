@@ -137,7 +137,15 @@ class MemoryStore:
         except NotFoundError:
             return Remembered()
         self._written, self._version = (found.get("data") or {}).get(_KEY, ""), found["metadata"]["resourceVersion"]
-        return Remembered.from_json(self._written)
+        remembered = Remembered.from_json(self._written)
+        if self._of_another(found):  # a policy of our name that is gone, as this is about to be
+            self._written = ""
+            return Remembered(epoch=remembered.epoch)
+        return remembered
+
+    def _of_another(self, config_map: Mapping[str, Any]) -> bool:
+        owners = config_map["metadata"].get("ownerReferences") or ()
+        return bool(owners) and self.uid not in {owner["uid"] for owner in owners}
 
     async def save(self, remembered: Remembered) -> None:
         """Remember, unless nothing changed, or averages drifted a little and it is not long since that was stored.
@@ -158,7 +166,8 @@ class MemoryStore:
 
     async def _store(self, text: str) -> Mapping[str, Any]:
         """Write what is there as it was last seen. `ConflictError`: it is not as it was."""
-        body = {"metadata": {"resourceVersion": self._version}, "data": {_KEY: text}}
+        meta = {"resourceVersion": self._version, "ownerReferences": [self._owner()]}
+        body = {"metadata": meta, "data": {_KEY: text}}
         try:
             if self._version:
                 return await self.api.patch(CONFIG_MAPS, self.namespace, self.name, body)
@@ -178,10 +187,12 @@ class MemoryStore:
         self._version = found["metadata"]["resourceVersion"]
 
     def _manifest(self, text: str) -> Mapping[str, Any]:
-        owner = {"apiVersion": API_VERSION, "kind": "BalancingPolicy", "name": self.policy, "uid": self.uid}
         return {
             "apiVersion": "v1",
             "kind": "ConfigMap",
-            "metadata": {"name": self.name, "ownerReferences": [owner]},
+            "metadata": {"name": self.name, "ownerReferences": [self._owner()]},
             "data": {_KEY: text},
         }
+
+    def _owner(self) -> Mapping[str, str]:
+        return {"apiVersion": API_VERSION, "kind": "BalancingPolicy", "name": self.policy, "uid": self.uid}

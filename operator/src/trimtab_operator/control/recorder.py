@@ -43,6 +43,8 @@ class Recorder:
                 self._kept = await self._store.save(after)
         except ApiError as error:
             log.warning("policy %s: a decision could not be stored for `trimtab explain`: %s", self.policy, error)
+        except Exception:
+            log.exception("policy %s: a decision could not be recorded for `trimtab explain`", self.policy)
 
     def _with(self, record: DecisionRecord, before: tuple[DecisionRecord, ...]) -> tuple[DecisionRecord, ...]:
         """The decisions to be kept after `record`; `before` itself when there is no news."""

@@ -35,6 +35,7 @@ class Metrics:
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         self.registry = registry = CollectorRegistry() if registry is None else registry
         self.described: list[Described] = []
+        self._by_policy: list[tuple[Gauge, tuple[str, ...]]] = []
 
         def counter(name: str, text: str, *labels: str) -> Counter:
             self.described.append(Described(f"trimtab_{name}", "counter", labels, text))
@@ -42,7 +43,10 @@ class Metrics:
 
         def gauge(name: str, text: str, *labels: str) -> Gauge:
             self.described.append(Described(f"trimtab_{name}", "gauge", labels, text))
-            return Gauge(f"trimtab_{name}", text, labels, registry=registry)
+            made = Gauge(f"trimtab_{name}", text, labels, registry=registry)
+            if "policy" in labels:
+                self._by_policy.append((made, labels))
+            return made
 
         def histogram(name: str, text: str, label: tuple[str, ...], buckets: tuple[float, ...]) -> Histogram:
             self.described.append(Described(f"trimtab_{name}", "histogram", label, text))
@@ -100,6 +104,13 @@ class Metrics:
     def observe_request(self, verb: str, code: str, seconds: float) -> None:
         """Record one Kubernetes API request: what `Api.connect(observe=...)` wants."""
         self.api_request_seconds.labels(verb, code).observe(seconds)
+
+    def forget_policy(self, policy: str) -> None:
+        """Show no gauge of a policy that is gone: an alert on it would never end."""
+        for gauge, labels in self._by_policy:
+            shown = [sample.labels for metric in gauge.collect() for sample in metric.samples]
+            for found in [found for found in shown if found["policy"] == policy]:
+                gauge.remove(*(found[label] for label in labels))
 
     def text(self) -> bytes:
         """All metrics in Prometheus' text format."""
