@@ -1,0 +1,307 @@
+"""What is measured of the operator at scale; each function runs in a process of its own and returns figures by name.
+
+Everything is the operator's own code on its own event loop; only the load is drawn (`trimtab_pipeline.testing`), so
+that neither Spark nor Prometheus is part of the figures.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import ssl
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import numpy as np
+import yaml
+
+import trimtab_operator.cli.run  # noqa: F401  (all that `trimtab run` loads counts, as far as memory goes)
+from large_cluster import Size
+from scale_cluster import NAMESPACE, load_of, path
+from stalls import heartbeat, until
+from trimtab_operator.actuators.declarative import DeclarativeActuator
+from trimtab_operator.app import following, new_context
+from trimtab_operator.cluster.api import MERGE_PATCH, POLICIES, Api
+from trimtab_operator.cluster.bundles import BundleRecord
+from trimtab_operator.control.context import Context
+from trimtab_operator.control.cycle import WRITERS, at_most
+from trimtab_operator.control.loop import PolicyLoop
+from trimtab_operator.telemetry.metrics import Metrics
+from trimtab_pipeline.testing import StaticSource, StaticSources
+from trimtab_strategies.model import Reason
+
+Figures = dict[str, float]
+
+POLICY = {
+    "mode": "Auto",
+    "brokerInterval": "10s",
+    "source": {"prometheus": {"url": "http://prometheus:9090"}},
+    "shedder": {"type": "ThresholdShedder", "thresholdShedder": {"history": 0, "minThroughput": 0}},
+    "placement": {"type": "LeastResourceUsageWithWeight", "leastResourceUsageWithWeight": {"history": 0}},
+    "limits": {
+        "maxMovesPerCycle": 10_000,
+        "maxMovesPerBroker": 10_000,
+        "maxMovesPerHour": 100_000,
+        "moveTimeout": "10m",
+    },
+}
+
+
+class Forgetful(Api):
+    """An `Api` whose watches last for two seconds and, once `forget` is set, begin at a version long gone: 410."""
+
+    forget = False
+
+    def watch(self, ref: Any, namespace: str, resource_version: str, **options: Any) -> Any:
+        """As ever, but for the version."""
+        version = "1" if self.forget else resource_version
+        return super().watch(ref, namespace, version, **{**options, "seconds": 2.0})
+
+
+def resident() -> float:
+    """MB that this process occupies."""
+    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmRSS"))
+    return int(line.split()[1]) / 1024
+
+
+async def synced(context: Context) -> None:
+    """Wait until all stores are complete."""
+    for store in context.stores.all():
+        await store.synced.wait()
+
+
+# -- the stores --
+
+
+def store(kubeconfig: str) -> Figures:
+    """List everything, then list it again after 410, as the whole operator does."""
+    return asyncio.run(_store(kubeconfig))
+
+
+async def _store(kubeconfig: str) -> Figures:
+    figures: Figures = {"before_mb": resident()}
+    async with Forgetful.connect(kubeconfig) as api:
+        context = new_context(api, NAMESPACE, StaticSources(StaticSource(load_of(Size(10, 10), hot=False))), Metrics())
+        async with heartbeat() as heart:
+            begun, cpu = time.perf_counter(), time.process_time()
+            async with following(context):
+                await synced(context)
+                figures |= {"synced_s": time.perf_counter() - begun, "synced_cpu_s": time.process_time() - cpu}
+                figures |= {"bundles": len(context.stores.bundles.items), "mb": resident(), **heart.worst()}
+                figures |= {f"relist_{name}": value for name, value in (await _relist(api, context)).items()}
+                figures["relist_mb"] = resident()
+    return figures
+
+
+async def _relist(api: Api, context: Context) -> Figures:
+    counters = context.stores.bundles.counters
+    async with heartbeat() as heart:
+        api.forget = True  # type: ignore[attr-defined]  (a `Forgetful`)
+        await until(lambda: counters.gone)
+        api.forget = False  # type: ignore[attr-defined]
+        begun, lists = time.perf_counter(), counters.lists
+        await until(lambda: counters.lists > lists)
+        return {"s": time.perf_counter() - begun, **heart.worst()}
+
+
+# -- a policy --
+
+
+@dataclass
+class Stage:
+    """One policy's loop beside stores that follow, turn by turn."""
+
+    context: Context
+    loop: PolicyLoop
+    source: StaticSource
+    requests: Counter[str] = field(default_factory=Counter)
+    offset: float = 0.0
+
+    async def cycle(self) -> None:
+        """A turn in which a decision is due."""
+        self.offset += 70.0
+        await self.loop.turn()
+
+
+@asynccontextmanager
+async def stage(kubeconfig: str, size: Size, *, hot: bool) -> AsyncIterator[Stage]:
+    """The policy `main`, which is made if need be, on a load that is drawn."""
+    requests = Counter[str]()
+    async with Api.connect(kubeconfig, observe=lambda verb, _code, _seconds: requests.update([verb])) as api:
+        source = StaticSource(load_of(size, hot=hot))
+        context = new_context(api, NAMESPACE, StaticSources(source), Metrics())
+        context.engine.set()
+        body = {"apiVersion": "trimtab.dev/v1alpha1", "kind": "BalancingPolicy", "metadata": {"name": "main"}}
+        made = await api.create(POLICIES, NAMESPACE, {**body, "spec": POLICY})
+        loop = PolicyLoop("main", made["metadata"]["uid"], context, lambda: made)
+        played = Stage(context, loop, source, requests)
+        context.clock = lambda: time.monotonic() + played.offset
+        async with following(context):
+            await synced(context)
+            try:
+                yield played
+            finally:
+                await api.delete(POLICIES, NAMESPACE, "main")
+
+
+def idle(kubeconfig: str, size: Size) -> Figures:
+    """What goes to the API server, and what is computed, while nothing has to be done."""
+    return asyncio.run(_idle(kubeconfig, size))
+
+
+async def _idle(kubeconfig: str, size: Size) -> Figures:
+    async with stage(kubeconfig, size, hot=False) as played:
+        await played.cycle()  # writes what brokers carry for the first time
+        await asyncio.sleep(1.0)
+        played.requests.clear()
+        figures = {}
+        async with heartbeat() as heart:
+            for name, seconds in (("upkeep", 2.0), ("glance", 12.0), ("cycle", 70.0)):
+                before, cpu = Counter(played.requests), time.process_time()
+                played.offset += seconds
+                await played.loop.turn()
+                figures[f"{name}_cpu_ms"] = (time.process_time() - cpu) * 1000
+                asked = played.requests - before
+                figures[f"{name}_writes"] = sum(asked[verb] for verb in ("create", "patch", "delete"))
+                figures[f"{name}_reads"] = sum(asked[verb] for verb in ("get", "list"))
+        return figures | heart.worst() | {"mb": resident()}
+
+
+def moving(kubeconfig: str, size: Size) -> Figures:
+    """One cycle that moves some 1,700 bundles at once, until all have landed, if there is somebody to take them."""
+    return asyncio.run(_moving(kubeconfig, size))
+
+
+async def _moving(kubeconfig: str, size: Size) -> Figures:
+    async with stage(kubeconfig, size, hot=True) as played:
+        bundles = played.context.stores.bundles
+        landed = dict[str, float]()
+
+        def see(old: BundleRecord | None, new: BundleRecord | None) -> None:
+            if old is not None and new is not None and old.open_wish and not new.open_wish:
+                landed[new.name] = time.perf_counter()
+
+        bundles.subscribe(see)
+        async with heartbeat() as heart:
+            begun = time.perf_counter()
+            await played.cycle()
+            told = time.perf_counter()
+            figures = {"cycle_s": told - begun, **heart.worst()}
+        cycle = (await played.context.api.get(POLICIES, NAMESPACE, "main"))["status"]["lastCycle"]
+        figures |= {"moves": cycle["moved"], "act_s": cycle["phases"].get("act", math.nan)}
+        figures["written_per_s"] = cycle["moved"] / figures["act_s"]
+        await until(lambda: len(landed) >= cycle["moved"])
+        first = told - figures["act_s"]
+        figures["landed"] = len(landed)
+        after = np.array([at - first for at in landed.values()] or [np.nan])
+        figures["landed_per_s"] = len(landed) / after.max()
+        figures |= {"landed_p50_s": float(np.median(after)), "landed_p99_s": float(np.percentile(after, 99))}
+        return figures
+
+
+# -- writing --
+
+ROUNDS, OF_ROUND = 8, 150
+"""Pairs of rounds, and moves in each."""
+
+
+def writing(kubeconfig: str) -> Figures:
+    """Moves a second beside those of a bare HTTP client, in turn, while the stores follow."""
+    return asyncio.run(_writing(kubeconfig))
+
+
+async def _writing(kubeconfig: str) -> Figures:
+    rates: dict[str, list[float]] = {"ours": [], "bare": []}
+    cpu: dict[str, list[float]] = {"ours": [], "bare": []}
+    async with Api.connect(kubeconfig) as api, Bare.connect(kubeconfig) as bare:
+        context = new_context(api, NAMESPACE, StaticSources(StaticSource(load_of(Size(10, 10), hot=False))), Metrics())
+        actuator = DeclarativeActuator(api, NAMESPACE, "main", 2, time.time)
+        async with following(context):
+            await synced(context)
+            records = list(context.stores.bundles.items.values())
+            for k in range(2 * ROUNDS):
+                name, wish = (("ours", actuator.wish), ("bare", bare.wish))[(k + k // 2) % 2]
+                part = records[k * OF_ROUND : (k + 1) * OF_ROUND]
+                begun, used = time.perf_counter(), time.process_time()
+                written = await at_most(
+                    WRITERS, lambda one, wish=wish: wish(one, "broker-0001", Reason.OVERLOADED), part
+                )
+                rates[name].append(len(part) / (time.perf_counter() - begun))
+                cpu[name].append((time.process_time() - used) / len(part) * 1000)
+                assert all(one is None or one.reason is None for one in written), written
+                await asyncio.sleep(0.5)
+    pairs = [ours / plain for ours, plain in zip(rates["ours"], rates["bare"], strict=True)]
+    return {
+        "ours_per_s": float(np.median(rates["ours"])),
+        "bare_per_s": float(np.median(rates["bare"])),
+        "ratio": float(np.median(pairs)),
+        "ours_cpu_ms": float(np.median(cpu["ours"])),
+        "bare_cpu_ms": float(np.median(cpu["bare"])),
+    }
+
+
+def _server(kubeconfig: str) -> tuple[dict[str, str], dict[str, str]]:
+    config = yaml.safe_load(Path(kubeconfig).read_text())
+    return config["clusters"][0]["cluster"], config["users"][0]["user"]
+
+
+class Bare:
+    """The least that writes a move: aiohttp, one session, the same bodies under the same condition."""
+
+    def __init__(self, session: aiohttp.ClientSession) -> None:
+        self.session = session
+
+    @classmethod
+    @asynccontextmanager
+    async def connect(cls, kubeconfig: str) -> AsyncIterator[Bare]:
+        """With the token of that kubeconfig."""
+        server, user = _server(kubeconfig)
+        context = ssl.create_default_context(cafile=server["certificate-authority"])
+        headers = {"Authorization": f"Bearer {user['token']}", "Content-Type": MERGE_PATCH}
+        connector = aiohttp.TCPConnector(ssl=context, limit=256)
+        async with aiohttp.ClientSession(server["server"], connector=connector, headers=headers) as session:
+            yield cls(session)
+
+    async def wish(self, bundle: BundleRecord, owner: str, reason: Reason) -> None:
+        """Write a move."""
+        chosen = {"owner": owner, "policy": "main", "epoch": 2, "reason": str(reason), "time": "2026-01-02T00:00:00Z"}
+        body = {
+            "metadata": {"resourceVersion": bundle.resource_version},
+            "spec": {"owner": owner, "assignment": chosen},
+        }
+        url = path("bundles", bundle.name) + "?fieldValidation=Strict"
+        async with self.session.patch(url, data=json.dumps(body)) as answer:
+            await answer.read()
+            answer.raise_for_status()
+
+
+# -- watching --
+
+
+def watching(kubeconfig: str, seconds: float) -> Figures:
+    """What a recorded stream of changes costs."""
+    return asyncio.run(_watching(kubeconfig, seconds))
+
+
+async def _watching(kubeconfig: str, seconds: float) -> Figures:
+    async with Api.connect(kubeconfig) as api:
+        context = new_context(api, NAMESPACE, StaticSources(StaticSource(load_of(Size(10, 10), hot=False))), Metrics())
+        async with following(context):
+            await synced(context)
+            await asyncio.sleep(2.0)
+            counters, begun, cpu = context.stores.bundles.counters, time.perf_counter(), time.process_time()
+            events = counters.events
+            await asyncio.sleep(seconds)
+            took, used, came = time.perf_counter() - begun, time.process_time() - cpu, counters.events - events
+            async with heartbeat() as heart:
+                await asyncio.sleep(seconds / 2)
+            figures = {"events_per_s": came / took, "core_percent": 100 * used / took}
+            figures |= {"us_per_event": 1e6 * used / max(came, 1), **heart.worst(), "mb": resident()}
+            return figures | {"failures": counters.failures, "open": len(context.flights.open)}

@@ -1,0 +1,61 @@
+"""How long an event loop does not come round: how late a heartbeat is, and how much of that this process computed."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import numpy as np
+
+BEAT = 0.005
+"""Seconds between two beats."""
+
+
+@dataclass(slots=True)
+class Heart:
+    """Milliseconds by which each beat came late.
+
+    by_clock: as anyone sees it; on a shared machine most of it is waiting for a core. computed: the part of it in which
+    this process was computing, in whichever thread: what remains on a machine of its own.
+    """
+
+    by_clock: list[float] = field(default_factory=list)
+    computed: list[float] = field(default_factory=list)
+
+    async def beat(self) -> None:
+        """Beat until cancelled."""
+        while True:
+            clock, cpu = time.perf_counter(), time.process_time()
+            await asyncio.sleep(BEAT)
+            late = max(0.0, time.perf_counter() - clock - BEAT)
+            self.by_clock.append(late * 1000)
+            self.computed.append(min(late, time.process_time() - cpu) * 1000)
+
+    def worst(self) -> dict[str, float]:
+        """The longest and the 99th percentile of both, ms."""
+        named = (("stall", self.by_clock), ("stall_computed", self.computed))
+        found = {f"{name}_max_ms": max(values, default=0.0) for name, values in named}
+        return found | {f"{name}_p99_ms": float(np.percentile(values or [0.0], 99)) for name, values in named}
+
+
+async def until(what: Callable[[], object], within: float = 300.0) -> None:
+    """Wait until `what` returns something true; `TimeoutError` after `within` seconds."""
+    deadline = time.monotonic() + within
+    while not what():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"not within {within:g} s")
+        await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def heartbeat() -> AsyncIterator[Heart]:
+    """A heart that beats for as long as the block runs."""
+    heart = Heart()
+    task = asyncio.create_task(heart.beat())
+    try:
+        yield heart
+    finally:
+        task.cancel()
