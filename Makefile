@@ -10,7 +10,7 @@ SEED ?= 1000
 COUNT ?= 100
 
 .DEFAULT_GOAL := help
-.PHONY: help setup kube controllers oracle demo test check fmt crds docs record lock bench clean
+.PHONY: help setup kube controllers oracle demo test chaos check fmt crds docs record lock bench clean
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,6 +39,10 @@ demo: setup ## watch a cluster of six brokers come level, on real parts, in abou
 
 test: setup controllers oracle ## all tests, three at a time (PYTEST="-k word" for some, PYTEST=-n0 for one at a time)
 	@$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder $(PYTEST)
+
+chaos: setup ## things break at random for CHAOS_SECONDS=600: rounds of SEEDS="1 2 3", or fresh ones (docs/chaos.md)
+	@CHAOS_SECONDS="$(CHAOS_SECONDS)" SEEDS="$(SEEDS)" LOAD="$(LOAD)" ROUND="$(ROUND)" PYTHONPATH=tests/support \
+		$(BIN)/python -m chaos_main
 
 check: $(STAMP) ## linters, types, import contracts, spelling, drift of CRDs, Role and reference pages
 	$(BIN)/ruff format --check .

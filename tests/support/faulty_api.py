@@ -98,9 +98,7 @@ class FaultyApi:
         self.seen.append((request.method, request.path_qs))
         self.agents.add(request.headers.get("User-Agent", ""))
         if self.refusing:
-            assert request.transport is not None
-            request.transport.abort()
-            return web.Response()
+            return _broken_off(request)
         if self.told is not None:
             self.told(request.method, request.path)
         while self.hanging:  # noqa: ASYNC110  set by a test at any time
@@ -108,7 +106,10 @@ class FaultyApi:
         watch = "watch" in request.query
         if faults := self.faults["watch" if watch else "request"]:
             return faults.pop(0)(request)
-        return await self._pass_on(request, stream=watch)
+        try:
+            return await self._pass_on(request, stream=watch)
+        except aiohttp.ClientError:  # the server is not there, or ended in the middle: so does this connection
+            return _broken_off(request)
 
     async def _pass_on(self, request: web.Request, *, stream: bool) -> web.StreamResponse:
         kept = {k: v for k, v in request.headers.items() if k.lower() not in ("host", "content-length")}
@@ -128,6 +129,12 @@ class FaultyApi:
             await response.write(chunk)
         self._streams.discard(transport)
         return response
+
+
+def _broken_off(request: web.Request) -> web.Response:
+    if request.transport is not None:
+        request.transport.abort()
+    return web.Response()
 
 
 async def until(what: str, probe: Callable[[], object], within: float = 15.0) -> None:

@@ -36,6 +36,20 @@ def test_the_parts_of_a_bundle_add_up_to_it(edges: tuple[str, ...]) -> None:
     assert len(known) == 8
 
 
+def test_a_bundle_of_which_clients_ask_more_carries_more_in_all_its_parts() -> None:
+    known, before = catalogue(), catalogue()
+    name, part = "t/n/0x80000000_0xa0000000", "t/n/0x80000000_0x90000000"
+    assert known[part] == before[part]
+
+    known.scale(name, 3.0)
+
+    for bundle in (name, part):
+        assert known[bundle].cores == pytest.approx(3 * before[bundle].cores)
+        assert known[bundle].rate_in == pytest.approx(3 * before[bundle].rate_in)
+        assert known[bundle].topics == before[bundle].topics
+    assert known["t/n/0xa0000000_0xc0000000"] == before["t/n/0xa0000000_0xc0000000"]
+
+
 def test_a_part_of_a_part_is_the_same_whoever_asks() -> None:
     name = "t/n/0x80000000_0x88000000"
     one, other = catalogue(), catalogue()

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from trimtab_testbed.brokers import Told
 from trimtab_testbed.control_plane import ControlPlane
 from trimtab_testbed.prometheus import Prometheus
 from trimtab_testbed.scenarios import scenario
@@ -29,10 +30,9 @@ def eventually(claim: Callable[[], bool], what: str, within: float = 10) -> None
         time.sleep(0.05)
 
 
-def opened(control_plane: ControlPlane, namespace: str) -> World:
-    return World(
-        scenario("uneven-8"), rest=control_plane.rest, kubeconfig=control_plane.kubeconfig, namespace=namespace
-    )
+def opened(control_plane: ControlPlane, namespace: str, told: Told | None = None) -> World:
+    kubeconfig = control_plane.kubeconfig
+    return World(scenario("uneven-8"), rest=control_plane.rest, kubeconfig=kubeconfig, namespace=namespace, told=told)
 
 
 @pytest.fixture
@@ -94,6 +94,27 @@ def test_no_bundle_is_served_twice_while_many_move(world: World, wish: Callable[
             assert len(serving) == len(set(serving))
     world.wait_until_owned()
     eventually(lambda: served(world) == owners(world), "what is confirmed is served")
+
+
+def test_every_beginning_and_end_of_serving_is_told(trimtab_crds: ControlPlane, kube_namespace: str) -> None:
+    serving: dict[str, set[str]] = {FIRST: set(), SECOND: set(), THIRD: set()}
+
+    def told(broker: str, bundle: str, serves: bool) -> None:  # noqa: FBT001  the face of `Told`
+        assert (bundle in serving[broker]) is not serves
+        (serving[broker].add if serves else serving[broker].discard)(bundle)
+
+    with opened(trimtab_crds, kube_namespace, told) as world:
+        world.seed_bundles()
+        world.wait_until_owned()
+        eventually(lambda: serving == world.serving(), "all were told")
+        assert sum(map(len, serving.values())) == 8
+
+        world.kill(FIRST)
+        assert not serving[FIRST]
+
+        world.revive(FIRST)
+        world.revive(FIRST)
+        eventually(lambda: bool(serving[FIRST]) and serving == world.serving(), "those it owns are told again")
 
 
 def test_a_killed_broker_takes_nothing_until_it_is_revived(world: World, wish: Callable[[str, str], None]) -> None:

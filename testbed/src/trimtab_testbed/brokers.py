@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from aiohttp import web
@@ -16,12 +16,16 @@ from trimtab_testbed.load import BrokerLoad, BrokerShape, BundleLoad
 from trimtab_testbed.ownership import Ownership
 from trimtab_testbed.processes import HOST, free_ports
 
+Told = Callable[[str, str, bool], None]
+"""Told at the moment it happens: the broker, the bundle in Pulsar's spelling, whether it is served from now on."""
+
 
 class SimulatedBroker:
     """One broker. All methods belong to the event loop it was started in.
 
     spellings: Pulsar's name of a bundle by the name of its Bundle object.
     catalogue: load of each bundle by Pulsar's name.
+    told: of every beginning and end of serving.
     """
 
     def __init__(
@@ -31,8 +35,11 @@ class SimulatedBroker:
         spellings: Mapping[str, str],
         api: client.CustomObjectsApi,
         namespace: str,
+        *,
+        told: Told | None = None,
     ) -> None:
         self.shape, self.port = shape, free_ports(1)[0]
+        self._told = told
         self._catalogue, self._spellings, self._api, self._namespace = catalogue, spellings, api, namespace
         self._load = BrokerLoad(shape, catalogue, time.time())
         self._runner: web.AppRunner | None = None
@@ -55,7 +62,9 @@ class SimulatedBroker:
         return 100 * self._load.cpu(time.time()) / self.shape.cores
 
     async def start(self) -> None:
-        """Begin like a fresh process: counters at 0, serving what the API server says it owns."""
+        """Begin like a fresh process: counters at 0, serving what the API server says it owns. Idempotent."""
+        if self._following is not None:
+            return
         self._load = BrokerLoad(self.shape, self._catalogue, time.time())
         self._ownership = self._new_ownership()
         self._following = asyncio.create_task(self._ownership.run(), name=f"bundles of {self.shape.name}")
@@ -68,7 +77,8 @@ class SimulatedBroker:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._following
         self._following = None
-        self._load = BrokerLoad(self.shape, self._catalogue, time.time())
+        served, self._load = self.serving, BrokerLoad(self.shape, self._catalogue, time.time())
+        self._tell(served, serves=False)
         await self.close_metrics()
 
     async def open_metrics(self) -> None:
@@ -98,11 +108,24 @@ class SimulatedBroker:
 
     def serve(self, bundle: str) -> None:
         """Called by its `Ownership`: serve the bundle of that Bundle object."""
+        before = self.serving
         self._load.serve(self._spelling(bundle), time.time())
+        self._tell(self.serving - before, serves=True)
 
     def release(self, bundle: str) -> None:
         """Called by its `Ownership`: stop serving it."""
+        before = self.serving
         self._load.release(self._spelling(bundle), time.time())
+        self._tell(before - self.serving, serves=False)
+
+    def count(self) -> None:
+        """Let its counters grow up to now, before the load of bundles changes."""
+        self._load.advance(time.time())
+
+    def _tell(self, bundles: frozenset[str], *, serves: bool) -> None:
+        if self._told is not None:
+            for bundle in bundles:
+                self._told(self.shape.name, bundle, serves)
 
     def _spelling(self, bundle: str) -> str:
         return self._spellings.get(bundle, bundle)

@@ -71,6 +71,19 @@ class Catalogue(Mapping[str, BundleLoad]):
             self._known[name] = part(self._first[self._whole(name)], name)
         return self._known[name]
 
+    def scale(self, name: str, factor: float) -> None:
+        """Multiply the traffic, and its cost, of one of the first bundles, and so of its parts, by `factor` above 0."""
+        whole = self._first[name]
+        self._first[name] = replace(
+            whole,
+            rate_in=whole.rate_in * factor,
+            rate_out=whole.rate_out * factor,
+            throughput_in=whole.throughput_in * factor,
+            throughput_out=whole.throughput_out * factor,
+            cores=whole.cores * factor,
+        )
+        self._known = dict(self._first)
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._first)
 

@@ -10,7 +10,7 @@ import ssl
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -53,6 +53,21 @@ class KubeRest:
         """Delete the object or collection at `path`."""
         return self._send("DELETE", path)
 
+    def watch(self, path: str, version: str, seconds: int = 60) -> Iterator[Any]:
+        """Events of the collection `path` after resourceVersion `version`, for so many `seconds`.
+
+        What keeps them from coming is an `OSError`, `http.client.HTTPException` or `KubeApiError`.
+        """
+        query = f"{path}?watch=1&resourceVersion={version}&timeoutSeconds={seconds}"
+        headers = {"Authorization": f"Bearer {self._token}"}
+        request = urllib.request.Request(self._url + query, headers=headers)  # noqa: S310 - always https
+        try:
+            with urllib.request.urlopen(request, context=self._context, timeout=seconds + 10) as response:  # noqa: S310
+                for line in response:
+                    yield json.loads(line)
+        except urllib.error.HTTPError as error:
+            raise _api_error(error) from None
+
     def create_namespace(self, name: str) -> None:
         """Create the Kubernetes namespace `name`."""
         body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
@@ -73,7 +88,7 @@ class KubeRest:
 
     def _serves(self, crd: Mapping[str, Any]) -> bool:
         live = self.get(f"{_CRDS}/{crd['metadata']['name']}")
-        conditions = {c["type"]: c["status"] for c in live.get("status", {}).get("conditions", [])}
+        conditions = {c["type"]: c["status"] for c in live.get("status", {}).get("conditions") or []}
         if conditions.get("Established") != "True":
             return False
         spec = crd["spec"]

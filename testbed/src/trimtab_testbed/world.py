@@ -22,7 +22,7 @@ from trimtab_operator.cluster.naming import bundle_name, parse_pulsar_bundle, to
 from trimtab_operator.control.cutting import first_bundles
 from trimtab_operator.resources.common import API_VERSION
 from trimtab_operator.resources.topic_namespace import TopicNamespaceSpec
-from trimtab_testbed.brokers import SimulatedBroker
+from trimtab_testbed.brokers import SimulatedBroker, Told
 from trimtab_testbed.exposition import CONTAINER
 from trimtab_testbed.insides import Catalogue
 from trimtab_testbed.kube_rest import KubeRest
@@ -43,11 +43,14 @@ class World:
 
     rest:       for setting the stage (pods, topic namespaces, bundles).
     kubeconfig: what the brokers connect with.
+    told:       of every beginning and end of serving, in the thread of the brokers.
     """
 
-    def __init__(self, scenario: Scenario, *, rest: KubeRest, kubeconfig: Path, namespace: str) -> None:
+    def __init__(
+        self, scenario: Scenario, *, rest: KubeRest, kubeconfig: Path, namespace: str, told: Told | None = None
+    ) -> None:
         self.scenario, self.namespace = scenario, namespace
-        self._rest, self._kubeconfig = rest, kubeconfig
+        self._rest, self._kubeconfig, self._told = rest, kubeconfig, told
         loads, self._owners = scenario.stage()
         self._catalogue = Catalogue(loads)
         self._spellings = Spellings(load.name for load in loads)
@@ -118,6 +121,17 @@ class World:
         """Percent of its CPU limit that each broker really uses at this moment."""
         return self._call(self._cpu())
 
+    # -- clients --
+
+    @property
+    def first_bundles(self) -> tuple[str, ...]:
+        """The bundles that the scenario begins with, in Pulsar's spelling."""
+        return tuple(self._catalogue)
+
+    def scale(self, bundle: str, factor: float) -> None:
+        """Let clients send and read `factor` times as much of one of the `first_bundles`, however it is divided now."""
+        self._call(self._scale(bundle, factor))
+
     # -- hardware --
 
     def rehouse(self, broker: str, *, strength: float) -> None:
@@ -181,7 +195,9 @@ class World:
         self._client = client.ApiClient(configuration)
         api = client.CustomObjectsApi(self._client)
         for broker in self.scenario.brokers:
-            simulated = SimulatedBroker(broker.shape, self._catalogue, self._spellings, api, self.namespace)
+            simulated = SimulatedBroker(
+                broker.shape, self._catalogue, self._spellings, api, self.namespace, told=self._told
+            )
             self._brokers[broker.shape.name] = simulated
             await simulated.start()
 
@@ -189,6 +205,11 @@ class World:
         await asyncio.gather(*(broker.stop() for broker in self._brokers.values()))
         await self._client.close()  # type: ignore[no-untyped-call]
         await asyncio.sleep(0.25)  # TLS connections need a moment to close
+
+    async def _scale(self, bundle: str, factor: float) -> None:
+        for broker in self._brokers.values():
+            broker.count()
+        self._catalogue.scale(bundle, factor)
 
     async def _serving(self) -> Mapping[str, frozenset[str]]:
         return {name: broker.serving for name, broker in self._brokers.items()}

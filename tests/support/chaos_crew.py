@@ -1,0 +1,161 @@
+"""Two operators that are killed, paused and cut off, and whoever starts them again: what a Deployment does for pods."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from replicas import Replica
+from trimtab_testbed.control_plane import ControlPlane
+
+LEASE = {"--lease-duration": 9, "--renew-deadline": 7, "--retry-period": 0.5}
+AGAIN = 1.0
+"""Seconds until an operator that ended by itself is started again."""
+
+_ODD = re.compile(r"Traceback \(most recent call last\)|was never (awaited|retrieved)|Unclosed|Fatal Python error")
+_LOST = "ending, to begin anew as a standby"
+
+
+class ChaosReplica(Replica):
+    """One process. It reads its load from `ground`, or measures it when there is none."""
+
+    def __init__(self, plane: ControlPlane, folder: Path, name: str, ground: Path | None) -> None:
+        options: dict[str, Any] = {**LEASE, **({"--spark": "local[1]"} if ground is None else {})}
+        super().__init__(plane, folder, name, options, drawn=ground is not None)
+        if ground is not None:
+            self._program = [str(Path(__file__).with_name("chaos_replica.py")), str(ground)]
+        self.asked_to_end = self.killed = False
+
+    def complaint(self) -> str:
+        """What is wrong with how it ended, or with its log; empty if nothing is."""
+        if odd := _ODD.search(self.log):
+            begun = self.log.rfind("\n", 0, odd.start()) + 1
+            return f"{self.name} logged:\n{self.log[max(0, begun - 300) : begun + 2500]}"
+        code = self.server.returncode
+        if code is None or self.killed:
+            return ""
+        expected = (0,) if self.asked_to_end else (1,)
+        if code in expected and (code == 0 or _LOST in self.log):
+            return ""
+        if self.asked_to_end and code == 1 and _LOST in self.log:
+            return ""
+        return f"{self.name} ended with exit code {code}:\n{self.log[-2000:]}"
+
+
+@dataclass
+class Crew:
+    """The two. All methods belong to one thread, which lives as long as they do."""
+
+    plane: ControlPlane
+    folder: Path
+    ground: Path | None
+    all: list[ChaosReplica] = field(default_factory=list)
+    slots: list[ChaosReplica | None] = field(default_factory=lambda: [None, None])
+    held: dict[int, float] = field(default_factory=dict)
+    """When (monotonic seconds) the operator of a slot is started again."""
+
+    def look_after(self) -> None:
+        """Start whoever is due to be, and note who ended by itself."""
+        now = time.monotonic()
+        for slot, replica in enumerate(self.slots):
+            if replica is not None and not replica.server.running:
+                replica.__exit__()
+                self.slots[slot] = None
+                self.held.setdefault(slot, now + AGAIN)
+            if self.slots[slot] is None and now >= self.held.get(slot, 0.0):
+                self.held.pop(slot, None)
+                self._begin(slot)
+
+    def _begin(self, slot: int) -> None:
+        replica = ChaosReplica(self.plane, self.folder, f"operator-{len(self.all)}", self.ground)
+        self.all.append(replica)
+        self.slots[slot] = replica.__enter__()
+
+    @property
+    def leading(self) -> int:
+        """The slot of whoever led last and still runs; the first one if there is nobody."""
+        epochs = [0 if replica is None or not replica.server.running else replica.epoch() for replica in self.slots]
+        return epochs.index(max(epochs))
+
+    def kill(self, slot: int, seconds: float) -> None:
+        """As by the kernel's OOM killer; the next one comes `seconds` later."""
+        if (replica := self.slots[slot]) is not None and replica.server.running:
+            replica.killed = True
+            replica.server.kill()
+            self.held[slot] = time.monotonic() + seconds
+
+    def end(self, slot: int, seconds: float) -> None:
+        """As by a rolling update."""
+        if (replica := self.slots[slot]) is not None and replica.server.running:
+            replica.asked_to_end = True
+            replica.server.send(signal.SIGTERM)
+            self.held[slot] = time.monotonic() + seconds
+
+    def pause(self, slot: int) -> ChaosReplica | None:
+        """Whom it stopped."""
+        return self._signal(self.slots[slot], signal.SIGSTOP)
+
+    def resume(self, replica: ChaosReplica | None) -> None:
+        """Let it go on, if it is still there."""
+        self._signal(replica, signal.SIGCONT)
+
+    def _signal(self, replica: ChaosReplica | None, number: signal.Signals) -> ChaosReplica | None:
+        if replica is not None and replica.server.running:
+            replica.server.send(number)
+        return replica
+
+    def cut(self, slot: int) -> ChaosReplica | None:
+        """Let nothing of it through; whom that concerns."""
+        if (replica := self.slots[slot]) is not None:
+            replica.gate.cut()
+        return replica
+
+    def mend(self, replica: ChaosReplica | None) -> None:
+        """Pass on again, also what was held up."""
+        if replica is not None:
+            replica.gate.proxy.hanging = False
+
+    def kill_jvm(self, slot: int) -> None:
+        """Spark's JVM alone; the operator goes on."""
+        if (replica := self.slots[slot]) is not None and replica.server.running:
+            for pid in _descendants(replica.server.pid, "java"):
+                os.kill(pid, signal.SIGKILL)
+
+    def stop(self) -> None:
+        """End all of them."""
+        for replica in self.slots:
+            if replica is not None:
+                replica.asked_to_end = True
+                self.resume(replica)
+                self.mend(replica)
+                replica.__exit__()
+        self.slots = [None, None]
+
+    def complaints(self) -> list[str]:
+        """What is wrong with logs and exit codes."""
+        return [text for replica in self.all if (text := replica.complaint())]
+
+
+def _descendants(parent: int, program: str) -> list[int]:
+    """Process ids of all below `parent` that run `program`."""
+    parents = dict[int, tuple[int, str]]()
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            head, _, tail = stat.read_text().rpartition(")")
+        except OSError:
+            continue  # it has just ended
+        parents[int(stat.parent.name)] = (int(tail.split()[1]), head.partition("(")[2])
+
+    def below(pid: int) -> bool:
+        while pid in parents:
+            pid = parents[pid][0]
+            if pid == parent:
+                return True
+        return False
+
+    return [pid for pid, (_, name) in parents.items() if name == program and below(pid)]

@@ -1,0 +1,60 @@
+"""`make chaos`: round after round, and a table of what came of them. Exit code 1 when an invariant was broken.
+
+CHAOS_SECONDS: how long all rounds together may take to begin. SEEDS: the seeds; fresh ones, as many as there is time
+for, if left out. LOAD: ``drawn``, ``measured``, or both in turn. ROUND: seconds of faults in a round.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+import time
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+
+from chaos_round import Outcome, play
+from chaos_schedule import draw
+from trimtab_testbed import binaries, prometheus_binary
+
+
+def rounds(seeds: str, load: str) -> Iterator[tuple[int, bool]]:
+    """Seed, and whether load is measured; without end when no `seeds` are given."""
+    given = [int(seed) for seed in seeds.split()]
+    for number, seed in enumerate(given) if given else ((n, secrets.randbelow(10**9)) for n in count()):
+        yield seed, load == "measured" or (load != "drawn" and number % 3 == 2)
+
+
+def _say(*words: object) -> None:
+    sys.stdout.write(" ".join(map(str, words)) + "\n")
+    sys.stdout.flush()
+
+
+def main() -> int:
+    """Play, print, sum up."""
+    until = time.monotonic() + float(os.environ.get("CHAOS_SECONDS") or 600)
+    seconds, folder = float(os.environ.get("ROUND") or 40), Path(os.environ.get("FOLDER") or ".trimtab/chaos")
+    folder = folder.resolve() / time.strftime("%Y%m%d-%H%M%S")
+    done = list[Outcome]()
+    _say(Outcome.HEAD)
+    for seed, measured in rounds(os.environ.get("SEEDS", ""), os.environ.get("LOAD", "")):
+        if time.monotonic() > until:
+            break
+        where = folder / f"{'measured' if measured else 'drawn'}-{seed}"
+        done.append(play(binaries.find(), prometheus_binary.find(), where, draw(seed, seconds, measured=measured)))
+        _say(done[-1])
+        if os.environ.get("VERBOSE"):
+            _say(done[-1].seconds, dict(done[-1].cycles))
+        if done[-1].broken:
+            _say(done[-1].report(), f"\nlogs are in {where}")
+    broken = sum(bool(outcome.broken) for outcome in done)
+    _say(
+        f"{len(done)} rounds, {broken} with an invariant broken; {sum(len(o.begun) for o in done)} events, "
+        f"{sum(o.moves for o in done)} moves, {sum(o.leaders for o in done)} leaders"
+    )
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,98 @@
+"""`trimtab run` with a load that is read from a file instead of measured: no Spark and no Prometheus, but a truth.
+
+Run as ``python chaos_replica.py FILE run OPTION...``. The file says how much each part of a namespace's ring carries
+(`Ground`), or that nothing is known; it is read anew at every look.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from concurrent.futures import Future
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from trimtab_operator.cli import main, run
+from trimtab_pipeline.source import Observation, SourceUnavailableError, Topology
+from trimtab_pipeline.testing import StaticSources
+from trimtab_strategies.model import RESOURCES, TRAFFIC, Brokers, ClusterLoad
+from trimtab_strategies.topics import parse_bundle
+
+CELLS = 64
+"""Equal parts of a ring, each with a load of its own: however a bundle is divided, its parts add up to it."""
+
+_RING, _IDLE, _BYTES = 2**32, 0.03, 1e8
+
+
+@dataclass
+class Ground:
+    """cells: by namespace (``tenant/name``) the load (ratio 0-1 of a broker) of each cell. known: whether it is."""
+
+    cells: dict[str, list[float]] = field(default_factory=dict)
+    known: bool = True
+
+    def write(self, file: Path) -> None:
+        """All at once, whoever reads."""
+        partial = file.with_suffix(".partial")
+        partial.write_text(json.dumps(asdict(self)))
+        partial.replace(file)
+
+    def load(self, bundle: str) -> float:
+        """Of a bundle in Pulsar's spelling, as a ratio of what a broker can carry."""
+        namespace, lower, upper = parse_bundle(bundle)
+        edges = np.linspace(0, _RING, CELLS + 1)
+        inside = np.clip(np.minimum(edges[1:], upper) - np.maximum(edges[:-1], lower), 0, None)
+        return float(np.dot(inside * CELLS / _RING, self.cells.get(namespace, [0.0] * CELLS)))
+
+
+@dataclass(frozen=True)
+class GroundSource:
+    """A `LoadSource` of what is in `file`."""
+
+    file: Path
+
+    def observe(self, topology: Topology, at: float) -> Future[Observation]:
+        """What the bundles carry now, and the brokers that own them."""
+        ground, outcome = Ground(**json.loads(self.file.read_text())), Future[Observation]()
+        if ground.known:
+            outcome.set_result(Observation(_seen(ground, topology, at), {"drawn": 0.0}))
+        else:
+            outcome.set_exception(SourceUnavailableError(f"{self.file} says that nothing is known"))
+        return outcome
+
+    observe_brokers = observe
+
+    def close(self) -> None:
+        """Nothing runs."""
+
+
+def _seen(ground: Ground, topology: Topology, at: float) -> ClusterLoad:
+    n, m = len(topology.brokers), len(topology.bundles)
+    share = np.array([ground.load(bundle) for bundle in topology.bundles])
+    owned = topology.owner >= 0
+    used = np.minimum(1.0, _IDLE + np.bincount(topology.owner[owned], weights=share[owned], minlength=n))
+    traffic = np.repeat(share[:, None] * _BYTES, len(TRAFFIC), axis=1)
+    brokers = Brokers(
+        names=topology.brokers,
+        usage=np.repeat(used[:, None], len(RESOURCES), axis=1),
+        limit=np.ones((n, len(RESOURCES))),
+        traffic=np.repeat(used[:, None] * _BYTES, len(TRAFFIC), axis=1),
+        age=np.where(topology.ready, 0.0, np.inf),
+        ready=topology.ready,
+        schedulable=topology.schedulable,
+        trusted=topology.ready.copy(),
+    )
+    bundles = topology.carrying(short=traffic, long=traffic, topics=np.ones(m) * 8, sessions=np.ones(m))
+    return ClusterLoad(brokers, bundles, topology.namespaces, at)
+
+
+def _sources(file: Path) -> Any:
+    return lambda *_: StaticSources(GroundSource(file))
+
+
+if __name__ == "__main__":
+    run.start_spark = _sources(Path(sys.argv[1]))
+    sys.exit(main(sys.argv[2:]))

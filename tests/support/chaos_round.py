@@ -1,0 +1,199 @@
+"""One round of chaos: the events of a schedule, then peace until all has settled, then what was seen is judged."""
+
+from __future__ import annotations
+
+import heapq
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from chaos_acts import Acts
+from chaos_schedule import BROKERS, Event, Schedule
+from chaos_stage import POLICY, ChaosStage
+from chaos_trail import blind, by_older_leaders, deeds, over
+from chaos_witness import AWAY, holes
+from trimtab_testbed.binaries import KubeBinaries
+from trimtab_testbed.world import landed, object_name
+
+TICK = 0.1
+READY_WITHIN = 90.0
+"""Seconds for two operators to start, and to lead."""
+SETTLED_WITHIN = 75.0
+"""Seconds after the last fault until all must be well again: an API server, operators, a Lease, a JVM come first."""
+
+
+@dataclass
+class Outcome:
+    """What came of a round. broken: the invariants that did not hold, each with its evidence."""
+
+    schedule: Schedule
+    begun: list[Event] = field(default_factory=list)
+    broken: list[str] = field(default_factory=list)
+    seconds: dict[str, float] = field(default_factory=dict)
+    moves: int = 0
+    writes: int = 0
+    leaders: int = 0
+    bundles: int = 0
+    unserved: tuple[float, str] = (0.0, "")
+    cycles: Counter[str] = field(default_factory=Counter)
+
+    def __str__(self) -> str:
+        """One line for a table."""
+        how = "measured" if self.schedule.measured else "drawn"
+        verdict = f"{len(self.broken)} BROKEN" if self.broken else "ok"
+        settled = self.seconds.get("settling", 0.0)
+        return (
+            f"{self.schedule.seed:>10}  {how:8}  {len(self.begun):>6}  {self.leaders:>7}  {self.moves:>5}  "
+            f"{self.writes:>6}  {self.bundles:>7}  {self.unserved[0]:>8.1f}  {settled:>7.1f}  {verdict}"
+        )
+
+    HEAD = "      seed  load      events  leaders  moves  writes  bundles  unserved  settled  verdict"
+
+    def report(self) -> str:
+        """Everything needed to see what went wrong: seed, schedule so far, evidence."""
+        so_far = "\n".join(map(str, self.begun))
+        head = f"seed {self.schedule.seed}, measured={self.schedule.measured}, {self.schedule.seconds:.0f} s"
+        return f"{head}\n" + "\n".join(f"BROKEN: {text}" for text in self.broken) + f"\nevents so far:\n{so_far}"
+
+
+def play(binaries: KubeBinaries, prometheus: Path, folder: Path, schedule: Schedule) -> Outcome:
+    """A whole round on a cluster of its own, in `folder`."""
+    outcome, watch = Outcome(schedule), _Stopwatch()
+    with ChaosStage(binaries, prometheus, folder, schedule) as stage:
+        acts = Acts(stage)
+        watch.note("stage")
+        _wait(stage, READY_WITHIN, lambda: [] if _two_stand_by(stage) else ["no leader"])
+        watch.note("leader")
+        _run(stage, acts, outcome)
+        watch.note("faults")
+        acts.finish()
+        acts.tidy_up()
+        watch.note("tidying up")
+        left = _wait(stage, SETTLED_WITHIN, lambda: list(unsettled(stage)))
+        watch.note("settling")
+        outcome.broken += [f"not settled after {SETTLED_WITHIN:.0f} s: {text}" for text in left]
+        _judge(stage, acts, outcome)
+        watch.note("judging")
+    outcome.broken += stage.crew.complaints()
+    watch.note("end")
+    outcome.seconds = watch.seconds
+    return outcome
+
+
+def _two_stand_by(stage: ChaosStage) -> bool:
+    """Whether both operators are there, and one leads."""
+    return any(stage.users.values()) and all(replica and "stands by" in replica.log for replica in stage.crew.slots)
+
+
+class _Stopwatch:
+    """Seconds by phase."""
+
+    def __init__(self) -> None:
+        self.seconds, self._last = dict[str, float](), time.monotonic()
+
+    def note(self, phase: str) -> None:
+        """`phase` has just ended."""
+        now = time.monotonic()
+        self.seconds[phase], self._last = round(now - self._last, 1), now
+
+
+def _run(stage: ChaosStage, acts: Acts, outcome: Outcome) -> None:
+    """Until the last event has ended, or an invariant is seen to be broken; all that was begun is ended."""
+    begun, number = time.monotonic(), 0
+    due: list[tuple[float, int, Event | Callable[[], Any]]] = []
+    for number, event in enumerate(outcome.schedule.events):
+        heapq.heappush(due, (event.at, number, event))
+    while due:
+        stage.crew.look_after()
+        _revive(stage)
+        broken = bool(stage.served.violations or stage.bundles.violations)
+        now = time.monotonic() - begun
+        while due and (due[0][0] <= now or broken):
+            _, _, what = heapq.heappop(due)
+            if not isinstance(what, Event):
+                what()
+            elif not broken:
+                number += 1
+                outcome.begun.append(what)
+                heapq.heappush(due, (what.at + what.seconds, number, acts.begin(what)))
+        time.sleep(TICK)
+
+
+def _revive(stage: ChaosStage) -> None:
+    """An API server that gave up, as it could not reach etcd, is started again, as a kubelet would."""
+    server = stage.plane.server("kube-apiserver")
+    if server.returncode is not None and server.returncode != -signal.SIGKILL:
+        server.start()
+
+
+def _wait(stage: ChaosStage, within: float, missing: Callable[[], list[str]]) -> list[str]:
+    """Until nothing is `missing`; what still is after `within` seconds."""
+    until = time.monotonic() + within
+    while left := missing():
+        if time.monotonic() > until:
+            return left
+        stage.crew.look_after()
+        _revive(stage)
+        time.sleep(TICK * 2)
+    return []
+
+
+def unsettled(stage: ChaosStage) -> Iterator[str]:
+    """What is not as it should be when nothing is wrong any more."""
+    try:
+        bundles, brokers = stage.listed("bundles"), stage.listed("brokers")
+        splits, policy = stage.listed("bundlesplits"), stage.listed("balancingpolicies")[POLICY]
+    except AWAY as error:
+        yield f"the API server: {error}"
+        return
+    ready = {name for name in BROKERS if (brokers.get(name, {}).get("status") or {}).get("ready")}
+    yield from (f"{name} is not ready" for name in BROKERS if name not in ready)
+    for name, bundle in bundles.items():
+        if not landed(bundle) or bundle["status"]["owner"] not in ready:
+            yield f"{name} is wished on {bundle['spec'].get('owner')}, its status {bundle.get('status')}"
+        if (bundle.get("status") or {}).get("split"):
+            yield f"{name} is locked by {bundle['status']['split']}"
+    if hole := holes(bundles.values()):
+        yield hole
+    done = {"Completed", "Failed"}
+    yield from (
+        f"{n} is {s.get('status')}" for n, s in splits.items() if (s.get("status") or {}).get("phase") not in done
+    )
+    yield from _unserved(stage, bundles)
+    yield from _not_ready(stage, policy)
+
+
+def _unserved(stage: ChaosStage, bundles: dict[str, Any]) -> Iterator[str]:
+    wanted = {(name, (bundle.get("status") or {}).get("owner")) for name, bundle in bundles.items()}
+    served = {(object_name(name), broker) for broker, names in stage.world.serving().items() for name in names}
+    for name, broker in sorted(wanted ^ served, key=str):
+        yield f"{name} {'should be' if (name, broker) in wanted else 'is'} served by {broker}"
+
+
+def _not_ready(stage: ChaosStage, policy: dict[str, Any]) -> Iterator[str]:
+    status, epoch = policy.get("status") or {}, max(stage.users.values())
+    told = {c["type"]: c for c in status.get("conditions", [])}
+    if told.get("Ready", {}).get("status") != "True":
+        yield f"the policy is not Ready: {told.get('Ready')}"
+    if not told.get("Led", {}).get("message", "").endswith(f"epoch {epoch}"):
+        yield f"the newest leader, of epoch {epoch}, is not the one that decides: {told.get('Led')}"
+    if status.get("observedGeneration") != policy["metadata"]["generation"]:
+        yield f"the policy's last edit was not seen: {status.get('observedGeneration')}"
+
+
+def _judge(stage: ChaosStage, acts: Acts, outcome: Outcome) -> None:
+    """All that can be said only now."""
+    users = stage.users
+    done = deeds(stage.plane.audit_log, users)
+    cycles = list(stage.cycles.seen.values())
+    outcome.broken += stage.served.violations + stage.bundles.violations
+    outcome.broken += by_older_leaders(done, users) + over(stage.caps, done)
+    outcome.broken += blind(done, cycles, acts.outages, acts.disturbed)
+    outcome.moves, outcome.writes = sum(deed.moves for deed in done), len(done)
+    outcome.leaders = sum(epoch > 0 for epoch in users.values())
+    outcome.bundles, outcome.unserved = len(stage.bundles.there), stage.served.longest
+    outcome.cycles = Counter(cycle["outcome"] for cycle in cycles)

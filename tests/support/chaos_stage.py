@@ -1,0 +1,167 @@
+"""The cluster of a round of chaos: API server with an audit log, brokers, where load comes from, and two operators."""
+
+from __future__ import annotations
+
+import json
+import random
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Self
+
+import yaml
+
+from chaos_crew import Crew
+from chaos_replica import CELLS, Ground
+from chaos_schedule import BROKERS, Schedule
+from chaos_trail import AUDIT_POLICY, Caps
+from chaos_witness import Bundles, Cycles, Served, Watch
+from faulty_proxy import FaultyProxy
+from trimtab_testbed.binaries import KubeBinaries
+from trimtab_testbed.control_plane import ControlPlane
+from trimtab_testbed.prometheus import Prometheus
+from trimtab_testbed.scenarios import NamespaceShape, Scenario, brokers
+from trimtab_testbed.world import POD_LABELS, World
+
+NAMESPACE, POLICY = "messaging", "policy"
+API = f"/apis/trimtab.dev/v1alpha1/namespaces/{NAMESPACE}"
+SHAPES = (NamespaceShape("shop", "orders", 16), NamespaceShape("fleet", "telemetry", 8, readers=1))
+SHEDDER = {
+    "type": "ThresholdShedder",
+    "thresholdShedder": {"threshold": 6, "history": 0.1, "minThroughput": 0, "lowerBoundary": True},
+}
+_CRDS = Path(__file__).parents[2] / "crds"
+
+
+def _scenario(seed: int) -> Scenario:
+    return Scenario(
+        name="chaos",
+        summary="four brokers with 24 bundles",
+        brokers=brokers(60, 25, 15, 40, cores=2.0),
+        namespaces=SHAPES,
+        seed=seed,
+        largest=12.0,
+        policy={},
+    )
+
+
+class ChaosStage:
+    """Context manager; `schedule` says which seed, and whether load is measured. A policy in mode Auto runs."""
+
+    def __init__(self, binaries: KubeBinaries, prometheus: Path, folder: Path, schedule: Schedule) -> None:
+        self.folder, self.schedule = folder, schedule
+        self.served, self.bundles, self.cycles = Served(), Bundles(), Cycles()
+        self.caps = Caps(cycle=4, broker=2, hour=schedule.moves_per_hour)
+        folder.mkdir(parents=True, exist_ok=True)
+        policy = folder / "audit-policy.json"
+        policy.write_text(json.dumps(AUDIT_POLICY))
+        flags = (f"--audit-policy-file={policy}",)
+        self.plane = ControlPlane(binaries, folder / "control-plane", audit=True, extra_flags=flags)
+        self._prometheus_program = prometheus
+        self._open = ExitStack()
+
+    def __enter__(self) -> Self:
+        try:
+            self._start()
+        except BaseException:
+            self._open.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
+
+    def _start(self) -> None:
+        plane = self._open.enter_context(self.plane)
+        self.rest = plane.rest
+        self.rest.apply_crds([yaml.safe_load(file.read_text()) for file in sorted(_CRDS.glob("*.yaml"))])
+        self.rest.create_namespace(NAMESPACE)
+        kubeconfig, told = plane.kubeconfig, self.served.told
+        self.world = self._open.enter_context(
+            World(_scenario(self.schedule.seed), rest=self.rest, kubeconfig=kubeconfig, namespace=NAMESPACE, told=told)
+        )
+        self._start_source()
+        self.world.seed_bundles()
+        self.world.wait_until_owned()
+        self.apply_policy()
+        self._watch("bundles", self.bundles)
+        self._watch("balancingpolicies", self.cycles)
+        ground = None if self.schedule.measured else self.folder / "ground.json"
+        self.crew = Crew(plane, self.folder, ground)
+        self._open.callback(self.crew.stop)
+
+    def _start_source(self) -> None:
+        self.url = "http://127.0.0.1:9"
+        if self.schedule.measured:
+            targets = self.world.targets
+            server = Prometheus(self._prometheus_program, self.folder / "prometheus", targets, scrape_interval=0.5)
+            self.prometheus = self._open.enter_context(server)
+            self.proxy = self._open.enter_context(FaultyProxy(server.url))
+            self.url = self.proxy.url
+        else:
+            chance = random.Random(self.schedule.seed)
+            self.ground = Ground({shape.full_name: _cells(chance) for shape in SHAPES})
+            self.ground.write(self.folder / "ground.json")
+
+    def _watch(self, plural: str, eyes: Bundles | Cycles) -> None:
+        watch = Watch(self.rest, f"{API}/{plural}", eyes)
+        watch.start()
+        self._open.callback(watch.stop)
+
+    def tell_ground(self, *, known: bool = True) -> None:
+        """Write what load there is, for operators that read it."""
+        self.ground.known = known
+        self.ground.write(self.folder / "ground.json")
+
+    def apply_policy(self) -> None:
+        """One that moves soon, and a little at a time."""
+        body = {
+            "apiVersion": "trimtab.dev/v1alpha1",
+            "kind": "BalancingPolicy",
+            "metadata": {"name": POLICY},
+            "spec": {"brokers": {"podLabels": POD_LABELS}, **self.policy_spec()},
+        }
+        self.rest.create(f"{API}/balancingpolicies", body)
+
+    def policy_spec(self) -> dict[str, Any]:
+        """What a person puts back in the end."""
+        limits = {
+            "maxMovesPerCycle": self.caps.cycle,
+            "maxMovesPerBroker": self.caps.broker,
+            "maxMovesPerHour": self.caps.hour,
+            "coolDown": "2s",
+            "moveTimeout": "4s",
+            "lostAfter": "3s",
+            "quarantine": "5s",
+            "maxUndoneMoves": 1000,
+            "maxLostBrokers": 50,
+            "minTrustedBrokers": 50,
+        }
+        return {
+            "mode": "Auto",
+            "paused": False,
+            "interval": "2s" if self.schedule.measured else "1s",
+            "source": {"prometheus": {"url": self.url, "window": "3s", "maxAge": "5s", "timeout": "3s"}},
+            "shedder": SHEDDER,
+            "placement": {
+                "type": "LeastResourceUsageWithWeight",
+                "leastResourceUsageWithWeight": {"averageDifference": 4, "history": 0.1},
+            },
+            "limits": limits,
+        }
+
+    # -- what a person sees --
+
+    def listed(self, plural: str) -> dict[str, dict[str, Any]]:
+        """Objects by name."""
+        return {item["metadata"]["name"]: item for item in self.rest.get(f"{API}/{plural}")["items"]}
+
+    @property
+    def users(self) -> dict[str, int]:
+        """The epoch of each operator that there was, 0 if it never led."""
+        return {replica.name: replica.epoch() for replica in self.crew.all}
+
+
+def _cells(chance: random.Random) -> list[float]:
+    """Of one namespace: so much that two of them make four brokers 45 % busy, skewed."""
+    sizes = [chance.lognormvariate(0, 0.7) for _ in range(CELLS)]
+    return [size / sum(sizes) * 0.45 * len(BROKERS) / len(SHAPES) for size in sizes]

@@ -1,0 +1,194 @@
+"""What the API server's audit log says of a round: who wrote what, in which order, and whether that was allowed.
+
+The log holds the bodies of requests and answers for bundles, so the order of writes is that of their resourceVersions.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+AUDIT_POLICY = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived"],
+    "rules": [
+        {"level": "None", "verbs": ["get", "list", "watch"]},
+        {"level": "RequestResponse", "resources": [{"group": "trimtab.dev", "resources": ["bundles"]}]},
+        {"level": "Metadata"},
+    ],
+}
+"""Writes alone; of Bundle objects everything."""
+
+BALANCING = frozenset({"Overloaded", "Underloaded"})
+DIVIDING = frozenset({"Topics", "Sessions", "MsgRate", "Bandwidth"})
+"""Reasons of the moves that the caps count: the policy's own, and those of children that leave their parent's owner."""
+
+BURST = 0.15
+"""Seconds between two moves of one cycle, at most. Two cycles are further apart: the loop rests for 0.2 s between."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deed:
+    """One accepted write by an operator; times are epoch seconds.
+
+    version: resourceVersion that came of it, 0 where the log does not say. wish: spec of a Bundle as it was asked for.
+    owner: who served the bundle then.
+    """
+
+    version: int
+    at: float
+    user: str
+    verb: str
+    resource: str
+    name: str
+    wish: Mapping[str, Any]
+    owner: str = ""
+
+    @property
+    def reason(self) -> str:
+        """Why an operator wishes it, empty if it is no wish of one's."""
+        return str((self.wish.get("assignment") or {}).get("reason", ""))
+
+    @property
+    def moves(self) -> bool:
+        """Whether the caps count it."""
+        return self.verb == "patch" and self.reason in BALANCING | DIVIDING
+
+
+def deeds(log: Path, users: Iterable[str]) -> list[Deed]:
+    """The accepted writes of `users` to all but Leases and Events, bundles in the order in which they took effect."""
+    wanted = set(users)
+    found = [_deed(event) for event in map(json.loads, log.read_text().splitlines()) if _counts(event, wanted)]
+    return sorted(found, key=lambda deed: (deed.version, deed.at))
+
+
+def _counts(event: Mapping[str, Any], users: set[str]) -> bool:
+    accepted = event.get("responseStatus", {}).get("code", 500) < 400
+    resource = event.get("objectRef", {}).get("resource", "")
+    return accepted and event["user"]["username"] in users and resource not in {"leases", "events"}
+
+
+def _deed(event: Mapping[str, Any]) -> Deed:
+    about, answer = event["objectRef"], event.get("responseObject") or {}
+    meta, asked = answer.get("metadata") or {}, event.get("requestObject") or {}
+    return Deed(
+        version=int(meta.get("resourceVersion") or 0),
+        at=datetime.fromisoformat(event["requestReceivedTimestamp"]).timestamp(),
+        user=event["user"]["username"],
+        verb=event["verb"],
+        resource="/".join(filter(None, (about["resource"], about.get("subresource")))),
+        name=about.get("name") or meta.get("name", ""),
+        wish=asked.get("spec") or {},
+        owner=_owner(answer),
+    )
+
+
+def _owner(answer: Mapping[str, Any]) -> str:
+    """Who serves the Bundle that was answered; to a deletion the answer is of another kind."""
+    return str((answer.get("status") or {}).get("owner", "")) if answer.get("kind") == "Bundle" else ""
+
+
+def by_older_leaders(done: Iterable[Deed], epochs: Mapping[str, int]) -> list[str]:
+    """Writes of who never led, and writes to a bundle by an older leader after a newer one. epochs: by user."""
+    latest, wrong = dict[str, Deed](), list[str]()
+    for deed in done:
+        if not epochs[deed.user]:
+            wrong.append(f"{deed.user} never led, and wrote: {deed.verb} {deed.resource} {deed.name}")
+        if not deed.resource.startswith("bundles") or not deed.version:
+            continue
+        before = latest.setdefault(deed.name, deed)
+        if epochs[before.user] > epochs[deed.user]:
+            wrong.append(
+                f"{deed.name}: {deed.user} (epoch {epochs[deed.user]}) wrote version {deed.version} after "
+                f"{before.user} (epoch {epochs[before.user]}) had written version {before.version}"
+            )
+        latest[deed.name] = deed
+    return wrong
+
+
+@dataclass(frozen=True, slots=True)
+class Caps:
+    """Of moves: in one cycle, from or to one broker in one cycle, and in an hour."""
+
+    cycle: int
+    broker: int
+    hour: int
+
+
+def over(caps: Caps, done: Iterable[Deed]) -> list[str]:
+    """Where more moved than the caps allow. A round is shorter than an hour."""
+    moves = sorted((deed for deed in done if deed.moves), key=lambda deed: (deed.user, deed.at))
+    wrong = [f"{len(moves)} moves within an hour, {caps.hour} are allowed"] if len(moves) > caps.hour else []
+    for burst in _bursts(moves):
+        when = f"{burst[0].user} at {burst[0].at:.2f}: {', '.join(deed.name for deed in burst)}"
+        if len(burst) > caps.cycle:
+            wrong.append(f"{len(burst)} moves in one cycle, {caps.cycle} are allowed, by {when}")
+        ends = Counter([f"to {deed.wish.get('owner', '')}" for deed in burst])
+        ends.update(f"from {deed.owner}" for deed in burst)
+        wrong += [
+            f"{n} moves {end} in one cycle, {caps.broker} are allowed, by {when}"
+            for end, n in ends.items()
+            if n > caps.broker
+        ]
+    return wrong
+
+
+def _bursts(moves: Sequence[Deed]) -> list[list[Deed]]:
+    found = list[list[Deed]]()
+    for deed in moves:
+        last = found[-1][-1] if found else None
+        if last is not None and last.user == deed.user and deed.at - last.at < BURST:
+            found[-1].append(deed)
+        else:
+            found.append([deed])
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """From `begin` to `end`, epoch seconds."""
+
+    begin: float
+    end: float
+
+    def overlaps(self, begin: float, end: float) -> bool:
+        """Whether some of it is between these."""
+        return self.begin < end and begin < self.end
+
+
+def blind(
+    done: Iterable[Deed], cycles: Iterable[Mapping[str, Any]], outages: Sequence[Span], disturbed: Sequence[Span]
+) -> list[str]:
+    """Moves that were decided while no load was known.
+
+    A cycle that had measured before the outage began may act a moment later; how much later can't be told while
+    operators or API server are `disturbed`, so nothing is said about those moments.
+    """
+    wrong = list[str]()
+    for outage in outages:
+        calm = [deed for deed in done if deed.moves and deed.reason in BALANCING and _within(outage, deed.at, deed.at)]
+        wrong += [
+            f"{deed.user} moved {deed.name} ({deed.reason}) at {deed.at:.2f}, without data since {outage.begin:.2f}"
+            for deed in calm
+            if not any(span.overlaps(outage.begin - 2, deed.at) for span in disturbed)
+        ]
+        for cycle in cycles:
+            begun = datetime.fromisoformat(cycle["time"]).timestamp()
+            ended = begun + cycle["seconds"] + 1
+            calm_then = not any(span.overlaps(begun - 2, ended + 1) for span in disturbed)
+            if cycle["moved"] and outage.begin + 1 < begun and ended < outage.end and calm_then:
+                wrong.append(f"the cycle of {cycle['time']} moved {cycle['moved']} without data: {cycle['outcome']}")
+    return wrong
+
+
+_ACTS_WITHIN = 3.0
+
+
+def _within(outage: Span, begin: float, end: float) -> bool:
+    return outage.begin + _ACTS_WITHIN < begin and end < outage.end

@@ -1,0 +1,174 @@
+"""What must never be seen from outside, watched while a round goes on: who really serves, and what Bundles say.
+
+It shares nothing with the operator: the brokers tell it themselves when they begin and end to serve, and Bundles and
+policies come by watches of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from http.client import HTTPException
+from typing import Any
+
+from trimtab_testbed.kube_rest import KubeApiError, KubeRest
+
+PARENT = "trimtab.dev/parent"
+LAST = 0xFFFFFFFF
+AWAY = (OSError, HTTPException, ValueError, KubeApiError)
+"""What asking an API server raises that was killed, is paused, or has just come back."""
+
+Raw = Mapping[str, Any]
+
+
+def holes(bundles: Iterable[Raw]) -> str:
+    """What of a ring is not covered exactly once, in words; empty if all is.
+
+    A bundle that is being cut out of another does not count while that one exists.
+    """
+    there = {bundle["metadata"]["name"]: bundle for bundle in bundles}
+    rings = dict[str, list[tuple[int, int, str]]]()
+    for name, bundle in there.items():
+        if (bundle["metadata"].get("annotations") or {}).get(PARENT) not in there:
+            span = bundle["spec"]["range"]
+            ring = rings.setdefault(bundle["spec"]["topicNamespace"], [])
+            ring.append((int(span["lower"], 16), int(span["upper"], 16), name))
+    return "; ".join(filter(None, (_gap(space, sorted(ring)) for space, ring in sorted(rings.items()))))
+
+
+def _gap(space: str, ring: list[tuple[int, int, str]]) -> str:
+    at = 0
+    for lower, upper, name in ring:
+        if lower != at:
+            what = "nobody covers" if lower > at else "twice covered is"
+            return f"{space}: {what} what is between 0x{min(at, lower):08x} and 0x{max(at, lower):08x}, before {name}"
+        at = upper
+    return "" if at == LAST else f"{space}: the ring ends at 0x{at:08x}"
+
+
+def _span(bundle: str) -> tuple[str, int, int]:
+    namespace, _, edges = bundle.rpartition("/")
+    lower, _, upper = edges.partition("_")
+    return namespace, int(lower, 16), int(upper, 16)
+
+
+@dataclass
+class Served:
+    """Who serves which bundles (Pulsar's spelling). `told` is for `World`. now: seconds of any clock."""
+
+    now: Callable[[], float] = time.monotonic
+    violations: list[str] = field(default_factory=list)
+    by: dict[str, set[str]] = field(default_factory=dict)
+    longest: tuple[float, str] = (0.0, "")
+    """The longest time (seconds) that a bundle was served by nobody, of those that one broker had and then another."""
+    _since: dict[str, float] = field(default_factory=dict)
+
+    def told(self, broker: str, bundle: str, serves: bool) -> None:  # noqa: FBT001  it is the fact itself
+        """A broker begins, or ends, to serve a bundle."""
+        mine = self.by.setdefault(broker, set())
+        if not serves:
+            mine.discard(bundle)
+            self._since[bundle] = self.now()
+            return
+        mine.add(bundle)
+        if (since := self._since.pop(bundle, None)) is not None:
+            self.longest = max(self.longest, (self.now() - since, bundle))
+        namespace, lower, upper = _span(bundle)
+        for other, served in self.by.items():
+            for theirs in served if other != broker else ():
+                space, begin, end = _span(theirs)
+                if space == namespace and begin < upper and lower < end:
+                    self.violations.append(f"{broker} serves {bundle} while {other} serves {theirs}")
+
+
+@dataclass
+class Bundles:
+    """Bundle objects as their watch shows them, one change after the other."""
+
+    violations: list[str] = field(default_factory=list)
+    there: dict[str, Raw] = field(default_factory=dict)
+
+    def listed(self, items: Iterable[Raw]) -> None:
+        """Everything, anew."""
+        self.there = {item["metadata"]["name"]: item for item in items}
+        self._check(f"{len(self.there)} bundles listed")
+
+    def see(self, kind: str, bundle: Raw) -> None:
+        """One event: ADDED, MODIFIED or DELETED."""
+        name = bundle["metadata"]["name"]
+        before = self.there.pop(name, None)
+        if kind != "DELETED":
+            self.there[name] = bundle
+            if kind == "MODIFIED" and before is not None:
+                self._follow(before, bundle)
+        self._check(f"{kind} {name}")
+
+    def _follow(self, before: Raw, after: Raw) -> None:
+        had, has = (((b.get("status") or {}).get("owner") or "") for b in (before, after))
+        if had and has and had != has:
+            self.violations.append(f"{after['metadata']['name']} went from {had} to {has} without being given free")
+        was, now = ((b["spec"].get("assignment") or {}).get("epoch", 0) for b in (before, after))
+        if now and now < was:
+            self.violations.append(f"{after['metadata']['name']}: epoch {now} was written over epoch {was}")
+
+    def _check(self, after: str) -> None:
+        if hole := holes(self.there.values()):
+            self.violations.append(f"after {after}: {hole}")
+
+
+@dataclass
+class Cycles:
+    """Each cycle that the policy's status showed, once."""
+
+    seen: dict[tuple[str, int], Raw] = field(default_factory=dict)
+
+    def listed(self, items: Iterable[Raw]) -> None:
+        """All policies."""
+        for item in items:
+            self.see("MODIFIED", item)
+
+    def see(self, _kind: str, policy: Raw) -> None:
+        """One event."""
+        if cycle := (policy.get("status") or {}).get("lastCycle"):
+            self.seen[cycle["time"], cycle["moved"]] = cycle
+
+
+class Watch(threading.Thread):
+    """Follows one collection for `eyes`, whatever happens to the API server, until told to stop."""
+
+    def __init__(self, rest: KubeRest, path: str, eyes: Bundles | Cycles) -> None:
+        super().__init__(name=f"watch {path}", daemon=True)
+        self._rest, self._path, self._eyes = rest, path, eyes
+        self._end, self._version = threading.Event(), ""
+
+    def run(self) -> None:
+        """List, then watch; go on from there after a gap, or list again when that is too long ago."""
+        while not self._end.is_set():
+            try:
+                self._look()
+            except KubeApiError:
+                self._version = ""
+                self._end.wait(0.2)
+            except (OSError, HTTPException, json.JSONDecodeError):
+                self._end.wait(0.2)
+
+    def _look(self) -> None:
+        if not self._version:
+            listed = self._rest.get(self._path)
+            self._eyes.listed(listed["items"])
+            self._version = listed["metadata"]["resourceVersion"]
+        for event in self._rest.watch(self._path, self._version, seconds=20):
+            if self._end.is_set():
+                return
+            if event["type"] == "ERROR":
+                self._version = ""
+                return
+            self._version = event["object"]["metadata"]["resourceVersion"]
+            self._eyes.see(event["type"], event["object"])
+
+    def stop(self) -> None:
+        """It ends with its next event."""
+        self._end.set()
