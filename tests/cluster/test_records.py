@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from manifests import broker, bundle, topic_namespace
-from trimtab_operator.cluster.brokers import broker_record, pod_record
+from trimtab_operator.cluster.brokers import NodeRecord, broker_record, node_record, pod_record
 from trimtab_operator.cluster.bundles import bundle_record
 from trimtab_operator.cluster.status import epoch, micro_timestamp, set_condition, timestamp
 from trimtab_operator.cluster.topic_namespaces import topic_namespace_record
@@ -133,3 +133,32 @@ def test_times_are_written_and_read_in_utc() -> None:
 @pytest.mark.parametrize("text", [None, "", "yesterday"])
 def test_a_time_that_is_absent_or_unreadable_is_nan(text: str | None) -> None:
     assert math.isnan(epoch(text))
+
+
+def discovered(**spec: Any) -> bool:
+    raw = stored(broker(pod="p", **spec))
+    raw["metadata"]["labels"] = {"trimtab.dev/discovered": "true"}
+    return broker_record(raw).discovered
+
+
+def test_a_broker_that_a_person_set_something_in_is_no_longer_the_discoverys() -> None:
+    assert discovered()
+    assert discovered(schedulable=True, failureDomain="", version="", loadManager="")
+    assert not discovered(schedulable=False)
+    assert not discovered(weight=2)
+    assert not broker_record(stored(broker(pod="p"))).discovered
+
+
+def test_a_pod_was_last_heard_of_when_it_became_ready_or_was_told_to_end() -> None:
+    ready = {"type": "Ready", "status": "True", "lastTransitionTime": timestamp(NOON + 30)}
+    meta = {"name": "p", "creationTimestamp": timestamp(NOON)}
+    raw: Any = {"metadata": meta, "spec": {"nodeName": "n"}, "status": {"conditions": [ready]}}
+
+    assert (pod_record(raw).created, pod_record(raw).since, pod_record(raw).node) == (NOON, NOON + 30, "n")
+    meta["deletionTimestamp"] = timestamp(NOON + 90)
+    assert pod_record(raw).since == NOON + 90
+
+
+def test_a_node_is_cordoned_when_it_takes_no_pods() -> None:
+    assert node_record({"metadata": {"name": "n"}, "spec": {"unschedulable": True}}) == NodeRecord("n", cordoned=True)
+    assert not node_record({"metadata": {"name": "n"}}).cordoned

@@ -45,3 +45,18 @@ def test_nothing_changed_writes_nothing() -> None:
     changes = discover([pod("x")], {"x": broker("x")}, [SELECTOR], now=0)
 
     assert (changes.create, changes.status) == ([], [])
+
+
+def test_a_discovered_broker_is_deleted_once_its_pod_is_forgotten() -> None:
+    brokers = {name: broker(name, ready=False, discovered=True) for name in "xy"} | {"z": broker("z", ready=False)}
+
+    changes = discover([pod("y")], brokers, [SELECTOR], now=0, forgotten={"x", "y", "z"})
+
+    assert [found.name for found in changes.delete] == ["x"], "y's pod is back, z is a person's"
+    assert "x" not in dict(changes.status)
+
+
+def test_a_broker_that_is_made_for_a_pod_says_so() -> None:
+    (manifest,) = discover([pod("x")], {}, [SELECTOR], now=0).create
+
+    assert manifest["metadata"]["labels"] == {"trimtab.dev/discovered": "true"}

@@ -26,10 +26,11 @@ from trimtab_operator.cluster.api import (
     NotFoundError,
     RefusedError,
 )
-from trimtab_operator.cluster.brokers import broker_record, pod_record
+from trimtab_operator.cluster.brokers import BrokerRecord, NodeRecord, broker_record, node_record, pod_record
 from trimtab_operator.cluster.bundles import bundle_record
 from trimtab_operator.cluster.events import EventPoster
 from trimtab_operator.cluster.lease import Elector
+from trimtab_operator.cluster.refs import NODES
 from trimtab_operator.cluster.splits import split_record
 from trimtab_operator.cluster.store import Store
 from trimtab_operator.cluster.topic_namespaces import topic_namespace_record
@@ -57,13 +58,15 @@ EXAMINE_EVERY = 2.0
 class Where:
     """The Kubernetes namespace to look after, and the address of the HTTP page (port 0: any free one).
 
-    urls: what policies may have asked.
+    urls: what policies may have asked. nodes: whether the nodes of pods are watched, as brokers on cordoned ones are
+    drained.
     """
 
     namespace: str
     http_host: str = "127.0.0.1"
     http_port: int = 8080
     urls: AllowedUrls = SERVICES_ALONE
+    nodes: bool = False
 
 
 def new_context(api: Api, namespace: str, sources: LoadSources, metrics: Metrics, instance: str = "trimtab") -> Context:
@@ -83,10 +86,27 @@ def new_context(api: Api, namespace: str, sources: LoadSources, metrics: Metrics
 async def following(context: Context) -> AsyncIterator[None]:
     """Keep the stores of `context` up to date for as long as the block runs."""
     tasks = [kept_up(f"store {store.ref.plural}", store.run) for store in context.stores.all()]
+    if context.nodes is not None:
+        tasks.append(asyncio.create_task(_follow_nodes(context, context.nodes), name="store nodes"))
     try:
         yield
     finally:
         await ended(*tasks)
+
+
+async def _follow_nodes(context: Context, nodes: Store[NodeRecord]) -> None:
+    """Keep `nodes` up to date if we may; else say so once, and do without."""
+    try:
+        async for _ in context.api.list(NODES, "", limit=1):
+            break
+    except RefusedError as error:
+        log.warning("cordoned nodes are not seen, give the right to list nodes or leave --watch-nodes out: %s", error)
+        context.nodes = None
+        return
+    except ApiError as error:
+        log.warning("nodes: %s", error)  # the store tries again
+    nodes.subscribe(lambda _old, _new: context.wake())
+    await nodes.run()
 
 
 async def run_operator(
@@ -103,6 +123,8 @@ async def run_operator(
     """
     context = new_context(api, where.namespace, sources, metrics, elector.candidacy.identity)
     context.urls = where.urls
+    if where.nodes:
+        context.nodes = Store(api, NODES, node_record, namespace="")
     stop = asyncio.Event()
     stop_on_signal(stop)
     tasks = [asyncio.create_task(_warm_up(context), name="warm-up")]
@@ -161,7 +183,7 @@ async def discover_once(context: Context) -> None:
     """
     selectors = [s.pod_labels for s in context.policies.values() if s.pod_labels]
     pods, brokers = context.stores.pods.items.values(), context.stores.brokers.items
-    changes = discover(pods, brokers, selectors, context.now(), context.shares.policy_of)
+    changes = discover(pods, brokers, selectors, context.now(), context.shares.policy_of, forgotten=context.forgotten())
     for manifest in changes.create:
         try:
             await context.api.create(BROKERS, context.namespace, manifest)
@@ -174,6 +196,18 @@ async def discover_once(context: Context) -> None:
             await context.api.patch(BROKERS, context.namespace, name, {"status": status}, subresource="status")
         except (RefusedError, NotFoundError) as error:
             log.warning("discovery: %s", error)
+    for broker in changes.delete:
+        await _forget(context, broker)
+
+
+async def _forget(context: Context, broker: BrokerRecord) -> None:
+    """Delete the Broker of a pod that won't come back, unless somebody changes it at this moment."""
+    try:
+        await context.api.delete(BROKERS, context.namespace, broker.name, resource_version=broker.resource_version)
+    except (RefusedError, NotFoundError, ConflictError) as error:
+        log.warning("discovery: %s", error)
+    else:
+        log.info("broker %s is forgotten: its pod has been gone for long, and it owned nothing", broker.name)
 
 
 async def examine_topic_namespaces(context: Context) -> None:

@@ -11,7 +11,8 @@ from trimtab_operator.resources.permissions import FILE, NAMESPACE, rendered
 
 _DESCRIPTION = """\
 What the operator may do, and why: a ServiceAccount `trimtab`, a Role with a comment at each verb, and the binding of
-both, in one Kubernetes namespace. Nothing of it reaches beyond that namespace. Without an option it is printed.
+both, in one Kubernetes namespace. Nothing of it reaches beyond that namespace, but for the ClusterRole that
+--watch-nodes adds: to list and watch nodes, for `trimtab run --watch-nodes`. Without an option it is printed.
 
 examples:
   trimtab rbac --namespace messaging | kubectl apply -f -   install or update it in a cluster
@@ -29,6 +30,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--namespace", "-n", default=NAMESPACE, help="Kubernetes namespace (%(default)s)")
+    parser.add_argument("--watch-nodes", action="store_true", help="with the right to see which nodes are cordoned")
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--write", metavar="DIR", type=Path, help=f"write {FILE} to DIR")
     what.add_argument("--check", metavar="DIR", type=Path, help="compare with the file in DIR")
@@ -37,7 +39,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def run(arguments: argparse.Namespace) -> int:
     """Carry out the verb; returns the exit code. Raises `CommandError`."""
-    text = rendered(arguments.namespace)
+    text = rendered(arguments.namespace, nodes=arguments.watch_nodes)
     try:
         if arguments.write is not None:
             return _write(arguments.write / FILE, text)

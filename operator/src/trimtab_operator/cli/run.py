@@ -69,6 +69,11 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument(
         "--spark-memory", default="700m", metavar="SIZE", help="heap of the embedded JVM, at least 480m (%(default)s)"
     )
+    parser.add_argument(
+        "--watch-nodes",
+        action="store_true",
+        help="drain brokers on cordoned nodes; needs the ClusterRole of `trimtab rbac --watch-nodes`",
+    )
     add_lease_options(parser)
     parser.add_argument("--verbose", action="store_true", help="log what Kopf and the API client do, too")
     parser.set_defaults(run=run)
@@ -161,7 +166,8 @@ def _bytes(text: str) -> int:
 
 
 async def _run(arguments: argparse.Namespace, retention: Retention) -> None:
-    where = Where(arguments.namespace, arguments.http_host, arguments.http_port, allowed_urls(arguments))
+    page = (arguments.http_host, arguments.http_port)
+    where = Where(arguments.namespace, *page, allowed_urls(arguments), nodes=arguments.watch_nodes)
     metrics = Metrics()
     reach = (arguments.kubeconfig, arguments.context, arguments.namespace)
     async with candidate(*reach, _candidacy(arguments), metrics.observe_request) as (api, elector):

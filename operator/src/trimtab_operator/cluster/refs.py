@@ -36,6 +36,7 @@ TOPIC_NAMESPACES = ResourceRef(GROUP, VERSION, "topicnamespaces", "TopicNamespac
 BUNDLE_SPLITS = ResourceRef(GROUP, VERSION, "bundlesplits", "BundleSplit")
 POLICIES = ResourceRef(GROUP, VERSION, "balancingpolicies", "BalancingPolicy")
 PODS = ResourceRef("", "v1", "pods", "Pod")
+NODES = ResourceRef("", "v1", "nodes", "Node")
 CONFIG_MAPS = ResourceRef("", "v1", "configmaps", "ConfigMap")
 SECRETS = ResourceRef("", "v1", "secrets", "Secret")
 LEASES = ResourceRef("coordination.k8s.io", "v1", "leases", "Lease")

@@ -16,12 +16,13 @@ from trimtab_operator.cluster.splits import SplitRecord
 from trimtab_operator.cluster.store import Store
 from trimtab_operator.cluster.topic_namespaces import TopicNamespaceRecord
 from trimtab_operator.control.absence import Absences
+from trimtab_operator.control.advice import Sizing
 from trimtab_operator.control.asked import policies, traits
 from trimtab_operator.control.divided import Divided, KnownTopics, unborn
 from trimtab_operator.control.flights import Flights
 from trimtab_operator.control.newborn import Expected, expected, still_expected
 from trimtab_operator.control.rollout import Departures, departures
-from trimtab_operator.control.settings import Settings
+from trimtab_operator.control.settings import FORGET_AFTER, Settings
 from trimtab_operator.control.shares import Claim, Shares, share_out
 from trimtab_operator.control.topology import Picture
 from trimtab_operator.control.turnovers import Turnovers
@@ -72,6 +73,8 @@ class Context:
     long something takes or has lasted: a wall clock that is set right must not make brokers lost or moves overdue.
     chance: a random ratio 0-1, for spreading cycles.
     urls: what policies may have asked.
+    absences: brokers that are not ready. podless: those whose pod is not there.
+    sizings: by policy, what is known of whether it has as many brokers as it needs.
     divided: bundles that are being divided, or cut out. topics: those that the last cycle of each policy saw.
     expected: what is believed of bundles that were cut out lately, in Pulsar's spelling.
     nodes: the cluster's, where they are watched.
@@ -87,6 +90,8 @@ class Context:
     now: Callable[[], float]
     flights: Flights = field(default_factory=Flights)
     absences: Absences = field(default_factory=Absences)
+    podless: Absences = field(default_factory=Absences)
+    sizings: dict[str, Sizing] = field(default_factory=dict)
     policies: dict[str, Settings] = field(default_factory=dict)
     claims: dict[str, Claim] = field(default_factory=dict)
     shares: Shares = field(default_factory=Shares)
@@ -167,6 +172,7 @@ class Context:
     def leave(self, policy: str) -> None:
         """Forget a policy that is gone."""
         self.policies.pop(policy, None)
+        self.sizings.pop(policy, None)
         self.claims.pop(policy, None)
         self.topics.pop(policy, None)
         self.metrics.forget_policy(policy)
@@ -213,6 +219,17 @@ class Context:
             expected=still_expected(self.expected, self.clock()),
             departures=self.departures(settings.name),
         )
+
+    def forgotten(self) -> frozenset[str]:
+        """Brokers whose pod has been gone for longer than their policy remembers it, and that nobody needs."""
+        brokers, pods, now = self.stores.brokers.items, self.stores.pods.items, self.clock()
+        self.podless.see([b.name for b in brokers.values() if not b.pod or b.pod in pods], brokers, now)
+        if not self.podless.since:
+            return frozenset()
+        needed = set(self.owners())
+        policies = {name: self.policies.get(self.shares.policy_of.get(name, "")) for name in self.podless.since}
+        after = {name: FORGET_AFTER if p is None else p.forget_after for name, p in policies.items()}
+        return frozenset(name for name in after if name in self.podless.lost(now, after[name]) and name not in needed)
 
     def departures(self, policy: str) -> Departures:
         """Who of a policy's brokers is on its way out."""

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
+from trimtab_operator.control.advice import UNASKED, Sizing
 from trimtab_operator.control.context import Context
 from trimtab_operator.control.cycle import Look, Stopwatch, carry_out, ended, look, plan
 from trimtab_operator.control.divided import KnownTopics
@@ -101,7 +102,17 @@ class Decider:
             split_requests=requests,
             weights=broker_weights(decision.plan, decision.memory, seen.load.traits),
             names={bundle: seen.records[bundle].name for bundle in decision.plan.named},
+            sizing=self._sizing(seen, turn),
         )
+
+    def _sizing(self, seen: Look, turn: Turn) -> Sizing:
+        """What is known of the cluster's size, this cycle included. While pods restart it stays as it was."""
+        if (aim := turn.settings.aim) is None:
+            return UNASKED
+        before = self.context.sizings.get(turn.settings.name, Sizing())
+        after = before if seen.evacuation.pause is not None else before.after(seen.load, aim)
+        self.context.sizings[turn.settings.name] = after
+        return after
 
     async def _measured(self, turn: Turn, now: float, watch: Stopwatch) -> Look:
         """Look at the cluster. Upkeep goes on meanwhile: nobody is to be without an owner for a slow Prometheus.

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
 from trimtab_operator.cluster.brokers import BrokerRecord, PodRecord
 from trimtab_operator.cluster.status import timestamp
+from trimtab_operator.resources.broker import DISCOVERED
 from trimtab_operator.resources.common import API_VERSION
 
 
 @dataclass(slots=True)
 class Changes:
-    """Broker objects to create, and then merge-patches for the status of those and of others."""
+    """Broker objects to create, then merge-patches for the status of those and of others, and Brokers to delete."""
 
     create: list[dict[str, Any]] = field(default_factory=list)
     status: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    delete: list[BrokerRecord] = field(default_factory=list)
 
 
 def selects(labels: Mapping[str, str], pod: PodRecord) -> bool:
@@ -31,13 +33,18 @@ def discover(
     selectors: Iterable[Mapping[str, str]],
     now: float,
     policy_of: Mapping[str, str] = MappingProxyType({}),
+    *,
+    forgotten: Collection[str] = (),
 ) -> Changes:
     """What to change so that every pod matching a selector has a Broker, and every Broker knows whether it is ready.
 
-    policy_of: by name of a broker the policy that looks after it, which its status is to tell.
+    policy_of: by name of a broker the policy that looks after it, which its status is to tell. forgotten: names of
+    brokers whose pod has been gone for so long that it won't come back, and that have nothing to do.
 
     A Broker is named after its pod. One whose pod is gone stays (its settings, such as `schedulable`, outlive a
-    restart) and is not ready. One that names no pod was declared by a person, who vouches for it: it is ready.
+    restart) and is not ready. Once it is forgotten it is deleted, if discovery made it and no person has set anything:
+    a cluster that was scaled down would else seem to have lost brokers for ever. One that names no pod was declared by
+    a person, who vouches for it: it is ready.
     """
     by_name = {pod.name: pod for pod in pods}
     wanted = {pod.name for pod in by_name.values() if any(selects(labels, pod) for labels in selectors)}
@@ -45,7 +52,10 @@ def discover(
     missing = [name for name in sorted(wanted - known) if name not in brokers]
     changes = Changes(create=[_manifest(name) for name in missing])
     changes.status += [(name, {"ready": True}) for name in missing if by_name[name].ready]
+    changes.delete = [b for b in brokers.values() if b.name in forgotten and b.discovered and b.pod not in by_name]
     for broker in brokers.values():
+        if broker in changes.delete:
+            continue
         ready = by_name[broker.pod].ready if broker.pod in by_name else not broker.pod
         if ready != broker.ready:
             changes.status.append((broker.name, _readiness(ready, now)))
@@ -55,7 +65,8 @@ def discover(
 
 
 def _manifest(pod: str) -> dict[str, Any]:
-    return {"apiVersion": API_VERSION, "kind": "Broker", "metadata": {"name": pod}, "spec": {"pod": pod}}
+    meta = {"name": pod, "labels": {DISCOVERED: "true"}}
+    return {"apiVersion": API_VERSION, "kind": "Broker", "metadata": meta, "spec": {"pod": pod}}
 
 
 def _readiness(ready: bool, now: float) -> dict[str, Any]:  # noqa: FBT001  it is the fact itself

@@ -21,6 +21,7 @@ from trimtab_operator.control.approving import Approver
 from trimtab_operator.control.context import Context
 from trimtab_operator.control.cycle import ended
 from trimtab_operator.control.deciding import TEND_EVERY, Decider
+from trimtab_operator.control.draining import Drainage
 from trimtab_operator.control.glancing import Watch, glance
 from trimtab_operator.control.memory import ForeignMemoryError, MemoryStore, Remembered
 from trimtab_operator.control.recorder import Recorder
@@ -81,6 +82,7 @@ class PolicyLoop:
     _teller: Teller = field(init=False)
     _sourcing: Sourcing = field(init=False)
     _decider: Decider = field(init=False)
+    _drainage: Drainage = field(init=False)
     _recorder: Recorder = field(init=False)
     _approver: Approver = field(init=False)
     _aside: int = 0
@@ -101,6 +103,7 @@ class PolicyLoop:
         self._teller = Teller(context, self.name, self.uid)
         self._sourcing = Sourcing(context, self.name)
         self._recorder = Recorder(context, self.name, self.uid)
+        self._drainage = Drainage(context, self._teller)
         self._vigil = Vigil(context, self.name, self._teller)
         self._approver = Approver(context, self.name, self.uid, self._teller)
         self._decider = Decider(context, self._meanwhile, self._teller, self._still_asks)
@@ -189,6 +192,7 @@ class PolicyLoop:
         due = self._is_due(settings) and context.engine.is_set()
         turn = Turn(settings, actuator, await self._sourcing.source(settings, afresh=due), remembered)
         await self._tender.tend(turn, self._teller)
+        await self._drainage.tell(settings)
         turn = await self._watch_over(turn, policy)
         turn = await self._attend(turn, policy)
         if due:

@@ -11,6 +11,7 @@ import numpy as np
 
 from trimtab_operator.actuators import Written
 from trimtab_operator.cluster.status import set_condition, timestamp
+from trimtab_operator.control.advice import RIGHT_SIZED, Sizing, sized
 from trimtab_operator.control.pointing import where_to_ask
 from trimtab_operator.control.proposals import Proposal
 from trimtab_operator.control.weights import BrokerWeight
@@ -68,6 +69,8 @@ class CycleResult:
     """How each broker stands to its target weight, by name; empty where the shedder has none."""
     names: Mapping[str, str] = field(default_factory=dict)
     """Object name of each bundle in the plan's moves and splits, and of those noted down as staying."""
+    sizing: Sizing | None = None
+    """What is known of the cluster's size; None: nothing is to be said of it."""
 
     @property
     def moved(self) -> list[Move]:
@@ -178,7 +181,7 @@ def conditions(result: CycleResult, previous: Sequence[Mapping[str, Any]]) -> li
     merged = [dict(condition) for condition in previous]
     for kind, status, reason, message in found:
         merged = set_condition(merged, kind, status, reason, shortened(message), result.generation, result.started)
-    return merged
+    return merged if result.sizing is None else sized(merged, result.sizing, result.generation, result.started)
 
 
 def shortened(message: str) -> str:
@@ -268,7 +271,7 @@ def transitions(previous: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str
     return [c for c in changed if c["type"] != "Ready" or not others]
 
 
-_TOLD = frozenset({"Valid", "DataTrusted", "Ready"})
+_TOLD = frozenset({"Valid", "DataTrusted", "Ready", RIGHT_SIZED})
 
 
 def _news(before: tuple[str, str], condition: Mapping[str, Any]) -> bool:

@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from pydantic import ValidationError
 
+from trimtab_operator.control.advice import Aim
 from trimtab_operator.control.memory import Strategies
 from trimtab_operator.control.shares import Claim
 from trimtab_operator.resources.common import seconds
@@ -27,6 +28,9 @@ OVERLOAD_LINE = 85.0
 BROKER_INTERVAL = 10.0
 """Seconds, where the policy does not say, and has no shorter interval."""
 
+FORGET_AFTER = 3600.0
+"""Seconds, of a broker that no policy looks after."""
+
 
 class InvalidPolicyError(ValueError):
     """The policy can't be run as written; the text names each field, its value and what is allowed."""
@@ -39,6 +43,7 @@ class Settings:
     born: when the policy was created, as the API server writes it.
     broker_interval: from one look at the brokers to the next; the same as `interval`: they are not looked at between.
     overload_line: ratio of usage, by the shedder's weights, that a broker should not cross unnoticed.
+    forget_after: how long a discovered broker is kept whose pod is gone. aim: what is advised by, None nothing.
     quarantine: how long a bundle that flaps is left alone. max_undone_moves: within an hour, that make a rival.
     approval_expires_after: how long a proposal waits. max_moves_in_flight: of an approved proposal, open at once.
 
@@ -65,6 +70,8 @@ class Settings:
     approval_expires_after: float = 900.0
     max_moves_in_flight: int = 10
     quarantine: float = 21600.0
+    forget_after: float = FORGET_AFTER
+    aim: Aim | None = None
     max_undone_moves: int = 5
     windows: tuple[Window, ...] = ()
 
@@ -101,6 +108,8 @@ class Settings:
             approval_expires_after=seconds(spec.approval.expires_after),
             max_moves_in_flight=spec.limits.max_moves_in_flight,
             quarantine=seconds(spec.limits.quarantine),
+            forget_after=seconds(spec.limits.forget_after),
+            aim=_aim(spec),
             max_undone_moves=spec.limits.max_undone_moves,
             windows=spec.windows,
         )
@@ -122,6 +131,10 @@ def _validated(spec: Mapping[str, Any]) -> BalancingPolicySpec:
 def _broker_interval(spec: BalancingPolicySpec) -> float:
     wanted = BROKER_INTERVAL if spec.broker_interval is None else seconds(spec.broker_interval)
     return min(wanted, seconds(spec.interval))
+
+
+def _aim(spec: BalancingPolicySpec) -> Aim | None:
+    return Aim(spec.advice.target_usage / 100, spec.advice.patience) if spec.advice.enabled else None
 
 
 def _selection(spec: BalancingPolicySpec) -> Selection | None:

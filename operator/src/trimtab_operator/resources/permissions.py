@@ -64,8 +64,8 @@ PERMISSIONS = (
         },
     ),
     Permission(GROUP, "bundles/status", {"patch": "an owner that is gone can't let go itself; the steps of a split"}),
-    Permission(GROUP, "brokers", {**_FOLLOW, "create": "a pod was found"}),
-    Permission(GROUP, "brokers/status", {"patch": "ready, load, number of bundles"}),
+    Permission(GROUP, "brokers", {**_FOLLOW, "create": "a pod was found", "delete": "its pod is gone for good"}),
+    Permission(GROUP, "brokers/status", {"patch": "ready, load, number of bundles, whether it is drained"}),
     Permission(
         GROUP,
         "bundlesplits",
@@ -98,6 +98,9 @@ PERMISSIONS = (
 )
 """All there are."""
 
+NODES = Permission("", "nodes", {"list": "which nodes are cordoned", "watch": "which nodes are cordoned"})
+"""Of the whole cluster, and only for `trimtab run --watch-nodes`."""
+
 
 def manifests(namespace: str = NAMESPACE) -> list[dict[str, Any]]:
     """ServiceAccount, Role and RoleBinding for `namespace`."""
@@ -115,10 +118,26 @@ def manifests(namespace: str = NAMESPACE) -> list[dict[str, Any]]:
     ]
 
 
-def rendered(namespace: str = NAMESPACE) -> str:
-    """The text of `manifests`, with the reasons beside the verbs."""
-    text = _HEAD + "---\n".join(map(to_yaml, manifests(namespace)))
-    for permission in PERMISSIONS:
+def node_manifests(namespace: str = NAMESPACE) -> list[dict[str, Any]]:
+    """ClusterRole and ClusterRoleBinding for the ServiceAccount of `namespace`, to watch nodes."""
+    meta = {"name": f"{NAME}-nodes-{namespace}", "labels": {"app.kubernetes.io/name": NAME}}
+    return [
+        {"apiVersion": f"{_RBAC}/v1", "kind": "ClusterRole", "metadata": meta, "rules": [NODES.rule()]},
+        {
+            "apiVersion": f"{_RBAC}/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": meta,
+            "roleRef": {"apiGroup": _RBAC, "kind": "ClusterRole", "name": meta["name"]},
+            "subjects": [{"kind": "ServiceAccount", "name": NAME, "namespace": namespace}],
+        },
+    ]
+
+
+def rendered(namespace: str = NAMESPACE, *, nodes: bool = False) -> str:
+    """The text of `manifests`, with the reasons beside the verbs. nodes: with `node_manifests`."""
+    documents = [*manifests(namespace), *(node_manifests(namespace) if nodes else ())]
+    text = _HEAD + "---\n".join(map(to_yaml, documents))
+    for permission in (*PERMISSIONS, *([NODES] if nodes else ())):
         text = _explained(text, permission)
     return text
 

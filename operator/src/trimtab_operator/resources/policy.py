@@ -77,12 +77,27 @@ class Limits(Resource):
     to another broker when its source has let go already."""
     lost_after: Duration = "30s"
     """A broker that was not ready for this long is lost: its bundles get other owners."""
+    forget_after: Duration = "1h"
+    """A Broker that was made for a pod, and that no person has set anything in, is deleted when its pod has been gone
+    for this long and it owns nothing: a cluster that was scaled down has lost no brokers."""
     quarantine: Duration = "6h"
     """A bundle that came back to a broker within coolDown after it had left, or changed its owner three times within
     it, is left alone for this long, or until somebody annotates the Bundle with trimtab.dev/release: "true"."""
     max_undone_moves: Annotated[int, Field(ge=1, le=1000)] = 5
     """When somebody else undid so many of the policy's moves within an hour, it only advises: for 30 minutes, and
     twice as long each time that the other is still there, 8 hours at most."""
+
+
+class Advice(Resource):
+    """When the condition `RightSized` says that the cluster is too small or too large for its load."""
+
+    enabled: bool = True
+    """Whether it is said at all."""
+    target_usage: Annotated[float, Field(gt=0, le=100)] = 60
+    """Percent to which the most used resource of all brokers together should be used. With a tenth of it more the
+    cluster is too small; too large when even with one broker less it would be a tenth of it less."""
+    patience: Annotated[int, Field(ge=1, le=10000)] = 10
+    """So many decisions in a row must find so before it is said."""
 
 
 _TICK = "!has(self.brokerInterval) || duration(self.brokerInterval) <= duration(self.interval)"
@@ -137,6 +152,8 @@ class BalancingPolicySpec(Resource):
     windows: Annotated[tuple[Window, ...], Field(max_length=16)] = ()
     """When a policy in mode Auto may act by itself; always if left out. Outside, its plan is only shown. Wishes, lost
     brokers, and proposals that a person approves are seen to at any time."""
+    advice: Advice = Advice()
+    """When it is said that there are too few or too many brokers. Trimtab does not scale the cluster."""
     limits: Limits = Limits()
     """What no strategy may exceed: cool-down, caps, and how much must be known before anything moves."""
     actuator: ActuatorType = ActuatorType.DECLARATIVE
@@ -194,7 +211,8 @@ class BalancingPolicyStatus(Status):
     conditions: Conditions = Field(default_factory=list)
     """`Ready` sums up; `Valid`, `DataTrusted`, `Balanced` say more, and `Acting` whether plans are carried out. In mode
     Approve also `ProposalReady` (one waits for approval), `Rebalancing` (one is carried out) and `CommandTaken` (what
-    became of the last annotation); where others move bundles `Flapping` and `Contested`."""
+    became of the last annotation); where others move bundles `Flapping` and `Contested`. `RightSized`: whether there
+    are about as many brokers as the load needs."""
     last_cycle: LastCycle | None = None
     """The last cycle."""
     proposal: Proposal | None = None

@@ -1,0 +1,136 @@
+"""Whether a cluster has about as many brokers as its load needs: advice, never an act. Pure.
+
+The load counts by the resource that is used most, over all brokers together: the sum of what they use against the sum
+of their limits, so that a strong broker counts for more than a weak one. How many of the average broker would be used
+by the percentage aimed at is the number advised. One broker more or less than that is neither here nor there, and a
+single hour is no reason to buy or to give back machines: the usage is averaged, and only what holds for `patience`
+decisions in a row is said.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from trimtab_operator.cluster.status import set_condition
+from trimtab_strategies.model import RESOURCES, ClusterLoad, Reason
+from trimtab_strategies.usage import MOVING
+
+RIGHT_SIZED = "RightSized"
+"""Type of the condition."""
+
+HISTORY = 0.8
+"""Ratio of the average that one decision keeps of what was before."""
+
+SLACK = 0.1
+"""Ratio of the usage aimed at by which it is missed before anything is said: with 60 %, above 66 %, or below 54 % with
+one broker less."""
+
+FEWEST = 3
+"""Brokers below which nobody is advised to go: one must be able to fail, and one to restart."""
+
+
+@dataclass(frozen=True, slots=True)
+class Aim:
+    """How used brokers should be on average (ratio), and how many decisions in a row must say so."""
+
+    usage: float = 0.6
+    patience: int = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Sizing:
+    """What is known of a cluster's size.
+
+    usage: average of the most used resource over all brokers (ratio), NaN none yet; resource: which that was last.
+    brokers: that take part. advised: how many it should have. streak: decisions in a row that came to the same verdict;
+    verdict: the last one, None right. sure: whether so many agreed once that it may be said; said: the verdict of then.
+    """
+
+    usage: float = math.nan
+    resource: str = ""
+    brokers: int = 0
+    advised: int = 0
+    verdict: Reason | None = None
+    streak: int = 0
+    sure: bool = False
+    said: Reason | None = None
+
+    def after(self, load: ClusterLoad, aim: Aim) -> Sizing:
+        """What is known after another decision on `load`; itself while less than half of the brokers are measured."""
+        part = load.brokers.ready & load.brokers.trusted & load.brokers.schedulable
+        if not part.any() or part.sum() * 2 < len(part):
+            return self
+        used, resource = most_used(load, part)
+        usage = used if math.isnan(self.usage) else HISTORY * self.usage + (1 - HISTORY) * used
+        brokers = int(part.sum())
+        advised = max(1, math.ceil(round(brokers * usage / aim.usage, 6)))
+        verdict = _verdict(usage, brokers, aim)
+        streak = self.streak + 1 if verdict is self.verdict else 1
+        agreed = streak >= aim.patience
+        known = replace(self, usage=usage, resource=resource, brokers=brokers, verdict=verdict, streak=streak)
+        advice = replace(known, advised=_bounded(advised, brokers, verdict), sure=self.sure or agreed)
+        return replace(advice, said=verdict) if agreed else advice
+
+    @property
+    def told(self) -> tuple[str, str, str]:
+        """Status, reason and message of the condition."""
+        used = f"{self.resource} is used by {self.usage:.0%} over all {self.brokers} brokers"
+        if self.said is None:
+            return "True", RIGHT_SIZED, f"{used}, about as much as aimed at"
+        return "False", str(self.said), f"{used}: {self.advised} brokers would be about right (spec.advice)"
+
+
+def most_used(load: ClusterLoad, part: np.ndarray[Any, np.dtype[np.bool_]]) -> tuple[float, str]:
+    """Usage (ratio) of all limits together, and its name, of the most used resource that follows a bundle.
+
+    part: (n,) the brokers that count. 0 where nothing is known.
+    """
+    usage, limit = load.brokers.usage[part][:, MOVING], load.brokers.limit[part][:, MOVING]
+    known = np.isfinite(usage) & np.isfinite(limit) & (limit > 0)
+    sums = np.where(known, limit, 0).sum(axis=0)
+    ratios = np.divide(np.where(known, usage, 0).sum(axis=0), sums, out=np.zeros(len(MOVING)), where=sums > 0)
+    top = int(np.argmax(ratios))
+    return float(ratios[top]), RESOURCES[MOVING[top]]
+
+
+def _verdict(usage: float, brokers: int, aim: Aim) -> Reason | None:
+    if usage > aim.usage * (1 + SLACK):
+        return Reason.TOO_SMALL
+    spare = brokers > FEWEST and usage * brokers / (brokers - 1) < aim.usage * (1 - SLACK)
+    return Reason.TOO_LARGE if spare else None
+
+
+def _bounded(advised: int, brokers: int, verdict: Reason | None) -> int:
+    if verdict is Reason.TOO_SMALL:
+        return max(advised, brokers + 1)
+    return min(max(advised, FEWEST), brokers - 1) if verdict is Reason.TOO_LARGE else brokers
+
+
+UNASKED = Sizing(sure=True)
+"""Of a policy that wants no advice."""
+
+
+def sized(conditions: list[dict[str, Any]], sizing: Sizing, generation: int, now: float) -> list[dict[str, Any]]:
+    """`conditions` with what is said of the cluster's size; as they were while too little was seen to be sure.
+
+    The figures are those of when it was said first, so an idle cluster's status stays as it is.
+    """
+    if sizing is UNASKED:
+        return [condition for condition in conditions if condition["type"] != RIGHT_SIZED]
+    if not sizing.sure:
+        return conditions
+    before: Mapping[str, Any] = next((c for c in conditions if c["type"] == RIGHT_SIZED), {})
+    status, reason, message = sizing.told
+    if before.get("reason") == reason and _advice(before["message"]) == _advice(message):
+        message = before["message"]
+    return set_condition(conditions, RIGHT_SIZED, status, reason, message, generation, now)
+
+
+def _advice(message: str) -> str:
+    """The part of a message that people act upon."""
+    return message.rpartition(": ")[2] if ": " in message else ""
