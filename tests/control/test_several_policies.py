@@ -13,6 +13,13 @@ TWO_PAIRS = cluster(bundles={"a": [1] * 8, "b": [1], "c": [1] * 8, "d": [1]}, a=
 FIRST, SECOND = {"names": ["a", "b"]}, {"names": ["c", "d"]}
 
 
+def add_bundle(scene: PolicyScene) -> None:
+    """There is a bundle `new-bundle` that nobody owns yet."""
+    full = f"{scene.load.namespaces[0]}/0xfffffff0_0xffffffff"
+    scene.names[full] = "new-bundle"
+    scene.add_bundle(full, "")
+
+
 def test_each_policy_moves_bundles_of_its_own_brokers_alone(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
         before = scene.owners()
@@ -75,9 +82,7 @@ def test_bundles_of_a_lost_broker_stay_among_the_brokers_of_its_policy(play: Pla
 def test_a_new_bundle_is_housed_once_by_the_oldest_policy(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
         second = scene.add_policy("second", **eager(), brokers=SECOND)
-        full = f"{scene.load.namespaces[0]}/0xfffffff0_0xffffffff"
-        scene.names[full] = "new-bundle"
-        scene.add_bundle(full, "")
+        add_bundle(scene)
         for _ in range(2):
             await scene.turn(after=2)
             await second.turn()
@@ -87,6 +92,50 @@ def test_a_new_bundle_is_housed_once_by_the_oldest_policy(play: Play) -> None:
         assert scene.bundles()["new-bundle"]["metadata"]["generation"] == 2
 
     play(TWO_PAIRS, story, brokers=FIRST)
+
+
+NOWHERE = {"windows": [{"start": "22:00", "duration": "1h", "timeZone": "Nowhere/Land"}]}
+"""A mistake that the API server can't see."""
+
+
+def test_a_mistake_in_the_older_policy_does_not_set_a_younger_one_loose(play: Play) -> None:
+    async def story(scene: PolicyScene) -> None:
+        second = scene.add_policy("second", **eager())
+        scene.edit(**NOWHERE)
+        await scene.turn()
+        await second.turn()
+
+        assert scene.condition("Valid") == scene.condition("Valid", "second") == ("False", "InvalidPolicy")
+        assert scene.wishes() == scene.owners()
+
+    play(TWO_PAIRS, story, brokers=FIRST)
+
+
+def test_others_give_owners_to_new_bundles_while_the_oldest_policy_can_not_be_run(play: Play) -> None:
+    async def story(scene: PolicyScene) -> None:
+        second = scene.add_policy("second", **eager(), brokers=SECOND)
+        scene.edit(**NOWHERE)
+        await scene.turn()
+        add_bundle(scene)
+        await scene.seen()
+        await second.turn()
+
+        assert scene.wishes()["new-bundle"] in {"c", "d"}
+
+    play(TWO_PAIRS, story, brokers=FIRST)
+
+
+def test_a_policy_that_is_edited_wrongly_still_gives_owners_to_its_bundles(play: Play) -> None:
+    async def story(scene: PolicyScene) -> None:
+        await scene.turn()
+        scene.edit(**NOWHERE)
+        add_bundle(scene)
+        await scene.turn(after=1)
+
+        assert scene.condition("Valid") == ("False", "InvalidPolicy")
+        assert scene.wishes()["new-bundle"] in {"a", "b"}
+
+    play(TWO_PAIRS, story, mode="DryRun", brokers=FIRST)
 
 
 def gauges(scene: PolicyScene) -> list[bytes]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from trimtab_operator.actuators.declarative import DryRunActuator
@@ -13,7 +13,8 @@ from trimtab_operator.control.context import Context
 from trimtab_operator.control.cycle import Look, Stopwatch, look, plan
 from trimtab_operator.control.memory import MemoryStore
 from trimtab_operator.control.refusal import overlapping, refused_by_guard, refused_cycle
-from trimtab_operator.control.settings import InvalidPolicyError, Settings
+from trimtab_operator.control.settings import InvalidPolicyError, Settings, claim_of
+from trimtab_operator.control.shares import Claim
 from trimtab_operator.control.sourcing import Sourcing
 from trimtab_operator.control.turn import Turn
 from trimtab_strategies.model import ClusterLoad, HeldBack, Plan
@@ -63,11 +64,14 @@ async def observe(context: Context, policy: str) -> ClusterLoad:
 
 
 async def _share_out(context: Context, settings: Settings) -> None:
-    """Who looks after which brokers, with all policies of the namespace. Those that can't be run have none."""
+    """Who looks after which brokers, with all policies of the namespace. Those that can't be run keep theirs."""
     async for page in context.api.list(POLICIES, context.namespace):
         for policy in page.items:
-            with suppress(InvalidPolicyError):
-                claim = Settings.of(policy).claim
+            try:
+                claim: Claim | None = Settings.of(policy).claim
+            except InvalidPolicyError:
+                claim = claim_of(policy)
+            if claim is not None:
                 context.claims[claim.policy] = claim
     context.claims[settings.name] = settings.claim
     context.share_out()

@@ -27,7 +27,7 @@ from trimtab_operator.control.memory import ForeignMemoryError, MemoryStore, Rem
 from trimtab_operator.control.recorder import Recorder
 from trimtab_operator.control.refusal import refused_turn
 from trimtab_operator.control.report import CycleResult
-from trimtab_operator.control.settings import InvalidPolicyError, Settings
+from trimtab_operator.control.settings import InvalidPolicyError, Settings, claim_of
 from trimtab_operator.control.sourcing import Sourcing
 from trimtab_operator.control.telling import Teller
 from trimtab_operator.control.tending import Tender
@@ -176,6 +176,7 @@ class PolicyLoop:
             settings = Settings.of(policy)
         except InvalidPolicyError as error:
             await self._refuse(policy, HeldBack("", Reason.INVALID_POLICY, str(error)))
+            await self._get_by(policy)
             return
         context.claims[self.name] = settings.claim
         if self.name in context.share_out().standing:
@@ -199,6 +200,19 @@ class PolicyLoop:
             await self._decide(turn)
         elif context.engine.is_set() and context.clock() >= self._watch.due and not settings.paused:
             await self._glance(turn)
+
+    async def _get_by(self, policy: Mapping[str, Any]) -> None:
+        """What is left of a turn of a policy that can't be run: upkeep, as it was written before. Raises `ApiError`."""
+        context = self.context
+        if (settings := context.policies.get(self.name)) is None:
+            if (claim := claim_of(policy)) is not None:
+                context.claims[self.name] = claim
+            return
+        context.share_out()
+        if refused_turn(context, self.name) is None:
+            remembered, source = await self._recall(), await self._sourcing.source(settings, afresh=False)
+            actuator = DeclarativeActuator(context.api, context.namespace, self.name, remembered.epoch, context.now)
+            await self._tender.tend(Turn(settings, actuator, source, remembered), self._teller)
 
     async def _watch_over(self, turn: Turn, policy: Mapping[str, Any]) -> Turn:
         """Take note of what others did to the policy's bundles; the turn with what is remembered of it."""

@@ -12,7 +12,7 @@ from trimtab_operator.control.advice import Aim
 from trimtab_operator.control.memory import Strategies
 from trimtab_operator.control.shares import Claim
 from trimtab_operator.resources.common import seconds
-from trimtab_operator.resources.policy import BalancingPolicySpec, Mode
+from trimtab_operator.resources.policy import BalancingPolicySpec, BrokerSelector, Mode
 from trimtab_operator.resources.prometheus import Auth, TrustSpec
 from trimtab_operator.resources.proposal import PAUSE_ANNOTATION
 from trimtab_operator.resources.windows import Window
@@ -118,6 +118,16 @@ class Settings:
     def claim(self) -> Claim:
         """Which brokers it selects."""
         return Claim(self.name, self.born, self.broker_names, self.pod_labels)
+
+
+def claim_of(policy: Mapping[str, Any]) -> Claim | None:
+    """Which brokers a BalancingPolicy object (as JSON) selects that can't be run; None when not even that is known."""
+    meta, spec = policy["metadata"], policy.get("spec") or {}
+    try:
+        brokers = BrokerSelector.model_validate(spec.get("brokers") or {})
+    except ValidationError:
+        return None
+    return Claim(meta["name"], meta.get("creationTimestamp", ""), brokers.names, brokers.pod_labels, idle=True)
 
 
 def _validated(spec: Mapping[str, Any]) -> BalancingPolicySpec:

@@ -22,12 +22,15 @@ class Claim:
     """What a policy selects: Broker objects by name, or pods by label; all brokers if neither is given.
 
     born: when the policy was created, as text that sorts by time.
+    idle: it can't be run as written, and never could. It keeps its brokers all the same: a mistake in an older policy
+    hands nothing over to a younger one that was refused.
     """
 
     policy: str
     born: str
     names: Collection[str] | None = None
     labels: Mapping[str, str] | None = None
+    idle: bool = False
 
     @property
     def everything(self) -> bool:
@@ -58,7 +61,7 @@ class Shares:
     """Who looks after what.
 
     standing: the policies that run, oldest first. refused: those that don't, each with the reason.
-    policy_of: by name of a broker, the policy that looks after it.
+    policy_of: by name of a broker, the policy that it belongs to, be that idle.
     """
 
     standing: tuple[str, ...] = ()
@@ -68,11 +71,12 @@ class Shares:
     def caretaker(self, bundle: BundleRecord, asked: NamespacePolicy | None = None) -> str:
         """The one policy that looks after a bundle; empty when none runs.
 
-        It is that of its broker. Of a bundle without one it is the policy that gave it an owner last, else the oldest
-        one with a broker that the isolation of its namespace (`asked`) allows, else the oldest.
+        It is that of its broker. Of a bundle without one, or whose policy is idle, it is the policy that gave it an
+        owner last, else the oldest one with a broker that the isolation of its namespace (`asked`) allows, else the
+        oldest.
         """
         for broker in (bundle.status_owner, bundle.owner):
-            if broker and (policy := self.policy_of.get(broker)):
+            if broker and (policy := self.policy_of.get(broker)) in self.standing:
                 return policy
         if len(self.standing) == 1 or bundle.policy in self.standing:
             return bundle.policy if bundle.policy in self.standing else self.standing[0]
@@ -107,7 +111,7 @@ def share_out(claims: Iterable[Claim], brokers: Mapping[str, BrokerRecord], pods
         policy_of.update(dict.fromkeys(selected, claim.policy))
     podless = [broker for broker in brokers.values() if broker.name not in policy_of and broker.pod not in pods]
     policy_of |= _left_over(podless, standing)
-    return Shares(tuple(claim.policy for claim in standing), refused, policy_of)
+    return Shares(tuple(claim.policy for claim in standing if not claim.idle), refused, policy_of)
 
 
 def _overlap(

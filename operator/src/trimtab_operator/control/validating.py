@@ -63,9 +63,11 @@ def _hour(_move: Move, _record: BundleRecord, scene: Scene) -> Why | None:
     return None
 
 
-def _owner(move: Move, record: BundleRecord, _scene: Scene) -> Why | None:
+def _owner(move: Move, record: BundleRecord, scene: Scene) -> Why | None:
     if record.open_wish and record.owner != record.status_owner:
         return Reason.IN_FLIGHT, f"it is on its way to {record.owner}"
+    if move.source and move.source not in scene.brokers:
+        return Reason.UNKNOWN_BROKER, f"broker {move.source} is gone, or not the policy's any more"
     if (owner := record.status_owner) != move.source or record.owner not in {"", owner}:
         return Reason.CONFLICT, f"it is on {owner or 'no broker'} now, and not on {move.source or 'none'} any more"
     return None
