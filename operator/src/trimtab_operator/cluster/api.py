@@ -12,7 +12,7 @@ import json
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import aiohttp
 
@@ -43,7 +43,16 @@ from trimtab_operator.cluster.refs import (
     ResourceRef,
 )
 from trimtab_operator.cluster.retrying import Patience
-from trimtab_operator.cluster.wire import LOST, Page, WatchEvent, parse_event, read_error, request_url, stream_lines
+from trimtab_operator.cluster.wire import (
+    LOST,
+    Page,
+    WatchEvent,
+    parse_event,
+    parse_page,
+    read_error,
+    request_url,
+    stream_lines,
+)
 
 __all__ = [
     "BROKERS",
@@ -70,6 +79,8 @@ __all__ = [
     "ResourceRef",
     "WatchEvent",
 ]
+
+T = TypeVar("T")
 
 Observer = Callable[[str, str, float], None]
 """Told of each request: verb (get, list, watch, create, patch, delete), HTTP status or error word, seconds."""
@@ -141,10 +152,9 @@ class Api:
         token = ""
         while True:
             url = request_url(ref.path(namespace), **query, **{"continue": token})
-            body = await self._json("list", "GET", url, also_retry=frozenset({_NOT_READY_YET}))
-            meta = body["metadata"]
-            yield Page(body["items"], meta["resourceVersion"])
-            if not (token := meta.get("continue", "")):
+            page = await self._read("list", "GET", url, parse_page, also_retry=frozenset({_NOT_READY_YET}))
+            yield page
+            if not (token := page.token):
                 return
 
     async def create(self, ref: ResourceRef, namespace: str, body: Mapping[str, Any]) -> dict[str, Any]:
@@ -208,12 +218,16 @@ class Api:
             response.close()
 
     async def _json(self, verb: str, method: str, url: str, **request: Any) -> dict[str, Any]:
+        """Send, retry, read the answer, a JSON object."""
+        return await self._read(verb, method, url, json.loads, **request)
+
+    async def _read(self, verb: str, method: str, url: str, parse: Callable[[bytes], T], **request: Any) -> T:
         """Send, retry, read. Reading belongs to the attempt: an answer that breaks off is asked for again."""
         patience, tried = Patience(self._patience), 0
         while True:
             response = await self._open(verb, method, url, patience=patience, **request)
             try:
-                body: dict[str, Any] = json.loads(await response.read())
+                body = parse(await response.read())
             except (*LOST, json.JSONDecodeError) as error:
                 tried += 1
                 if not await patience.wait():

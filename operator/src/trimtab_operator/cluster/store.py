@@ -27,8 +27,8 @@ Subscriber = Callable[[T | None, T | None], None]
 RESUMES = 5
 """Failed attempts to resume a watch, one after the other, before everything is listed again."""
 
-TURN = 500
-"""Objects converted before the event loop gets its turn; parsing a page of 2,000 has taken some 30 ms already."""
+TURN = 0.01
+"""Seconds of reading objects before the event loop gets its turn."""
 
 
 @dataclass(slots=True)
@@ -123,12 +123,13 @@ class Store(Generic[T]):
     async def _list(self) -> None:
         """Read everything and compare: what is not listed any more has been deleted."""
         seen: set[str] = set()
-        version = ""
+        version, turn = "", 0.0
         async for page in self._api.list(self.ref, self._namespace, self._label_selector):
             version = version or page.resource_version
-            for i, raw in enumerate(page.items):
-                if i % TURN == 0:
+            for raw in page.items:
+                if time.monotonic() > turn:
                     await asyncio.sleep(0)
+                    turn = time.monotonic() + TURN
                 seen.add(self._take(raw))
         for key in [key for key in self._items if key not in seen]:
             self._drop(key)

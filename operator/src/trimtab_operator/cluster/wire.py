@@ -4,23 +4,60 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+import re
+from collections.abc import AsyncIterator, Iterable, Iterator
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 import aiohttp
 
-from trimtab_operator.cluster.errors import ApiError, error_for
+from trimtab_operator.cluster.errors import ApiError, ApiUnavailableError, error_for
 
 LOST = (aiohttp.ClientError, TimeoutError, ConnectionError, asyncio.IncompleteReadError)
 """What a connection that fails, or breaks off, raises."""
 
 
-class Page(NamedTuple):
-    """Some of a list's objects, and the resourceVersion of the list as a whole."""
+_DECODER = json.JSONDecoder()
+_CUSTOM_RESOURCES = re.compile(r'\{"apiVersion":"[^"\\]*","items":\[')
+_METADATA = '"metadata":'
 
-    items: list[dict[str, Any]]
+
+class Page(NamedTuple):
+    """Some of a list's objects, to be read once; the resourceVersion of the whole list; the token of the next page."""
+
+    items: Iterable[dict[str, Any]]
     resource_version: str
+    token: str = ""
+
+
+def parse_page(text: bytes) -> Page:
+    """A page of a list. Raises `json.JSONDecodeError`.
+
+    The objects of custom resources are parsed one by one as they are read: at once, 2,000 of them would hold up the
+    event loop for longer than it may be, and take more memory than what is kept of all.
+    """
+    page = text.decode()
+    lazily = _CUSTOM_RESOURCES.match(page), page.rfind(_METADATA)
+    if lazily[0] is not None and lazily[1] >= 0:
+        meta, end = _DECODER.raw_decode(page, lazily[1] + len(_METADATA))
+        if page[end:].strip() == "}":  # so it is the list's own, and stands after the objects
+            return _page(_items(page, lazily[0].end()), meta)
+    body = json.loads(page)
+    return _page(body["items"], body["metadata"])
+
+
+def _page(items: Iterable[dict[str, Any]], meta: dict[str, str]) -> Page:
+    return Page(items, meta["resourceVersion"], meta.get("continue", ""))
+
+
+def _items(page: str, at: int) -> Iterator[dict[str, Any]]:
+    """The objects of the array whose first element, or end, is at `at`. Raises `ApiUnavailableError`."""
+    try:
+        while page[at] != "]":
+            item, at = _DECODER.raw_decode(page, at + (page[at] == ","))
+            yield item
+    except (json.JSONDecodeError, IndexError) as error:
+        raise ApiUnavailableError(f"a page of a list is no JSON: {error}") from error
 
 
 class WatchEvent(NamedTuple):
