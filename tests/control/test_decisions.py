@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,6 +17,9 @@ from trimtab_operator.cluster.bundles import BundleRecord
 from trimtab_operator.control.aftermath import followed, measured
 from trimtab_operator.control.decision_store import KEPT, MOST_BYTES, packed, unpacked
 from trimtab_operator.control.decisions import DecisionRecord, ForeignRecordError
+from trimtab_pipeline.decisions import DecisionHistories, decisions
+from trimtab_pipeline.source import LoadSource
+from trimtab_pipeline.testing import StaticSource, StaticSources
 from trimtab_strategies.model import ClusterLoad, Reason
 from trimtab_strategies.testing import NOW, cluster
 from trimtab_testbed.control_plane import ControlPlane
@@ -185,7 +189,7 @@ def test_the_api_server_holds_what_was_decided_what_became_of_it_and_what_was_me
         assert all(move.written and move.outcome is None for move in record.moves)
 
         await scene.land()
-        scene.source = type(scene.source)(cluster(bundles=2, a=0.5, b=0.35, c=0.35))  # type: ignore[call-arg]
+        scene.source = StaticSource(cluster(bundles=2, a=0.5, b=0.35, c=0.35))
         await scene.cycle()
         assert {move.outcome for move in stored(scene)[0].moves} == {Reason.LANDED}
 
@@ -213,5 +217,48 @@ def test_an_idle_cycle_writes_nothing_but_one_status(play: Play) -> None:
         }
         assert sum(wrote.values()) == 1, wrote
         assert scene.rest.get(path)["metadata"]["resourceVersion"] == version
+
+    play(LEVEL, story)
+
+
+class KeepingSources(StaticSources):
+    """Sources whose history takes decisions."""
+
+    def __init__(self, source: LoadSource, root: Path) -> None:
+        super().__init__(source)
+        self.histories = DecisionHistories(root)
+        self.keep_decisions = self.histories.keep_decisions
+
+
+@pytest.mark.apiserver
+def test_the_history_has_every_decision_and_what_came_of_each(play: Play, tmp_path: Path) -> None:
+    async def story(scene: PolicyScene) -> None:
+        scene.context.sources = KeepingSources(scene, tmp_path)
+        await scene.turn()
+        await scene.land()
+        scene.source = StaticSource(cluster(bundles=2, a=0.5, b=0.35, c=0.35))
+        for _ in range(4):
+            await scene.cycle()
+
+        folder = tmp_path / scene.namespace / "main"
+        found = [DecisionRecord.from_json(entry.record) for entry in decisions(folder)]
+        assert len(found) == 5, "those that say what the one before said, too"
+        assert len(stored(scene)) < 5
+        assert found[0].measured_at is not None
+        assert {move.outcome for move in found[0].moves} == {Reason.LANDED}
+
+    play(HOT, story)
+
+
+@pytest.mark.apiserver
+def test_a_disk_that_refuses_keeps_no_policy_from_deciding(play: Play, tmp_path: Path) -> None:
+    async def story(scene: PolicyScene) -> None:
+        (tmp_path / "file").write_text("")
+        scene.context.sources = KeepingSources(scene, tmp_path / "file")
+        await scene.turn()
+        await scene.cycle()
+
+        assert scene.condition("Ready") == ("True", "Cycled")
+        assert len(stored(scene)) == 1, "the API server has it all the same"
 
     play(LEVEL, story)

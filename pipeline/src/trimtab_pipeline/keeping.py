@@ -13,6 +13,7 @@ from threading import Event
 
 from trimtab_pipeline.align import Measured
 from trimtab_pipeline.cycle import BROKER_STATE, BUNDLE_STATE
+from trimtab_pipeline.decisions import decision_history
 from trimtab_pipeline.history import History
 from trimtab_pipeline.housekeeping import Housekeeping
 from trimtab_pipeline.picture import BROKER_PICTURE, QUALITY, broker_table, quality_table
@@ -61,7 +62,7 @@ class Keeping:
         self.folder = folder
         self._tables = {name: History(folder / name, *columns) for name, columns in TABLES.items()}
         self.bundles, self.brokers = self._tables["bundles"], self._tables["brokers"]
-        self._housekeeping = Housekeeping(list(self._tables.values()), retention)
+        self._housekeeping = Housekeeping([*self._tables.values(), decision_history(folder)], retention)
         self._background = background
         self._tidied: Future[None] | None = None
         self._troubles: set[tuple[str, str]] = set()

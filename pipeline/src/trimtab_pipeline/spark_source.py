@@ -23,6 +23,7 @@ from pyspark.sql import SparkSession
 from trimtab_pipeline.align import Measured, align, one_row_each, shown, with_last_times
 from trimtab_pipeline.asking import ReadRequest, ShardRequest
 from trimtab_pipeline.cycle import BROKER_STATE, BUNDLE_STATE, BySamples, ByTime, horizon, remembered
+from trimtab_pipeline.decisions import DecisionHistories, Entry
 from trimtab_pipeline.glancing import aside, asked_directly
 from trimtab_pipeline.keeping import Background, Keeping
 from trimtab_pipeline.queries import tables
@@ -47,6 +48,7 @@ class SparkLoadSources:
     history_dir: folder of the histories, one folder per policy; on Connect the server must see it under the same path.
     master:      as in `SparkSettings`. memory: heap of the embedded JVM.
     deadline:    seconds a cycle may take, waiting for other policies included.
+    archive:     as in `SparkSettings`.
     Raises `JavaMissingError` when Spark is to be embedded and there is no Java.
     """
 
@@ -58,12 +60,14 @@ class SparkLoadSources:
         memory: str = "700m",
         deadline: float = 60.0,
         retention: Retention = KEEP_A_DAY,
+        archive: Path | None = None,
     ) -> None:
         self.history_dir = history_dir
         self._deadline = deadline
         self._retention = retention
-        self._engine = Engine(SparkSettings(master, memory))
+        self._engine = Engine(SparkSettings(master, memory, archive))
         self._background = Background()
+        self._decisions = DecisionHistories(history_dir)
 
     def open(self, policy: str, settings: PrometheusSettings, *, deadline: float | None = None) -> SparkLoadSource:
         """A source for `policy` (``namespace/name``), whose cycles may take `deadline` seconds (default: the engine's).
@@ -78,6 +82,10 @@ class SparkLoadSources:
     def warm_up(self) -> Future[None]:
         """Run two cycles on made-up samples: the first real one would otherwise take some seconds longer."""
         return self._engine.run(self._dry_cycles, deadline=max(self._deadline, 120.0))
+
+    def keep_decisions(self, policy: str, at: float, entries: Sequence[Entry]) -> None:
+        """See `KeepsDecisions`."""
+        self._decisions.keep_decisions(policy, at, entries)
 
     def close(self) -> None:
         """Cancel what runs and stop Spark. Idempotent."""

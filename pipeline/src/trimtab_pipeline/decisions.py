@@ -1,0 +1,121 @@
+"""The door to the decisions in a policy's history: a table beside those of load, written by who decides.
+
+A cycle's rows are what was decided in it, and what was learnt in it of earlier decisions; `record` is text that only
+its writer understands. Files and retention are those of the other tables. A decision is made after its load was kept,
+so it has a file of its own; a disk that refuses costs the record and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+from typing import Protocol, runtime_checkable
+
+import pyarrow as pa
+
+from trimtab_pipeline.history import History
+from trimtab_pipeline.history_files import ForeignFileError, cycle_times, listed, pinned, read_cycle
+
+FOLDER = "decisions"
+"""In a policy's folder."""
+COLUMNS = pa.schema(
+    [("of", pa.timestamp("ms", "UTC")), ("outcome", pa.string()), ("moves", pa.int32()), ("record", pa.string())]
+)
+VERSION = "decisions/1"
+_SCHEMA = pinned(COLUMNS, VERSION)
+_KNOWN_LATER = 7200.0
+"""Seconds within which what came of a decision is looked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """of: epoch seconds of the decision that `record` (text) speaks of, to the millisecond. moves: planned."""
+
+    of: float
+    outcome: str
+    moves: int
+    record: str
+
+
+@runtime_checkable
+class KeepsDecisions(Protocol):
+    """Load sources whose histories also take decisions."""
+
+    def keep_decisions(self, policy: str, at: float, entries: Sequence[Entry]) -> None:
+        """Write what was decided, and learnt, at `at` (epoch seconds) for `policy` (``namespace/name``).
+
+        Blocks for some milliseconds. Raises `OSError` when the disk refuses.
+        """
+
+
+class DecisionHistories:
+    """The decision tables of all policies below `root`."""
+
+    def __init__(self, root: Path) -> None:
+        self._root, self._tables, self._lock = root, dict[str, History](), Lock()
+
+    def keep_decisions(self, policy: str, at: float, entries: Sequence[Entry]) -> None:
+        """See `KeepsDecisions`."""
+        with self._lock:
+            table = self._tables.setdefault(policy, decision_history(self._root / policy))
+            table.write(_rows(entries), at)
+
+
+def decision_history(folder: Path) -> History:
+    """The table of the policy whose history is in `folder`."""
+    return History(folder / FOLDER, COLUMNS, VERSION)
+
+
+def _rows(entries: Sequence[Entry]) -> pa.Table:
+    return pa.table(
+        {
+            "of": pa.array([_milliseconds(entry.of) for entry in entries], pa.timestamp("ms", "UTC")),
+            "outcome": [entry.outcome for entry in entries],
+            "moves": pa.array([entry.moves for entry in entries], pa.int32()),
+            "record": [entry.record for entry in entries],
+        },
+        schema=COLUMNS,
+    )
+
+
+def decisions(folder: Path, at: float = float("inf"), count: int = 10) -> tuple[Entry, ...]:
+    """The last `count` decisions up to `at` (epoch seconds) of the policy whose history is in `folder`, oldest first.
+
+    Each as it was known last: what came of it is looked for in the two hours that follow `at`. Files that can't be read
+    are passed over.
+    """
+    known: dict[int, Entry] = {}
+    chosen: list[int] = []
+    for cycle, entry in _backwards(folder / FOLDER, at + _KNOWN_LATER):
+        of = _milliseconds(entry.of)
+        known.setdefault(of, entry)
+        if of == _milliseconds(cycle) and cycle <= at:
+            chosen.append(of)
+            if len(chosen) == count:
+                break
+    return tuple(known[of] for of in reversed(chosen))
+
+
+def _milliseconds(at: float) -> int:
+    return round(at * 1000)
+
+
+def _backwards(folder: Path, until: float) -> Iterator[tuple[float, Entry]]:
+    """(cycle, entry) up to `until`, the newest first; of a cycle what was decided comes before what was learnt."""
+    for file in reversed(listed(folder)):
+        if file.begin > until:
+            continue
+        try:
+            for time in sorted(cycle_times(file, _SCHEMA), reverse=True):
+                if time <= until:
+                    yield from ((time, entry) for entry in _entries(read_cycle(file, time, _SCHEMA)))
+        except (ForeignFileError, FileNotFoundError):
+            continue
+
+
+def _entries(rows: pa.Table) -> list[Entry]:
+    columns = (rows[name].to_pylist() for name in ("of", "outcome", "moves", "record"))
+    found = [Entry(of.timestamp(), outcome, moves, text) for of, outcome, moves, text in zip(*columns, strict=True)]
+    return sorted(found, key=lambda entry: -entry.of)

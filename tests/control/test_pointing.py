@@ -1,0 +1,33 @@
+"""Where a condition or an Event points whoever wants to know why."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from trimtab_operator.control.pointing import where_to_ask
+from trimtab_strategies.model import CPU, Move, Plan, Reason
+
+
+def plan(*moves: Move, cpu: tuple[float, ...] = (20.0, 90.0, 50.0)) -> Plan:
+    before = np.full((len(cpu), 5), np.nan)
+    before[:, CPU] = cpu
+    return Plan(moves, (), ("a", "b", "c")[: len(cpu)], before, before)
+
+
+def test_it_points_to_the_broker_that_the_first_move_leaves() -> None:
+    assert where_to_ask(plan(Move("x", "c", "a", Reason.OVERLOADED))) == "; why: trimtab explain broker c"
+
+
+def test_it_points_to_the_new_owner_of_a_bundle_that_nobody_had() -> None:
+    assert where_to_ask(plan(Move("x", "", "a", Reason.UNOWNED))) == "; why: trimtab explain broker a"
+
+
+def test_where_nothing_moves_it_points_to_the_most_used_broker() -> None:
+    assert where_to_ask(plan()) == "; why: trimtab explain broker b"
+    assert where_to_ask(plan(cpu=(np.nan, 10.0))) == "; why: trimtab explain broker b"
+
+
+def test_without_figures_it_points_to_some_broker_and_without_brokers_nowhere() -> None:
+    assert where_to_ask(plan(cpu=(np.nan,))) == "; why: trimtab explain broker a"
+    assert where_to_ask(plan(cpu=())) == ""
+    assert where_to_ask(None) == ""
