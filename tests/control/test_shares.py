@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, strategies as st
 
 from records import broker, bundle
@@ -23,6 +24,15 @@ def pods(**pool: str) -> dict[str, PodRecord]:
 
 
 FOUR = brokers(*map(a_broker, "abcd"))
+
+
+def test_whom_an_isolation_allows_is_found_once_for_all_its_bundles(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, matched = NamespacePolicy(Isolation(("c",))), list[str]()
+    monkeypatch.setattr("trimtab_operator.control.shares._matches", lambda _, name: matched.append(name) or name == "c")
+    shares = share_out([Claim("one", "1", names=["a", "b"]), Claim("two", "2", names=["c", "d"])], FOUR, {})
+
+    assert {shares.caretaker(bundle(owner="", serving=""), asked) for _ in range(100)} == {"two"}
+    assert sorted(matched) == ["a", "b", "c", "d"]
 
 
 def test_policies_over_disjoint_names_both_stand() -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from trimtab_operator.cluster.brokers import BrokerRecord, PodRecord
 from trimtab_operator.cluster.bundles import BundleRecord
 from trimtab_operator.control.discovery import selects
-from trimtab_strategies.model import NamespacePolicy
+from trimtab_strategies.model import Isolation, NamespacePolicy
 from trimtab_strategies.patterns import compiled
 
 
@@ -67,6 +67,7 @@ class Shares:
     standing: tuple[str, ...] = ()
     refused: Mapping[str, Overlap] = field(default_factory=dict)
     policy_of: Mapping[str, str] = field(default_factory=dict)
+    _allowed: dict[Isolation, frozenset[str]] = field(default_factory=dict, compare=False, repr=False)
 
     def caretaker(self, bundle: BundleRecord, asked: NamespacePolicy | None = None) -> str:
         """The one policy that looks after a bundle; empty when none runs.
@@ -85,8 +86,10 @@ class Shares:
     def _with_room(self, asked: NamespacePolicy | None) -> Iterator[str]:
         if asked is None or asked.isolation is None:
             return iter(self.standing)
-        patterns = (*asked.isolation.primary, *asked.isolation.secondary)
-        allowed = {policy for broker, policy in self.policy_of.items() if _matches(patterns, broker)}
+        if (allowed := self._allowed.get(asked.isolation)) is None:  # found once: there may be 60,000 such bundles
+            patterns = (*asked.isolation.primary, *asked.isolation.secondary)
+            allowed = frozenset(policy for broker, policy in self.policy_of.items() if _matches(patterns, broker))
+            self._allowed[asked.isolation] = allowed
         return (policy for policy in self.standing if policy in allowed)
 
     def brokers_of(self, policy: str) -> frozenset[str]:
