@@ -15,6 +15,7 @@ from trimtab_operator.control.executing import Executor
 from trimtab_operator.control.memory import Remembered
 from trimtab_operator.control.progress import Execution
 from trimtab_operator.control.proposals import Cost, Proposal
+from trimtab_operator.control.rollout import Departures
 from trimtab_operator.control.settings import Settings
 from trimtab_operator.control.turn import Turn
 from trimtab_operator.control.validating import Scene, obstacle
@@ -43,12 +44,18 @@ def scene(found: Any = bundle(), space: Any = None, moved: int = 0, **brokers: A
     return Scene(records, SETTINGS, {name: one for name, one in there.items() if one}, moved)
 
 
+@pytest.mark.parametrize("reason", [Reason.DRAINED, Reason.ROLLING_OUT])
+def test_what_flapped_still_leaves_a_broker_that_is_to_be_empty(reason: Reason) -> None:
+    assert obstacle(replace(MOVE, reason=reason), "b", replace(scene(), quarantine={"b": 0.0})) is None
+
+
 def test_many_moves_that_are_refused_at_once_leave_others_their_turn() -> None:
     moves = tuple(replace(MOVE, bundle=f"t/n/{row}") for row in range(1000))
     names = tuple("b" for _ in moves)
     offered = Proposal("p", 1, 0.0, 1.0, moves, (), names, ("x", "y"), (), (), Cost(0, 0))
     context: Any = scene().context
     context.now, context.brokers_of = lambda: 0.0, lambda _: {name: broker(name, ready=False) for name in "xyz"}
+    context.departures = lambda _: Departures()
     turn = Turn(SETTINGS, DryRunActuator(), StaticSource(cluster()), Remembered())
 
     async def turns_of_others() -> int:
@@ -85,6 +92,7 @@ IN_THE_WAY: dict[str, tuple[Scene, Reason, str]] = {
     "the destination is gone": (scene(y=None), Reason.UNKNOWN_BROKER, "broker y is gone"),
     "the destination is down": (scene(y=broker("y", ready=False)), Reason.NOT_READY, "broker y is not ready"),
     "the destination is closed": (scene(y=broker("y", schedulable=False)), Reason.UNSCHEDULABLE, "spec.schedulable"),
+    "the destination's node is cordoned": (replace(scene(), closed={"y"}), Reason.UNSCHEDULABLE, "its node takes no"),
     "the destination is not believed": (replace(scene(), trusted={"y": False}), Reason.UNTRUSTED, "can't be believed"),
     "the hour is spent": (scene(moved=200), Reason.HOUR_CAP, "limits.maxMovesPerHour is 200"),
     "too many brokers are down": (

@@ -40,7 +40,8 @@ class Executor:
         """Ask for the splits, then write as many moves as may be open; how many moves that is. Raises `ApiError`."""
         moved = turn.remembered.moved_last_hour(self.context.now())
         brokers = self.context.brokers_of(turn.settings.name)
-        scene = Scene(self.context, turn.settings, brokers, moved, trusted, turn.remembered.quarantine)
+        closed = self.context.departures(turn.settings.name).closed
+        scene = Scene(self.context, turn.settings, brokers, moved, trusted, turn.remembered.quarantine, closed)
         written = await self._ask_for_splits(turn, scene)
         while (free := turn.settings.max_moves_in_flight - self.execution.in_flight) > 0:
             if not (rows := self.execution.waiting(free)):

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from trimtab_operator.cluster.brokers import BrokerRecord
 from trimtab_operator.cluster.bundles import BundleRecord
 from trimtab_operator.control.context import Context
+from trimtab_operator.control.ruling import EVACUATIONS
 from trimtab_operator.control.settings import Settings
 from trimtab_operator.resources.bundle import BundleState
 from trimtab_strategies.model import HeldBack, Move, Reason
@@ -25,6 +26,7 @@ class Scene:
     brokers: those that the policy looks after. quarantine: names of the bundles that it leaves alone.
     moved_last_hour: moves by the policy, those of this execution included.
     trusted: what the last measurement said of each broker it knew.
+    closed: names of brokers that take nothing, whatever their spec says.
     """
 
     context: Context
@@ -33,6 +35,7 @@ class Scene:
     moved_last_hour: int
     trusted: Mapping[str, bool] = field(default_factory=dict)
     quarantine: Collection[str] = ()
+    closed: Collection[str] = ()
 
 
 Why = tuple[Reason, str]
@@ -73,12 +76,12 @@ def _owner(move: Move, record: BundleRecord, scene: Scene) -> Why | None:
     return None
 
 
-def _bundle(_move: Move, record: BundleRecord, scene: Scene) -> Why | None:
+def _bundle(move: Move, record: BundleRecord, scene: Scene) -> Why | None:
     if record.pinned:
         return Reason.PINNED, f"a person pinned it to {record.owner}"
     if record.state == BundleState.SPLITTING:
         return Reason.SPLITTING, "it is being divided"
-    if record.name in scene.quarantine:
+    if record.name in scene.quarantine and move.reason not in EVACUATIONS:
         return Reason.QUARANTINED, "it came back from where it was moved to, and is left alone"
     return None
 
@@ -103,6 +106,8 @@ def _destination(move: Move, _record: BundleRecord, scene: Scene) -> Why | None:
         return Reason.NOT_READY, f"broker {move.destination} is not ready"
     if not broker.schedulable:
         return Reason.UNSCHEDULABLE, f"broker {move.destination} takes no bundles (spec.schedulable)"
+    if broker.name in scene.closed:
+        return Reason.UNSCHEDULABLE, f"the pod of broker {move.destination} is ending, or its node takes no pods"
     if not scene.trusted.get(move.destination, True):
         return Reason.UNTRUSTED, f"the metrics of broker {move.destination} can't be believed now"
     return None
