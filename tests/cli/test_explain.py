@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from kept_histories import AT, keep
 from policy_scene import Play, PolicyScene, eager, played
 from recorded_decisions import decided
 from records import bundle, wished
@@ -28,6 +29,7 @@ from trimtab_operator.cli.finding_records import near
 from trimtab_operator.cli.sentences import SENTENCES
 from trimtab_operator.control.aftermath import followed, measured
 from trimtab_operator.control.decisions import DecisionRecord
+from trimtab_pipeline.decisions import DecisionHistories, Entry
 from trimtab_strategies.model import ClusterLoad, Reason
 from trimtab_strategies.testing import NOW, cluster, with_bundles
 from trimtab_testbed.control_plane import ControlPlane
@@ -157,8 +159,8 @@ def test_no_object_of_a_drawn_cluster_is_without_an_answer(load: ClusterLoad) ->
     bundles = [of_bundle(record, found.name, found.broker) for found in record.stays]
     bundles += [of_bundle(record, move.name, move.destination) for move in record.moves]
 
-    for told in (*brokers, *bundles):
-        for answer in (told.explain(), told.why_not(), told.why_not("b")):
+    for one in (*brokers, *bundles):
+        for answer in (one.explain(), one.why_not(), one.why_not("b")):
             assert answer is not None
             assert answer.headline.endswith(".")
             assert answer.headline.count("\n") == 0
@@ -186,6 +188,72 @@ def test_a_bundle_that_was_never_measured_says_which_metric_is_missing() -> None
 
     assert answer is not None
     assert answer.headline == f"{name} stays on a: a metric of it was never measured (no rateOut)."
+
+
+# -- from a history --
+
+
+def remembered(folder: Path) -> DecisionRecord:
+    """A history of three decisions, ten minutes apart: nothing to do, a move, nothing; the last is returned."""
+    loads = (LEVEL, HOT, LEVEL)
+    records = [decided(load, at=AT + 600 * k) for k, load in enumerate(loads)]
+    histories = DecisionHistories(folder)
+    for k, (load, record) in enumerate(zip(loads, records, strict=True)):
+        keep(folder, "messaging/main", [10 * k], load)
+        entry = Entry(record.at, str(record.outcome), len(record.moves), record.to_json())
+        histories.keep_decisions("messaging/main", record.at, [entry])
+    return records[-1]
+
+
+def told(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    code = main(words)
+    shown = capsys.readouterr()
+    return code, shown.out, shown.err
+
+
+def test_a_history_answers_without_a_cluster_for_any_moment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    remembered(tmp_path)
+    words = ("explain", "broker", "a", "--history", str(tmp_path))
+
+    assert told(capsys, *words)[1].startswith("a keeps its bundles: no broker is far enough from the others")
+    assert told(capsys, *words, "--at", "5m")[1].startswith("a gives 2 bundles away")
+    assert told(capsys, *words, "--at", "2025-06-15T15:10:01Z")[1].startswith("a gives 2 bundles away")
+
+
+def test_a_history_knows_bundles_that_were_not_noted_down(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    remembered(tmp_path)
+
+    code, out, _ = told(capsys, "why-not", "public/b/0x80000000_0xffffffff", "--history", str(tmp_path))
+
+    assert (code, out.splitlines()[0].split(": ")[0]) == (0, "public-b-0x80000000-0xffffffff stays on b")
+
+
+@pytest.mark.parametrize(
+    ("words", "told_so"),
+    [
+        (("explain", "broker", "aa"), "aa is in no decision of messaging/main"),
+        (("why-not", "public-a-0x00000000-0x80000001"), "did you mean public-a-0x00000000-0x80000000"),
+        (("explain", "broker", "a", "--at", "2h"), "has no decision up to 2025-06-15 13:20:00 UTC"),
+        (("explain", "broker", "a", "--policy", "other"), "there are: messaging/main"),
+    ],
+    ids=["broker", "bundle", "time", "policy"],
+)
+def test_what_a_history_does_not_know_is_told(
+    words: tuple[str, ...], told_so: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    remembered(tmp_path)
+
+    code, _, err = told(capsys, *words, "--history", str(tmp_path))
+
+    assert (code, told_so in err) == (2, True), err
+
+
+def test_without_a_namespace_or_a_history_there_is_nobody_to_ask(capsys: pytest.CaptureFixture[str]) -> None:
+    assert told(capsys, "explain", "broker", "a")[::2] == (
+        2,
+        "trimtab: say which messaging cluster: -n NAMESPACE, or --history DIR\n",
+    )
+    assert told(capsys, "why-not", "a", "-n", "x", "--at", "2h")[0] == 2
 
 
 # -- against the real API server --

@@ -22,12 +22,17 @@ _NAMED = 20
 """Names that an error lists."""
 
 
-def add_verb(subparsers: Any, verb: str, summary: str, description: str) -> argparse.ArgumentParser:
-    """A parser for `verb` whose help shows `description` as it is written, with the options of the connection."""
+def add_verb(
+    subparsers: Any, verb: str, summary: str, description: str, *, live: bool = True
+) -> argparse.ArgumentParser:
+    """A parser for `verb` whose help shows `description` as it is written, with the options of the connection.
+
+    live: whether it needs a cluster in any case, and so the namespace of one.
+    """
     parser: argparse.ArgumentParser = subparsers.add_parser(
         verb, help=summary, description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--namespace", "-n", required=True, help="Kubernetes namespace of the messaging cluster")
+    parser.add_argument("--namespace", "-n", required=live, help="Kubernetes namespace of the messaging cluster")
     parser.add_argument("--kubeconfig", help="kubeconfig file (default: in-cluster, $KUBECONFIG, then ~/.kube/config)")
     parser.add_argument("--context", help="context of the kubeconfig")
     return parser

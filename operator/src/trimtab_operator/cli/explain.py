@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -13,8 +14,10 @@ from trimtab_operator.cli.answers import Answer
 from trimtab_operator.cli.asking import add_verb, asked
 from trimtab_operator.cli.explaining_broker import BrokerStory
 from trimtab_operator.cli.explaining_bundle import BundleStory
-from trimtab_operator.cli.failure import FINDING, FINE
+from trimtab_operator.cli.failure import FINDING, FINE, CommandError
 from trimtab_operator.cli.finding_records import Found, about_broker, about_bundle
+from trimtab_operator.cli.moments import HELP, moment
+from trimtab_operator.cli.recalled_records import recalled
 from trimtab_operator.cluster.api import Api
 
 _DESCRIPTION = """\
@@ -22,27 +25,34 @@ Say why a bundle moved, or why it stays; or why a broker gives bundles away, kee
 the answer; then what was compared, and what to do to have it otherwise.
 
 The answer comes from the last decisions of the policy, which the operator keeps in the ConfigMap
-trimtab-decisions-POLICY, and from the objects as they are now. Exit code 1: nothing was decided yet.
+trimtab-decisions-POLICY, and from the objects as they are now. With --history it comes from the operator's disk alone,
+where every decision is, of any moment. Exit code 1: nothing was decided yet.
 
 examples:
   trimtab explain broker pulsar-broker-3 -n messaging
   trimtab explain bundle public/default/0x00000000_0x40000000 -n messaging
   trimtab explain bundle public-default-0x00000000-0x40000000 -n messaging -o json
+  trimtab explain broker pulsar-broker-3 --history trimtab-history --at 2026-11-21T03:00:00Z
 """
 
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the verb."""
-    parser = add_verb(subparsers, "explain", "say why something moved, or did not", _DESCRIPTION)
+    parser = add_verb(subparsers, "explain", "say why something moved, or did not", _DESCRIPTION, live=False)
     parser.add_argument("kind", choices=("bundle", "broker"), help="what NAME is")
     parser.add_argument("name", metavar="NAME", help="of the object; of a bundle also as Pulsar spells it")
+    add_history_options(parser)
     add_answer_option(parser)
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Carry out the verb; returns the exit code. Raises `CommandError`."""
-    found = asked(arguments, lambda api: _found(api, arguments))
+    if arguments.history is not None:
+        found = recalled(arguments.history, arguments.policy, arguments.kind, arguments.name, arguments.at)
+    else:
+        check_live(arguments)
+        found = asked(arguments, lambda api: _found(api, arguments))
     return tell(story(found).explain(), found, arguments.output)
 
 
@@ -53,9 +63,25 @@ async def _found(api: Api, arguments: argparse.Namespace) -> Found:
 
 def story(found: Found) -> BundleStory | BrokerStory:
     """What can be told of what was found."""
-    if found.facts.bundle is not None:
+    if found.of_bundle:
         return BundleStory(found.name, found.broker, found.facts, found.records)
     return BrokerStory(found.name, found.facts, found.records)
+
+
+def add_history_options(parser: argparse.ArgumentParser) -> None:
+    """``--history``, ``--at`` and ``--policy``."""
+    past = parser.add_argument_group("from history")
+    past.add_argument("--history", type=Path, metavar="DIR", help="folder that `trimtab run --history` writes to")
+    past.add_argument("--at", type=moment, metavar="TIME", help=HELP)
+    past.add_argument("--policy", help="whose history, where there are several")
+
+
+def check_live(arguments: argparse.Namespace) -> None:
+    """Raises `CommandError` for options that only a history has, and without a namespace to ask."""
+    if arguments.at is not None or arguments.policy is not None:
+        raise CommandError("--at and --policy choose from a history; say --history DIR as well")
+    if not arguments.namespace:
+        raise CommandError("say which messaging cluster: -n NAMESPACE, or --history DIR")
 
 
 def add_answer_option(parser: argparse.ArgumentParser) -> None:

@@ -33,7 +33,7 @@ Object = Mapping[str, Any]
 class Found:
     """The facts about a bundle or broker (`name`), the broker it is on, and the decisions of its policy, oldest first.
 
-    next_cycle: for an answer when there are no decisions yet.
+    next_cycle: for an answer when there are no decisions yet. of_bundle: whether a bundle was asked about.
     """
 
     name: str
@@ -41,6 +41,7 @@ class Found:
     facts: Facts
     records: tuple[DecisionRecord, ...]
     next_cycle: str
+    of_bundle: bool = False
 
 
 async def about_bundle(api: Api, namespace: str, bundle: str) -> Found:
@@ -117,7 +118,7 @@ async def _found(api: Api, namespace: str, name: str, broker: str, bundle: Bundl
     if bundle is not None:
         seen = bundle.since if math.isfinite(bundle.since) else facts.now
         records = tuple(followed(record, {name: bundle}, seen, only=name) for record in records)
-    return Found(name, broker, facts, records, next_cycle(policy))
+    return Found(name, broker, facts, records, next_cycle(policy), bundle is not None)
 
 
 async def _policy(

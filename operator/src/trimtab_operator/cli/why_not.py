@@ -5,15 +5,16 @@ from __future__ import annotations
 import argparse
 
 from trimtab_operator.cli.asking import add_verb, asked
-from trimtab_operator.cli.explain import add_answer_option, story, tell
+from trimtab_operator.cli.explain import add_answer_option, add_history_options, check_live, story, tell
 from trimtab_operator.cli.finding_records import Found, about_broker, about_bundle, existing, is_broker
+from trimtab_operator.cli.recalled_records import recalled
 from trimtab_operator.cluster.api import BROKERS, Api
 
 _DESCRIPTION = """\
 Say why a bundle did not move, or did not go to some broker; or why a broker gets no bundles. What holds it now (a
 pause, a pin, a cool-down, a quarantine, a cap) comes first, with the time until when; then what was compared.
 
-Exit code 1: nothing was decided yet.
+With --history the answer comes from the operator's disk alone. Exit code 1: nothing was decided yet.
 
 examples:
   trimtab why-not public-default-0x00000000-0x40000000 -n messaging
@@ -24,16 +25,23 @@ examples:
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the verb."""
-    parser = add_verb(subparsers, "why-not", "say why a bundle did not move, or a broker got none", _DESCRIPTION)
+    parser = add_verb(
+        subparsers, "why-not", "say why a bundle did not move, or a broker got none", _DESCRIPTION, live=False
+    )
     parser.add_argument("name", metavar="BUNDLE|BROKER", help="of the object; of a bundle also as Pulsar spells it")
     parser.add_argument("--to", metavar="BROKER", default="", help="the broker it might have gone to")
+    add_history_options(parser)
     add_answer_option(parser)
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Carry out the verb; returns the exit code. Raises `CommandError`."""
-    found = asked(arguments, lambda api: _found(api, arguments))
+    if arguments.history is not None:
+        found = recalled(arguments.history, arguments.policy, "", arguments.name, arguments.at)
+    else:
+        check_live(arguments)
+        found = asked(arguments, lambda api: _found(api, arguments))
     return tell(story(found).why_not(arguments.to), found, arguments.output)
 
 
