@@ -49,6 +49,12 @@ def test_what_flapped_still_leaves_a_broker_that_is_to_be_empty(reason: Reason) 
     assert obstacle(replace(MOVE, reason=reason), "b", replace(scene(), quarantine={"b": 0.0})) is None
 
 
+def test_a_bundle_that_must_stay_may_be_divided_where_it_is() -> None:
+    stay = replace(MOVE, destination=MOVE.source)
+
+    assert obstacle(stay, "b", scene(space=topic_namespace(policy=NamespacePolicy(unload=False)))) is None
+
+
 def test_many_moves_that_are_refused_at_once_leave_others_their_turn() -> None:
     moves = tuple(replace(MOVE, bundle=f"t/n/{row}") for row in range(1000))
     names = tuple("b" for _ in moves)

@@ -215,6 +215,13 @@ def test_bundles_that_are_pinned_moving_or_of_nobody_are_not_divided() -> None:
     assert np.flatnonzero(splittable_bundles(drawn)).tolist() == [2, 3]
 
 
+def test_a_bundle_that_balancing_leaves_alone_is_not_divided_either() -> None:
+    drawn = with_bundles(cluster(a=0.8, b=0.1), pinned={})
+    withheld = {drawn.bundles.names[1]: Reason.QUARANTINED, "gone": Reason.QUARANTINED}
+
+    assert np.flatnonzero(~splittable_bundles(replace(drawn, withheld=withheld))).tolist() == [1]
+
+
 def test_a_broker_s_heartbeat_is_not_divided() -> None:
     drawn = cluster(a=0.8, b=0.1)
 

@@ -47,11 +47,16 @@ class Division:
 
 
 def splittable_bundles(cluster: ClusterLoad) -> BoolArray:
-    """The bundles (m) that may be divided: owned by a ready broker, not pinned, not moving, no broker's heartbeat."""
+    """The bundles (m) that may be divided: owned by a ready broker, not pinned, not moving, no broker's heartbeat.
+
+    Nor one that is withheld: its children would not be, and would be moved in its place.
+    """
     bundles = cluster.bundles
     ready = np.append(cluster.brokers.ready, False)  # the last one is for bundles of nobody (-1)
     monitoring = np.array([is_monitoring(name) for name in cluster.namespaces], dtype=bool)
     allowed: BoolArray = ready[bundles.owner] & ~bundles.pinned & ~bundles.in_flight & ~monitoring[bundles.namespace]
+    withheld = np.array([row for name in cluster.withheld if (row := bundles.index.get(name)) is not None], dtype=int)
+    allowed[withheld] = False
     return allowed
 
 

@@ -88,7 +88,7 @@ def _bundle(move: Move, record: BundleRecord, scene: Scene) -> Why | None:
 
 def _namespace(move: Move, record: BundleRecord, scene: Scene) -> Why | None:
     space = scene.context.stores.topic_namespaces.items.get(record.topic_namespace)
-    if space is None:
+    if space is None or move.destination == move.source:  # a split may do what a move may not: its children stay
         return None
     if not space.policy.unload:
         return Reason.EXCLUDED, f"TopicNamespace {space.name} has balanced: false"
