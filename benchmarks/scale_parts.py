@@ -33,6 +33,7 @@ from trimtab_operator.cluster.bundles import BundleRecord
 from trimtab_operator.control.context import Context
 from trimtab_operator.control.cycle import WRITERS, at_most
 from trimtab_operator.control.loop import PolicyLoop
+from trimtab_operator.pauses import collect_seldom, leave_alone_what_is_there
 from trimtab_operator.telemetry.metrics import Metrics
 from trimtab_pipeline.testing import StaticSource, StaticSources
 from trimtab_strategies.model import Reason
@@ -71,10 +72,15 @@ def resident() -> float:
     return int(line.split()[1]) / 1024
 
 
-async def synced(context: Context) -> None:
-    """Wait until all stores are complete."""
-    for store in context.stores.all():
-        await store.synced.wait()
+@asynccontextmanager
+async def complete(context: Context) -> AsyncIterator[None]:
+    """Stores that are complete, and follow while the block runs; the collector is set up as `trimtab run` does it."""
+    collect_seldom()
+    async with following(context):
+        for store in context.stores.all():
+            await store.synced.wait()
+        leave_alone_what_is_there()
+        yield
 
 
 # -- the stores --
@@ -91,8 +97,7 @@ async def _store(kubeconfig: str) -> Figures:
         context = new_context(api, NAMESPACE, StaticSources(StaticSource(load_of(Size(10, 10), hot=False))), Metrics())
         async with heartbeat() as heart:
             begun, cpu = time.perf_counter(), time.process_time()
-            async with following(context):
-                await synced(context)
+            async with complete(context):
                 figures |= {"synced_s": time.perf_counter() - begun, "synced_cpu_s": time.process_time() - cpu}
                 figures |= {"bundles": len(context.stores.bundles.items), "mb": resident(), **heart.worst()}
                 figures |= {f"relist_{name}": value for name, value in (await _relist(api, context)).items()}
@@ -143,8 +148,7 @@ async def stage(kubeconfig: str, size: Size, *, hot: bool) -> AsyncIterator[Stag
         loop = PolicyLoop("main", made["metadata"]["uid"], context, lambda: made)
         played = Stage(context, loop, source, requests)
         context.clock = lambda: time.monotonic() + played.offset
-        async with following(context):
-            await synced(context)
+        async with complete(context):
             try:
                 yield played
             finally:
@@ -223,8 +227,7 @@ async def _writing(kubeconfig: str) -> Figures:
     async with Api.connect(kubeconfig) as api, Bare.connect(kubeconfig) as bare:
         context = new_context(api, NAMESPACE, StaticSources(StaticSource(load_of(Size(10, 10), hot=False))), Metrics())
         actuator = DeclarativeActuator(api, NAMESPACE, "main", 2, time.time)
-        async with following(context):
-            await synced(context)
+        async with complete(context):
             records = list(context.stores.bundles.items.values())
             for k in range(2 * ROUNDS):
                 name, wish = (("ours", actuator.wish), ("bare", bare.wish))[(k + k // 2) % 2]
@@ -293,8 +296,7 @@ def watching(kubeconfig: str, seconds: float) -> Figures:
 async def _watching(kubeconfig: str, seconds: float) -> Figures:
     async with Api.connect(kubeconfig) as api:
         context = new_context(api, NAMESPACE, StaticSources(StaticSource(load_of(Size(10, 10), hot=False))), Metrics())
-        async with following(context):
-            await synced(context)
+        async with complete(context):
             await asyncio.sleep(2.0)
             counters, begun, cpu = context.stores.bundles.counters, time.perf_counter(), time.process_time()
             events = counters.events

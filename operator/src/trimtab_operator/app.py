@@ -21,7 +21,6 @@ from trimtab_operator.cluster.api import (
     TOPIC_NAMESPACES,
     Api,
     ApiError,
-    ApiUnavailableError,
     ConflictError,
     NotFoundError,
     RefusedError,
@@ -40,6 +39,7 @@ from trimtab_operator.control.discovery import discover
 from trimtab_operator.control.examining import Examiner
 from trimtab_operator.control.splitting import Splits
 from trimtab_operator.leadership import elected, kept_up, lead, stop_on_signal
+from trimtab_operator.pauses import leave_alone_what_is_there
 from trimtab_operator.resources.urls import SERVICES_ALONE, AllowedUrls
 from trimtab_operator.telemetry.http import serve
 from trimtab_operator.telemetry.metrics import Metrics
@@ -128,6 +128,7 @@ async def run_operator(
     stop = asyncio.Event()
     stop_on_signal(stop)
     tasks = [asyncio.create_task(_warm_up(context), name="warm-up")]
+    tasks.append(asyncio.create_task(_settle(context), name="settling"))
     tasks.append(kept_up("store gauges", lambda: _gauge_stores(context)))
     page = serve(where.http_host, where.http_port, metrics, lambda: readiness(context, elector))
     async with following(context), page as port:
@@ -171,7 +172,7 @@ async def discover_brokers(context: Context) -> None:
         try:
             if not context.stores.stale():
                 await discover_once(context)
-        except ApiUnavailableError as error:
+        except ApiError as error:  # not there, or this process no longer leads and is about to end
             log.warning("discovery: %s", error)
         await asyncio.sleep(DISCOVER_EVERY)
 
@@ -235,6 +236,13 @@ def readiness(context: Context, elector: Elector) -> tuple[bool, str]:
         return False, "the engine is not warm yet"
     role = "leads" if context.leader else f"stands by for {elector.leader or 'nobody'}"
     return True, f"stores are complete and fresh; {elector.candidacy.identity} {role}"
+
+
+async def _settle(context: Context) -> None:
+    """Once the stores are complete, spare the event loop the collector's looking at all of it."""
+    for store in context.stores.all():
+        await store.synced.wait()
+    leave_alone_what_is_there()
 
 
 async def _gauge_stores(context: Context) -> None:

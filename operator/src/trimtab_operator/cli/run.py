@@ -21,6 +21,7 @@ from trimtab_operator.cluster.lease import (
     candidate,
     own_identity,
 )
+from trimtab_operator.pauses import collect_seldom
 from trimtab_operator.resources.common import seconds
 from trimtab_operator.resources.urls import FLAG, SERVICES, AllowedUrls, BadPatternError
 from trimtab_operator.telemetry.metrics import Metrics
@@ -169,6 +170,7 @@ async def _run(arguments: argparse.Namespace, retention: Retention) -> None:
     page = (arguments.http_host, arguments.http_port)
     where = Where(arguments.namespace, *page, allowed_urls(arguments), nodes=arguments.watch_nodes)
     metrics = Metrics()
+    collect_seldom()
     reach = (arguments.kubeconfig, arguments.context, arguments.namespace)
     async with candidate(*reach, _candidacy(arguments), metrics.observe_request) as (api, elector):
         sources = start_spark(arguments.history, arguments.spark, retention, arguments.spark_memory)

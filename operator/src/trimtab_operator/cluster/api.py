@@ -145,7 +145,7 @@ class Api:
         namespace: str,
         label_selector: str = "",
         field_selector: str = "",
-        limit: int = 2000,
+        limit: int = 1000,
     ) -> AsyncIterator[Page]:
         """All objects, in pages of at most `limit`. `GoneError`: the list changed too much meanwhile; begin again."""
         query = {"labelSelector": label_selector, "fieldSelector": field_selector, "limit": str(limit)}
