@@ -11,7 +11,7 @@ import pytest
 from manifests import bundle
 from policy_scene import Play, PolicyScene
 from trimtab_operator import app, leadership
-from trimtab_operator.cluster.api import RefusedError
+from trimtab_operator.cluster.api import FencedError, RefusedError
 from trimtab_operator.control.context import Context
 from trimtab_operator.control.cycle import at_most
 from trimtab_strategies.testing import cluster
@@ -63,6 +63,30 @@ def test_a_broker_whose_status_is_refused_does_not_hide_that_others_are_lost(pla
         }
 
     play(LEVEL, story)
+
+
+@pytest.mark.apiserver
+def test_discovery_outlives_the_moment_in_which_nothing_may_be_written_any_more(
+    play: Play, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app, "DISCOVER_EVERY", 0.01)
+
+    async def story(scene: PolicyScene) -> None:
+        scene.rest.patch(scene.path("brokers", "a", "status"), {"status": {"ready": True}})
+        await scene.seen()
+        scene.context.api.patch = fenced  # type: ignore[method-assign]
+        discovering = asyncio.create_task(app.discover_brokers(scene.context))
+        await asyncio.sleep(0.2)
+
+        assert not discovering.done()
+        discovering.cancel()
+        await asyncio.wait({discovering})
+
+    async def fenced(*_: object, **__: object) -> dict[str, object]:
+        raise FencedError("PATCH was not sent: this process does not lead")
+
+    play(LEVEL, story)
+    assert "discovery: PATCH was not sent" in caplog.text
 
 
 def test_a_background_task_that_ends_by_a_defect_is_begun_again(

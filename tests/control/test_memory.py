@@ -25,6 +25,22 @@ def test_moves_of_more_than_an_hour_ago_no_longer_count() -> None:
     assert remembered.after(Memory(), 2, now=4000.0).moves == ((1000.0, 1), (3500.0, 1), (4000.0, 2))
 
 
+def test_moves_that_nobody_had_time_to_note_count_when_bundles_tell_of_them() -> None:
+    remembered = Remembered(moves=((1000.5, 2), (2000.5, 2)))
+
+    caught_up = remembered.caught_up([1000.0, 2000.0, 2001.0, 2060.0, 2061.0])
+
+    assert caught_up.moves == ((1000.5, 2), (2000.5, 2), (2061.0, 2))
+    assert Remembered().caught_up([7.0, 8.0]).moved_last_hour(now=9.0) == 2
+
+
+def test_moves_that_were_noted_count_once() -> None:
+    remembered = Remembered(moves=((1000.5, 2), (2000.5, 2)))
+
+    assert remembered.caught_up([1000.0, 1001.0, 2000.0, 2001.0]) == remembered
+    assert remembered.caught_up([]) == remembered
+
+
 def test_a_cycle_that_moves_nothing_leaves_no_trace() -> None:
     assert Remembered(moves=((0.0, 5),)).after(Memory(), 0, now=4000.0) == Remembered()
 

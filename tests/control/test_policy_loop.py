@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import time
 from dataclasses import replace
 
 import pytest
@@ -147,6 +149,28 @@ def test_the_hours_moves_still_count_after_a_restart(play: Play) -> None:
 
         assert len(moves(scene)) == 1
         assert scene.memory()["epoch"] == 2
+        assert scene.status()["lastCycle"]["heldBack"]["HourCap"] >= 1
+
+    play(HOT, story, **eager(maxMovesPerHour=1, coolDown="1s"))
+
+
+def test_moves_of_a_leader_that_died_before_it_noted_them_count_for_the_next_one(play: Play) -> None:
+    async def story(scene: PolicyScene) -> None:
+        scene.wall_step = time.time() - scene.clock  # bundles and policy tell of one and the same time
+        await scene.loop.turn()
+        noted = scene.memory() | {"moves": []}
+        scene.rest.patch(
+            f"/api/v1/namespaces/{scene.namespace}/configmaps/trimtab-memory-main",
+            {"data": {"memory.json": json.dumps(noted)}},
+        )
+        assert len(moves(scene)) == 1
+        await scene.land()
+
+        scene.restart()
+        await scene.cycle()
+
+        assert len(moves(scene)) == 1
+        assert [count for _, count in scene.memory()["moves"]] == [1]
         assert scene.status()["lastCycle"]["heldBack"]["HourCap"] >= 1
 
     play(HOT, story, **eager(maxMovesPerHour=1, coolDown="1s"))

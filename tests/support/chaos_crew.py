@@ -36,15 +36,20 @@ class ChaosReplica(Replica):
         if odd := _ODD.search(self.log):
             begun = self.log.rfind("\n", 0, odd.start()) + 1
             return f"{self.name} logged:\n{self.log[max(0, begun - 300) : begun + 2500]}"
-        code = self.server.returncode
-        if code is None or self.killed:
+        if self.killed or self._ended_well():
             return ""
-        expected = (0,) if self.asked_to_end else (1,)
-        if code in expected and (code == 0 or _LOST in self.log):
-            return ""
-        if self.asked_to_end and code == 1 and _LOST in self.log:
-            return ""
-        return f"{self.name} ended with exit code {code}:\n{self.log[-2000:]}"
+        return f"{self.name} ended with exit code {self.server.returncode}:\n{self.log[-2000:]}"
+
+    def _ended_well(self) -> bool:
+        match self.server.returncode:
+            case None:
+                return True
+            case 1:
+                return _LOST in self.log
+            case 0:
+                return self.asked_to_end
+            case code:  # asked to end before it could listen
+                return self.asked_to_end and code == -signal.SIGTERM and "stands by" not in self.log
 
 
 @dataclass

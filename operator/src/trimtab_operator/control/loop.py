@@ -32,6 +32,7 @@ from trimtab_operator.control.sourcing import Sourcing
 from trimtab_operator.control.telling import Teller
 from trimtab_operator.control.tending import Tender
 from trimtab_operator.control.turn import Turn
+from trimtab_operator.control.unnoted import moved_lately
 from trimtab_operator.control.vigil import Vigil
 from trimtab_pipeline.source import SourceUnavailableError
 from trimtab_strategies.model import HeldBack, Reason
@@ -331,6 +332,8 @@ class PolicyLoop:
             except ForeignMemoryError as error:
                 await self._teller.amnesia(f"begins without memory: {error}")
                 found = Remembered()
+            bundles = self.context.stores.bundles.items.values()
+            found = found.caught_up(moved_lately(bundles, self.read(), self.context.now()))
             self._remembered = await self._remember(replace(found, epoch=self.context.epoch or found.epoch + 1))
         return self._remembered
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any, NamedTuple, Self
@@ -73,6 +73,16 @@ class Remembered:
     def moved_last_hour(self, now: float) -> int:
         """How many moves the policy made within the hour before `now`."""
         return sum(n for t, n in self.moves if now - t < _HOUR)
+
+    def caught_up(self, moved: Iterable[float]) -> Self:
+        """The same, with moves that were made and not noted: a leader can die between moving and remembering.
+
+        moved: when (epoch seconds, perhaps cut to whole ones) bundles were moved last, as they say themselves.
+        """
+        last, noted = max(self.moves, default=(-inf, 0))
+        since = [at for at in moved if at > last - 1]
+        missing = len(since) - noted
+        return replace(self, moves=(*self.moves, (max(since), missing))) if missing > 0 else self
 
     def to_json(self) -> str:
         """As stored. The same value gives the same text."""
