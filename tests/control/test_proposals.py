@@ -323,7 +323,25 @@ def test_a_proposal_expires_and_can_not_be_approved_any_more(play: Play) -> None
     play(HOT, story, **APPROVE, approval={"expiresAfter": "2m"})
 
 
-@pytest.mark.parametrize("change", ["dies", "closes", "goes"])
+def test_a_broker_that_is_closed_supersedes_the_plan_and_another_one_is_offered_at_once(play: Play) -> None:
+    async def story(scene: PolicyScene) -> None:
+        first = await offered(scene)
+        closed = first["moves"][0]["destination"]
+        scene.rest.patch(scene.path("brokers", closed), {"spec": {"schedulable": False}})
+        ask(scene, "approve", first["id"])
+
+        await scene.turn(after=2)
+
+        assert moved(scene) == {}
+        assert command(scene)[0] == "False"
+        assert proposal(scene)["state"] == "ProposalReady"
+        assert proposal(scene)["id"] != first["id"]
+        assert closed not in {move["destination"] for move in proposal(scene)["moves"]}
+
+    play(HOT, story, **APPROVE)
+
+
+@pytest.mark.parametrize("change", ["dies", "goes"])
 def test_a_broker_that_is_lost_to_the_plan_supersedes_it(change: str, play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
         first = await offered(scene)
@@ -331,8 +349,6 @@ def test_a_broker_that_is_lost_to_the_plan_supersedes_it(change: str, play: Play
         path = scene.path("brokers", lost)
         if change == "dies":
             scene.rest.patch(f"{path}/status", {"status": {"ready": False}})
-        elif change == "closes":
-            scene.rest.patch(path, {"spec": {"schedulable": False}})
         else:
             scene.rest.delete(path)
         ask(scene, "approve", first["id"])
