@@ -258,18 +258,19 @@ def restart_of(mean: float, bundles: int = 100, skew: float = 1.0) -> Restart:
     return Restart(sizes * (10 * mean / sizes.sum()), owner)
 
 
-@pytest.mark.parametrize(("mean", "skew"), [(0.3, 0.0), (0.5, 1.0), (0.7, 0.0)])
-def test_over_a_rolling_restart_of_ten_brokers_a_bundle_moves_1_1_times_at_most(mean: float, skew: float) -> None:
-    world = restart_of(mean, skew=skew)
+@pytest.mark.parametrize(("mean", "skew", "bundles"), [(0.3, 0.0, 40), (0.5, 1.0, 100), (0.7, 0.0, 40)])
+def test_over_a_rolling_restart_of_ten_brokers_a_bundle_moves_1_1_times_at_most(
+    mean: float, skew: float, bundles: int
+) -> None:
+    world = restart_of(mean, bundles, skew)
 
     assert world.run() <= 1.1
     assert world.peak <= 0.85
 
 
-@pytest.mark.parametrize(("mean", "skew"), [(0.5, 2.0), (0.7, 1.0)])
-def test_where_few_bundles_are_the_load_two_in_a_thousand_moves_correct_it(mean: float, skew: float) -> None:
+def test_where_few_bundles_are_the_load_two_moves_for_a_thousand_bundles_correct_it() -> None:
     # below 1 + 1/10 nobody gets: the first broker's bundles can only go to brokers that restart themselves
-    world = restart_of(mean, skew=skew)
+    world = restart_of(0.7, skew=2.0)
 
     assert world.run() <= 1.102
     assert world.corrected <= 2

@@ -1,0 +1,134 @@
+"""A StatefulSet's rolling restart on the real API server: ten pods, ten brokers, and the loop that moves bundles."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pytest
+
+from faulty_api import until
+from policy_scene import Play, PolicyScene
+from trimtab_operator.app import discover_once
+from trimtab_operator.control.rollout import POD_NAME, REVISION
+from trimtab_pipeline.testing import StaticSource
+from trimtab_strategies.model import CPU, THROUGHPUT_IN
+from trimtab_strategies.testing import cluster
+
+pytestmark = [pytest.mark.apiserver, pytest.mark.long]
+
+BROKERS = 10
+LOAD = cluster(bundles=3, **{f"p-{i}": 0.4 for i in range(BROKERS)})
+COARSE = {"type": "ThresholdShedder", "thresholdShedder": {"threshold": 15, "history": 0, "minThroughput": 0}}
+"""Leaves alone what one bundle more would be: 13 points."""
+
+
+@dataclass
+class Restarting:
+    """What the StatefulSet controller and the kubelet do with the pods of a scene, step by step."""
+
+    scene: PolicyScene
+    moved: Counter[str] = field(default_factory=Counter)
+    peak: float = 0.0
+
+    def path(self, name: str = "") -> str:
+        return f"/api/v1/namespaces/{self.scene.namespace}/pods/{name}".rstrip("/")
+
+    async def start(self, name: str, revision: str) -> None:
+        """A pod, not ready yet."""
+        labels = {POD_NAME: name, REVISION: revision}
+        spec = {"nodeName": "somewhere", "containers": [{"name": "broker", "image": "none"}]}
+        body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": labels}, "spec": spec}
+        made = self.scene.rest.create(self.path(), body)
+        pods = self.scene.context.stores.pods.items
+        await until("the pod is seen", lambda: name in pods and pods[name].uid == made["metadata"]["uid"])
+
+    async def becomes_ready(self, name: str) -> None:
+        ready = {"type": "Ready", "status": "True"}
+        self.scene.rest.patch(self.path(f"{name}/status"), {"status": {"conditions": [ready]}})
+        await until("the pod is ready", lambda: self.scene.context.stores.pods.items[name].ready)
+
+    async def ready(self, name: str) -> None:
+        """So, and the operator sees it."""
+        await self.becomes_ready(name)
+        await self.act()
+
+    async def end(self, name: str) -> None:
+        """It is told to end, and has its grace period."""
+        self.scene.rest.delete(self.path(name))
+        await until("the pod ends", lambda: self.scene.context.stores.pods.items[name].deleted)
+        await self.act()
+
+    async def gone(self, name: str) -> None:
+        self.scene.rest.delete(f"{self.path(name)}?gracePeriodSeconds=0")
+        await until("the pod is gone", lambda: name not in self.scene.context.stores.pods.items)
+
+    async def act(self) -> None:
+        """A turn, in which the brokers confirm what they are wished, and their load follows."""
+        scene, before = self.scene, self.scene.owners()
+        await discover_once(scene.context)
+        await scene.turn(after=5)
+        await scene.land()
+        after = scene.owners()
+        self.moved.update(name for name, owner in after.items() if owner != before[name])
+        brokers = replace(scene.load.brokers, usage=self.usage(after))
+        scene.source = StaticSource(replace(scene.load, brokers=brokers))
+
+    def usage(self, owners: dict[str, str]) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
+        """What the brokers use, of what their bundles carry."""
+        load = self.scene.load
+        carried = load.bundles.short[:, THROUGHPUT_IN] / load.bundles.short[:, THROUGHPUT_IN].sum()
+        total, used = load.brokers.usage.sum(axis=0), np.zeros_like(load.brokers.usage)
+        for row, name in enumerate(load.bundles.names):
+            used[load.brokers.index[owners[self.scene.names[name]]]] += carried[row] * total
+        self.peak = max(self.peak, float((used / load.brokers.limit)[:, CPU].max()))
+        return used
+
+
+def test_every_bundle_moves_out_of_the_way_once_and_nothing_is_ever_without_a_broker(play: Play) -> None:
+    async def story(scene: PolicyScene) -> None:
+        pods = Restarting(scene)
+        for i in range(BROKERS):
+            await pods.start(f"p-{i}", "old")
+            await pods.becomes_ready(f"p-{i}")
+        await pods.act()
+        assert not pods.moved, "new pods move nothing"
+
+        for i in reversed(range(BROKERS)):
+            name = f"p-{i}"
+            await pods.end(name)
+            assert name not in scene.owners().values(), "emptied while it still serves"
+            await pods.gone(name)
+            await pods.start(name, "new")
+            await pods.act()
+            await scene.cycle()
+            assert scene.condition("Balanced") == ("False", "RollingOut")
+            await pods.ready(name)
+
+        for _ in range(3):
+            await scene.cycle()
+            await pods.act()
+        assert scene.condition("Balanced")[1] != "RollingOut"
+        assert sum(pods.moved.values()) <= 1.1 * len(LOAD.bundles)
+        assert pods.peak <= 0.85
+        assert set(scene.context.absences.since) == set()
+
+    play(LOAD, story, shedder=COARSE)
+
+
+def test_an_open_move_to_a_pod_that_ends_is_withdrawn(play: Play) -> None:
+    async def story(scene: PolicyScene) -> None:
+        pods = Restarting(scene)
+        await pods.start("b", "old")
+        await pods.ready("b")
+        moving = next(name for name, owner in scene.owners().items() if owner == "a")
+        scene.give(moving, "b")
+        await scene.turn()
+        scene.rest.delete(pods.path("b"))
+        await until("the pod ends", lambda: scene.context.stores.pods.items["b"].deleted)
+        await scene.turn(after=1)
+
+        assert scene.wishes()[moving] == "a"
+
+    play(cluster(a=0.3, b=0.3, c=0.3), story)
