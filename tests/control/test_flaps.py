@@ -96,6 +96,15 @@ def test_who_moves_a_bundle_to_and_fro_by_hand_has_his_reasons() -> None:
     assert flapping([change("x", "y", 0), change("y", "x", 60, Kind.WISHED)], 1800) != ""  # that was the policy's move
 
 
+def test_changes_of_yesterday_are_forgotten() -> None:
+    turnovers = seen(bundle(), bundle(serving="z", resource_version="8"))
+    turnovers.take(lambda _: True, 100.0)
+    assert turnovers.history("b")
+
+    turnovers.take(lambda _: True, 25 * HOUR)
+    assert not turnovers.history("b")
+
+
 def test_a_bundle_flaps_when_it_comes_back_within_the_cool_down_or_changes_three_times() -> None:
     assert flapping([change("x", "y", 0), change("y", "x", 60)], 1800) == "came back to x 60 s after it had left"
     assert flapping([change("x", "y", 0), change("y", "x", 1801)], 1800) == ""

@@ -12,6 +12,7 @@ from odd_sources import Slow
 from policy_scene import Play, PolicyScene, eager
 from split_scene import splits
 from splitting_worlds import large
+from trimtab_operator.control.shares import Claim
 from trimtab_pipeline.source import SourceUnavailableError
 from trimtab_strategies.testing import NOW, cluster, with_bundles
 from trimtab_testbed.control_plane import ControlPlane
@@ -267,6 +268,30 @@ def test_moves_go_on_and_stop_is_heard_while_prometheus_is_slow(play: Play, monk
         assert len(moved(scene)) == 2 < found["total"]
         assert scene.condition("DataTrusted") == ("False", "SourceUnavailable")
         assert sum(count for _, count in scene.memory()["moves"]) == 2
+
+    play(HOT, story, **eager(maxMovesInFlight=1) | APPROVE)
+
+
+def test_what_was_approved_rests_when_an_older_policy_takes_over_in_the_middle_of_a_cycle(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trimtab_operator.control.deciding.TEND_EVERY", 0.05)
+
+    async def story(scene: PolicyScene) -> None:
+        await approved(scene)
+        scene.source = slow = Slow(scene.load)
+        measuring = asyncio.create_task(scene.cycle())
+        await until("the cycle measures", lambda: scene.loop.context.clock() > NOW + 60)
+        scene.context.claims["older"] = Claim("older", "1970")
+        scene.context.share_out()
+
+        await scene.land()
+        await asyncio.sleep(0.3)
+        slow.answer.set_exception(SourceUnavailableError("it is too slow"))
+        await measuring
+
+        assert len(moved(scene)) == 1
+        assert progress(scene)["failed"] == 0
 
     play(HOT, story, **eager(maxMovesInFlight=1) | APPROVE)
 

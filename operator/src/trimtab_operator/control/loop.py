@@ -237,6 +237,8 @@ class PolicyLoop:
 
     async def _meanwhile(self, turn: Turn) -> None:
         """While a cycle measures: upkeep, and what people ask and approved. Nobody waits for a slow Prometheus."""
+        if refused_turn(self.context, self.name) is not None:
+            return
         await self._tender.tend(turn, self._teller)
         policy = self.read()
         try:

@@ -18,6 +18,9 @@ HOUR = 3600.0
 KEPT_FOR = 24 * HOUR
 """Seconds for which a bundle's changes are kept: no cool-down that makes sense is longer."""
 
+PRUNE_EVERY = 60.0
+"""Seconds between two looks at what is too long ago."""
+
 MOST_CHANGES = 8
 """Changes kept of one bundle."""
 
@@ -66,6 +69,7 @@ class Turnovers:
     _history: dict[str, tuple[Change, ...]] = field(default_factory=dict)
     _left: dict[str, str] = field(default_factory=dict)
     _ours: dict[str, Change] = field(default_factory=dict)
+    _pruned_at: float = 0.0
     _news: deque[Change] = field(default_factory=lambda: deque(maxlen=MOST_NEWS))
 
     def see(self, old: BundleRecord | None, new: BundleRecord | None, now: float) -> None:
@@ -119,9 +123,16 @@ class Turnovers:
         for change in self._news:
             (told if mine(change.bundle) else others).append(change)
         self._news = deque(others, maxlen=MOST_NEWS)
+        self._prune(now)
+        return told
+
+    def _prune(self, now: float) -> None:
+        """Forget what is long ago; not in every turn, as there may be 60,000 bundles."""
+        if abs(now - self._pruned_at) < PRUNE_EVERY:
+            return
+        self._pruned_at = now
         for bundle in [name for name, changes in self._history.items() if now - changes[-1].at > KEPT_FOR]:
             del self._history[bundle]
-        return told
 
 
 def _housed(bundle: BundleRecord) -> bool:
