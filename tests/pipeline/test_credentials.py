@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import subprocess
 from pathlib import Path
 
@@ -217,4 +218,4 @@ def test_neither_settings_nor_credentials_show_what_they_hold() -> None:
 
 def test_credentials_survive_their_journey() -> None:
     credentials = Credentials(username="me", password=PASSWORD, ca="CA", headers=(("a", "b"), ("c", "d")))
-    assert Credentials.from_json(credentials.to_json()) == credentials
+    assert pickle.loads(pickle.dumps(credentials)) == credentials

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 from trimtab_pipeline.prometheus import Prometheus
 from trimtab_pipeline.queries import TOPICS, render, tables
@@ -43,7 +41,7 @@ class ShardRequest:
 
 @dataclass(frozen=True, slots=True)
 class ReadRequest:
-    """What one read asks for; travels to the tasks as JSON, apart from credentials.
+    """What one read asks for, apart from credentials; it is pickled on its way to the tasks.
 
     at: evaluation time, epoch seconds. late: seconds from it to the moment at which the shards are told to ask.
     timeout: seconds per query. method, partial_response, hot_bundles, max_age: of `PrometheusSettings`.
@@ -72,14 +70,3 @@ class ReadRequest:
         return Prometheus(
             self.url, self.timeout, credentials, method=self.method, partial_response=self.partial_response
         )
-
-    def to_json(self) -> str:
-        """The form that fits into a data source option."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> ReadRequest:
-        """The inverse of `to_json`."""
-        fields: dict[str, Any] = json.loads(text)
-        fields["shards"] = tuple(ShardRequest(**{**shard, "pods": tuple(shard["pods"])}) for shard in fields["shards"])
-        return cls(**fields)

@@ -30,6 +30,7 @@ from trimtab_pipeline.spark_settings import SparkSettings, require_java
 
 _LOGGER = logging.getLogger(__name__)
 _DYING = 5.0  # seconds that a JVM without sockets has to end
+_ENDING = 10.0  # and one that was told to end
 _OUT_OF_MEMORY = 3  # exit status of a JVM under -XX:+ExitOnOutOfMemoryError
 
 
@@ -53,12 +54,12 @@ class EmbeddedSpark:
         with (self._folder / "console.log").open("wb") as console:  # the JVM greets with warnings nobody can act on
             gateway = launch_gateway(conf, {"stdout": console, "stderr": subprocess.STDOUT})  # type: ignore[no-untyped-call]
         if closed():
-            _end_jvm(gateway)
+            _end_jvm(gateway, _ENDING)
             raise SourceUnavailableError("the Spark session was closed")
         try:
             return SparkSession(SparkContext(conf=conf, gateway=gateway))
         except BaseException:
-            _end_jvm(gateway)
+            _end_jvm(gateway, _ENDING)
             raise
 
     def lost(self, session: SparkSession) -> str:
@@ -85,7 +86,7 @@ class EmbeddedSpark:
         with suppress(Py4JError, ConnectionError):  # killed, as it did not stop
             session.stop()
         if gateway is not None:
-            _end_jvm(gateway)
+            _end_jvm(gateway, max(_ENDING, self._settings.close_within))
 
     def kill(self, after: float) -> None:
         """End a JVM that did not stop within `after` seconds; whoever waits for it gets an error."""
@@ -112,13 +113,16 @@ def _ended(process: subprocess.Popen[bytes]) -> int:
         return process.wait()
 
 
-def _end_jvm(gateway: Any) -> None:
-    """End the JVM behind `gateway`, which PySpark would keep until the process exits, and forget it."""
+def _end_jvm(gateway: Any, within: float) -> None:
+    """End the JVM behind `gateway`, which PySpark would keep until the process exits, and forget it.
+
+    within: seconds after which it is killed.
+    """
     with suppress(Py4JError, OSError):  # it is gone already
         gateway.shutdown()
     gateway.proc.stdin.close()  # the JVM exits when its standard input ends
     try:
-        gateway.proc.wait(timeout=10)
+        gateway.proc.wait(timeout=within)
     except subprocess.TimeoutExpired:
         gateway.proc.kill()
         gateway.proc.wait()

@@ -28,7 +28,6 @@ from trimtab_pipeline.waiting import promised, settle
 _LOGGER = logging.getLogger(__name__)
 T = TypeVar("T")
 Job = Callable[[SparkSession], T]
-_CLOSE_WITHIN = 2.0  # seconds until a JVM that does not stop is killed
 
 
 class Spark(Protocol):
@@ -102,9 +101,9 @@ class Engine:
         stopped = self._thread.submit(self._stop)
         if self._session.done() and not self._session.exception():
             interrupt_until(stopped, self._session.result().interruptAll)
-        wait([stopped], timeout=_CLOSE_WITHIN)
+        wait([stopped], timeout=self.settings.close_within)
         if not stopped.done():
-            self._spark.kill(_CLOSE_WITHIN)
+            self._spark.kill(self.settings.close_within)
         stopped.result()
         self._thread.shutdown()
         self._scratch.remove()

@@ -7,13 +7,17 @@ import re
 import shutil
 import subprocess
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
+from trimtab_pipeline.class_archive import archive_for, using, writing
 from trimtab_pipeline.source import SourceUnavailableError
 from trimtab_pipeline.spark_errors import shown
 
 _MIN_JAVA = 17
 _LEAST_HEAP = 480  # mebibytes; Spark itself refuses less than 450
+_CLOSE_WITHIN = 2.0
+_ARCHIVE_WITHIN = 600.0  # writing takes 8 s of processor time
 
 
 class JavaMissingError(SourceUnavailableError):
@@ -26,11 +30,13 @@ class SparkSettings:
 
     master: ``local[N]``, ``local[*]`` (all cores this process may use), or ``sc://host:port`` of a Connect server.
     memory: heap of the embedded JVM; its resident size is about 450 MB more.
+    archive: file that the embedded JVM writes its classes to when it ends (`trimtab_pipeline.class_archive`).
     Raises `ValueError` for a master or a memory that Spark would refuse, or not understand, only when it starts.
     """
 
     master: str = "local[*]"
     memory: str = "700m"
+    archive: Path | None = None
 
     def __post_init__(self) -> None:
         size = re.fullmatch(r"(\d+)([mg])", self.memory)
@@ -53,6 +59,11 @@ class SparkSettings:
             return 2
         return len(os.sched_getaffinity(0)) if local[1] == "*" else max(1, int(local[1]))
 
+    @property
+    def close_within(self) -> float:
+        """Seconds until a JVM that does not stop is killed."""
+        return _ARCHIVE_WITHIN if self.archive else _CLOSE_WITHIN
+
     def sql_options(self) -> dict[str, str]:
         """What a session sets, wherever it runs."""
         return {
@@ -66,8 +77,9 @@ class SparkSettings:
         """What the embedded JVM is started with; its temporary files go to `folder`."""
         java = (
             "-XX:+UseSerialGC -XX:+ExitOnOutOfMemoryError "
-            f"-Dlog4j2.configurationFile={log_config.as_uri()} -Dtrimtab.log={folder / 'spark.log'}"
-        )
+            f"-Dlog4j2.configurationFile={log_config.as_uri()} -Dtrimtab.log={folder / 'spark.log'} "
+            f"{self._class_options()}"
+        ).rstrip()
         return self.sql_options() | {
             "spark.driver.memory": self.memory,
             "spark.driver.host": "127.0.0.1",
@@ -89,6 +101,9 @@ class SparkSettings:
             "spark.ui.showConsoleProgress": "false",
         }
 
+    def _class_options(self) -> str:
+        return writing(self.archive) if self.archive else using(archive_for(java_version(require_java())))
+
 
 def require_java() -> str:
     """Path of a Java of version 17 or later: ``$JAVA_HOME``, else the search path. Raises `JavaMissingError`."""
@@ -99,9 +114,15 @@ def require_java() -> str:
         raise JavaMissingError(
             f"no java in {where}; install Java {_MIN_JAVA} or later (a JRE is enough) or set JAVA_HOME"
         )
-    told = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=False).stderr  # noqa: S603
+    told = java_version(java)
     version = re.search(r'version "(\d+)', told)
     if version is None or int(version[1]) < _MIN_JAVA:
         found = version[1] if version else told.strip() or "no answer"
         raise JavaMissingError(f"{java} is Java {found}; Spark needs {_MIN_JAVA} or later: set JAVA_HOME to one")
     return java
+
+
+@cache
+def java_version(java: str) -> str:
+    """What the program `java` says of itself."""
+    return subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=False).stderr  # noqa: S603

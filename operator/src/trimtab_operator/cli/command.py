@@ -32,6 +32,7 @@ VERBS: Mapping[str, str] = {
     "split": "divide a bundle",
     "observe": "show the load of a cluster",
     "history": "show, export or import the history of load",
+    "warm": "make Spark start faster on this machine",
     "crds": "print, write or check the custom resource definitions",
     "rbac": "print, write or check the Role of the operator",
     "conformance": "replay recordings of the reference implementations",

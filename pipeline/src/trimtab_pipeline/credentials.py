@@ -1,0 +1,121 @@
+"""What proves to a source of load who asks, and to us that it is the source. Nothing here is ever shown."""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from pathlib import Path
+from urllib.parse import quote, quote_plus
+
+_HIDDEN = "***"
+_HEADER = r"[A-Za-z0-9-]+"
+
+
+class CredentialsError(ValueError):
+    """Credentials that can't be used. Says which part is wrong and what to do, never what it holds."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Credentials:
+    """What proves to a server who asks, and to us that it is the server. Never shown: neither printed nor logged.
+
+    bearer_token:      sent as ``Authorization: Bearer``; `bearer_token_file` is read for every query instead, as tokens
+                       in files rotate. The file lies where the Spark tasks run.
+    username, password: HTTP Basic.
+    certificate, key:  what we prove ourselves by in TLS; `ca`: the only authorities that are believed, instead of the
+                       usual ones. Each is PEM text, or the path of a PEM file (read again for every shard).
+    headers:           further ones with each query, such as a tenant's ``X-Scope-OrgID``.
+    Raises `CredentialsError` for parts that exclude each other, or that no HTTP header can carry.
+    """
+
+    bearer_token: str = ""
+    bearer_token_file: str = ""
+    username: str = ""
+    password: str = ""
+    certificate: str = ""
+    key: str = ""
+    ca: str = ""
+    headers: tuple[tuple[str, str], ...] = ()
+
+    def __post_init__(self) -> None:
+        ways = (self.bearer_token, self.bearer_token_file, self.username or self.password)
+        if sum(map(bool, ways)) > 1:
+            raise CredentialsError("there are several of bearer token, token file and user name; give one")
+        if bool(self.certificate) != bool(self.key):
+            raise CredentialsError("a client certificate needs its key, and a key its certificate; give both or none")
+        if ":" in self.username:
+            raise CredentialsError("the user name holds a colon, which HTTP Basic can't carry")
+        for name, value in (("bearer token", self.bearer_token), *self.headers):
+            _check_header(name, value)
+        if odd := [name for name, _ in self.headers if not re.fullmatch(_HEADER, name)]:
+            raise CredentialsError(f"{odd[0]!r} is no name of an HTTP header: use letters, digits and dashes")
+
+    def __repr__(self) -> str:
+        given = ", ".join(f.name for f in fields(self) if getattr(self, f.name))
+        return f"<Credentials: {given or 'none'}>"
+
+    @property
+    def custom_tls(self) -> bool:
+        """Whether TLS takes more than the usual authorities."""
+        return bool(self.ca or self.certificate)
+
+    def authorization(self) -> str:
+        """Value of the ``Authorization`` header, empty for none. Reads the token's file; raises `CredentialsError`."""
+        if self.username or self.password:
+            return "Basic " + base64.b64encode(f"{self.username}:{self.password}".encode()).decode()
+        token = self.bearer_token or (_token_in(self.bearer_token_file) if self.bearer_token_file else "")
+        return f"Bearer {token}" if token else ""
+
+    def hide(self, text: str) -> str:
+        """`text` without anything secret that it repeats: servers like to quote what they refuse.
+
+        To be called before the text is cut: the beginning of a secret is not recognized.
+        """
+        spelt = {spelling for secret in filter(None, self._secrets()) for spelling in _spellings(secret)}
+        for secret in sorted(spelt, key=len, reverse=True):
+            text = text.replace(secret, _HIDDEN)
+        return text
+
+    def _secrets(self) -> Iterator[str]:
+        yield self.password
+        yield from (value for _, value in self.headers)
+        try:
+            yield self.authorization().partition(" ")[2]
+        except CredentialsError:
+            return  # there is no token, so nobody can repeat it
+
+
+def _spellings(secret: str) -> Iterator[str]:
+    """How `secret` is written in a plain text, a Python or JSON string, a page (each as Go does it, too) and a URL."""
+    for text in (secret, json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1], repr(secret)[1:-1]):
+        yield text
+        yield "".join(f"\\u{ord(letter):04x}" if letter in "<>&" else letter for letter in text)
+    page = html.escape(secret, quote=False)
+    yield from (page, html.escape(secret), page.replace('"', "&#34;").replace("'", "&#39;"))
+    yield from (quote(secret, safe=""), quote(secret), quote_plus(secret))
+
+
+def _check_header(name: str, value: str) -> None:
+    """Refuse what `requests` would refuse by an error that repeats it."""
+    if not value.isascii() or not value.isprintable() or value != value.strip():
+        raise CredentialsError(
+            f"{name} holds a line break, a blank at an end or a letter that no HTTP header can carry"
+        )
+
+
+def _token_in(path: str) -> str:
+    try:
+        token = Path(path).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise CredentialsError(f"bearer token file {path} can't be read: {why}") from None
+    _check_header(f"bearer token file {path}", token)
+    return token
+
+
+NO_CREDENTIALS = Credentials()
+"""The server asks for none."""
