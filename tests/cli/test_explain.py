@@ -28,7 +28,7 @@ from trimtab_operator.cli.explaining_bundle import BundleStory
 from trimtab_operator.cli.finding_records import near
 from trimtab_operator.cli.sentences import SENTENCES
 from trimtab_operator.control.aftermath import followed, measured
-from trimtab_operator.control.decisions import DecisionRecord
+from trimtab_operator.control.decisions import DecisionRecord, SplitView
 from trimtab_pipeline.decisions import DecisionHistories, Entry
 from trimtab_strategies.model import ClusterLoad, Reason
 from trimtab_strategies.testing import NOW, cluster, with_bundles
@@ -188,6 +188,52 @@ def test_a_bundle_that_was_never_measured_says_which_metric_is_missing() -> None
 
     assert answer is not None
     assert answer.headline == f"{name} stays on a: a metric of it was never measured (no rateOut)."
+
+
+def test_bundles_of_a_drained_broker_leave_for_that_and_not_for_their_load() -> None:
+    record = decided(HOT)
+    drained = [move.model_copy(update={"reason": Reason.DRAINED}) for move in record.moves]
+    answer = of_broker(record.model_copy(update={"moves": tuple(drained)}), "a").explain()
+
+    assert answer is not None
+    assert answer.headline == (
+        "a gives 2 bundles away, 50.0 points of its CPU: the broker is to be empty, so its bundles leave it."
+    )
+
+
+def test_what_a_person_approved_later_did_move() -> None:
+    record = decided(HOT, shown=Reason.NOT_APPROVED, mode="Approve", limits={"maxMovesPerCycle": 1})
+    move = record.moves[0]
+    waits, done = (
+        of_broker(record, "a").explain(),
+        followed(record, {move.name: bundle(move.name, move.destination)}, NOW + 99),
+    )
+    moved = of_broker(done, "a").explain()
+
+    assert waits is not None
+    assert moved is not None
+    assert waits.headline.endswith("but it is proposed, and nobody has approved it yet.")
+    assert moved.headline.startswith("a gives 1 bundle away")
+
+
+@pytest.mark.parametrize(
+    ("outcome", "headline"),
+    [
+        (None, "x is divided into 2: it carries more messages a second than a bundle may."),
+        (
+            Reason.DRY_RUN,
+            "x would be divided into 2, as it carries more messages a second than a bundle may; but the policy only",
+        ),
+    ],
+    ids=["asked for", "only shown"],
+)
+def test_a_bundle_that_is_divided_is_told_so(outcome: Reason | None, headline: str) -> None:
+    split = SplitView(bundle="t/n/x", name="x", source="a", children=2, reason=Reason.MSG_RATE, outcome=outcome)
+    record = decided(LEVEL).model_copy(update={"splits": (split,)})
+    answer = of_bundle(record, "x", "a").explain()
+
+    assert answer is not None
+    assert answer.headline.startswith(headline)
 
 
 # -- from a history --

@@ -10,7 +10,7 @@ from typing import Any
 from trimtab_operator.cli.moments import iso, length, written
 from trimtab_operator.cli.sentences import SENTENCES
 from trimtab_operator.cluster.bundles import BundleRecord
-from trimtab_operator.control.decisions import BrokerView, DecisionRecord
+from trimtab_operator.control.decisions import BrokerView, DecisionRecord, MoveView
 from trimtab_strategies.model import RESOURCES, Reason
 
 _ALIKE = 0.05
@@ -186,6 +186,15 @@ def story(record: DecisionRecord, view: BrokerView) -> str:
     mean = average(record)
     others = f", the average of {len(record.brokers)} brokers is {percent(mean)}" if mean is not None else ""
     return f"{view.name} was at {level(view)}{others}"
+
+
+def move_story(record: DecisionRecord, move: MoveView) -> str:
+    """Why a move was planned: figures of its source where it is about load, else what its reason means."""
+    view = record.broker(move.source)
+    return story(record, view) if view is not None and move.reason in _OF_LOAD else because(move.reason)
+
+
+_OF_LOAD = frozenset({Reason.OVERLOADED, Reason.UNDERLOADED})
 
 
 def decided(record: DecisionRecord, facts: Facts, records: Sequence[DecisionRecord]) -> list[str]:

@@ -17,11 +17,11 @@ from trimtab_operator.cli.answers import (
     least_used,
     level,
     line_step,
+    move_story,
     percent,
     points,
     sentence,
     steps,
-    story,
     takes_none,
 )
 from trimtab_operator.cli.sentences import SENTENCES
@@ -55,7 +55,7 @@ class BrokerStory:
             return self._absent(record)
         leave, come = record.moves_of(self.name)
         if leave:
-            return self._answer(record, self._giving(record, view, leave), _outcome(leave))
+            return self._answer(record, self._giving(record, leave), _outcome(leave))
         if come:
             load = sum(move.load or 0.0 for move in come)
             text = f"{self.name} {_verb(come, 'gets')} {counted(len(come), 'bundle')}"
@@ -85,12 +85,12 @@ class BrokerStory:
 
     # -- sentences --
 
-    def _giving(self, record: DecisionRecord, view: BrokerView, leave: Sequence[MoveView]) -> str:
+    def _giving(self, record: DecisionRecord, leave: Sequence[MoveView]) -> str:
         load = sum(move.load or 0.0 for move in leave)
         text = f"{self.name} {_verb(leave, 'gives')} {counted(len(leave), 'bundle')} away, {points(load)} of its CPU"
-        text += f": {story(record, view)}"
+        text += f": {move_story(record, leave[0])}"
         held = _outcome(leave)
-        return text if any(move.written for move in leave) else f"{text}; but {because(held)}"
+        return text if any(move.begun for move in leave) else f"{text}; but {because(held)}"
 
     def _keeping(self, record: DecisionRecord, view: BrokerView) -> str:
         reason, detail = view.gives.reason, view.gives.detail
@@ -123,7 +123,7 @@ class BrokerStory:
             counts = Counter(reason for move in leave if (reason := _against(move, to)) is not None)
             reason = counts.most_common(1)[0][0] if counts else Reason.NOT_CHOSEN
             if any(move.destination == to for move in leave):
-                return self._answer(record, self._giving(record, view, leave), _outcome(leave))
+                return self._answer(record, self._giving(record, leave), _outcome(leave))
             text = f"{self.name} gave {counted(len(leave), 'bundle')} away, and none to {to}: {because(reason)}"
             answer = self._answer(record, text, reason, to)
         about = [f"{to} took no part in the decision"]
@@ -206,14 +206,14 @@ class BrokerStory:
 
 def _outcome(moves: Sequence[MoveView]) -> Reason:
     """How moves stand in one word: why they were planned, unless they were only shown."""
-    if any(move.written for move in moves):
+    if any(move.begun for move in moves):
         return moves[0].reason
     return moves[0].outcome or moves[0].reason
 
 
 def _verb(moves: Sequence[MoveView], verb: str) -> str:
     """``gives``, or ``would give`` where nothing was written."""
-    return verb if any(move.written for move in moves) else f"would {verb.removesuffix('s')}"
+    return verb if any(move.begun for move in moves) else f"would {verb.removesuffix('s')}"
 
 
 def _how(move: MoveView) -> str:

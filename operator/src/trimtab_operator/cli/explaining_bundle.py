@@ -17,17 +17,17 @@ from trimtab_operator.cli.answers import (
     level,
     line_step,
     moment,
+    move_story,
     percent,
     points,
     sentence,
     steps,
-    story,
     takes_none,
     until,
 )
 from trimtab_operator.cli.moments import length
 from trimtab_operator.cli.sentences import SENTENCES
-from trimtab_operator.control.decisions import DecisionRecord, MoveView
+from trimtab_operator.control.decisions import DecisionRecord, MoveView, SplitView
 from trimtab_operator.control.topology import last_unload
 from trimtab_strategies.model import Reason
 
@@ -54,6 +54,8 @@ class BundleStory:
         for record in reversed(self.records):
             if (move := record.move_of(self.name)) is not None:
                 return self._moved(record, move)
+            if (split := record.split_of(self.name)) is not None:
+                return self._divided(record, split)
         return self.why_not()
 
     def why_not(self, to: str = "") -> Answer | None:
@@ -152,8 +154,6 @@ class BundleStory:
     # -- it moves --
 
     def _moved(self, record: DecisionRecord, move: MoveView) -> Answer:
-        view = record.broker(move.source)
-        why = story(record, view) if view is not None else because(move.reason)
         headline, reason = self._progress(move)
         lines = decided(record, self.facts, self.records)
         if move.load is not None:
@@ -162,7 +162,7 @@ class BundleStory:
         lines += [self._rejected(other.broker, other.reason, other.after) for other in move.rejected]
         return Answer(
             self.name,
-            sentence(f"{headline}: {why}"),
+            sentence(f"{headline}: {move_story(record, move)}"),
             reason,
             tuple(lines),
             self._otherwise(record, move, reason),
@@ -238,6 +238,16 @@ class BundleStory:
             steps([reason], **self._names(to)),
             record,
         )
+
+    def _divided(self, record: DecisionRecord, split: SplitView) -> Answer:
+        """It is divided, or would be."""
+        would = f"would be divided into {split.children}"
+        text = f"{self.name} is divided into {split.children}: {because(split.reason)}"
+        reason = split.outcome or split.reason
+        if split.outcome is not None:
+            text = f"{self.name} {would}, as {because(split.reason)}; but {because(split.outcome, split.detail)}"
+        lines = decided(record, self.facts, self.records)
+        return Answer(self.name, sentence(text), reason, tuple(lines), steps([reason], **self._names()), record)
 
     # -- what is told besides --
 

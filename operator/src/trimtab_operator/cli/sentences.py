@@ -95,9 +95,7 @@ SENTENCES: Mapping[Reason, Sentence] = {
     Reason.UNEVEN: Sentence("the broker has more bundles of that namespace than another one", (_SELECTION,)),
     # why nothing moved: the strategy
     Reason.BALANCED: Sentence("no broker is far enough from the others", (_SHEDDER, _MOVE)),
-    Reason.HIT_COUNT: Sentence(
-        "the imbalance has not lasted for enough cycles", ("wait for some cycles more", _SHEDDER)
-    ),
+    Reason.HIT_COUNT: Sentence("no imbalance has lasted for enough cycles", ("wait for some cycles more", _SHEDDER)),
     Reason.COOL_DOWN: Sentence(
         "it moved too recently to be moved again", (_MOVE, f"{_LIMITS}: {_set(limits={'coolDown': '10m'})}")
     ),

@@ -103,6 +103,11 @@ class MoveView(Status):
     ended: float | None = None
     """When that was first seen (epoch seconds)."""
 
+    @property
+    def begun(self) -> bool:
+        """Whether it was carried out, or begun: by its own cycle, or once a person approved it."""
+        return self.written or self.outcome is Reason.LANDED
+
 
 class SplitView(Status):
     """One planned split."""
@@ -210,6 +215,10 @@ class DecisionRecord(Status):
     def move_of(self, name: str) -> MoveView | None:
         """The move of the Bundle object `name`."""
         return next((move for move in self.moves if move.name == name), None)
+
+    def split_of(self, name: str) -> SplitView | None:
+        """The split of the Bundle object `name`."""
+        return next((split for split in self.splits if split.name == name), None)
 
     def stay_of(self, name: str) -> StayView | None:
         """Why the Bundle object `name` stays; None when it moves, or was not among the largest."""
