@@ -13,6 +13,7 @@ import yaml
 
 from policy_scene import Play, PolicyScene, eager, played
 from trimtab_operator.cli import main
+from trimtab_operator.cli.status_output import as_data, print_one
 from trimtab_strategies.testing import cluster
 from trimtab_testbed.control_plane import ControlPlane
 
@@ -95,6 +96,25 @@ def test_status_is_data_where_that_is_asked_for(
         assert [policy["policy"] for policy in every] == ["main"]
 
     play(HOT, story, **APPROVE)
+
+
+def test_status_says_whether_plans_are_acted_upon_and_shows_trouble_while_it_lasts(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def condition(kind: str, status: str) -> dict[str, str]:
+        return {"type": kind, "status": status, "reason": f"Why{kind}", "message": "words"}
+
+    told = [condition(kind, "False") for kind in ("Ready", "Acting", "Flapping", "RightSized")]
+    policy = {
+        "metadata": {"name": "main"},
+        "spec": {},
+        "status": {"conditions": [*told, condition("Contested", "True")]},
+    }
+    print_one(as_data(policy))
+
+    shown = capsys.readouterr().out
+    assert all(f"Why{word}: words" in shown for word in ("Ready", "Acting", "Contested", "RightSized"))
+    assert "Flapping" not in shown
 
 
 def test_status_of_all_policies_is_a_row_each_and_a_finding_where_one_is_not_ready(play: Play, verb: Verb) -> None:

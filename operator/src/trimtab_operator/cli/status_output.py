@@ -14,7 +14,12 @@ from trimtab_operator.resources.proposal import PAUSE_ANNOTATION
 
 Data = Mapping[str, Any]
 
-_KEPT = ("observedGeneration", "conditions", "lastCycle", "inFlight", "proposal", "progress")
+_KEPT = ("observedGeneration", "conditions", "lastCycle", "inFlight", "proposal", "progress", "quarantined")
+
+_ALWAYS = ("Ready", "Valid", "DataTrusted", "Balanced", "Acting", "Led", "CommandTaken")
+"""Conditions that are shown whatever they say, in this order."""
+_TROUBLE = {"Flapping": "True", "Contested": "True", "RightSized": "False"}
+"""Conditions that are shown when they say so."""
 
 
 def as_data(policy: Data) -> dict[str, Any]:
@@ -59,9 +64,9 @@ def print_one(data: Data) -> None:
     screen = console()
     paused = ", paused" if data["paused"] else ""
     screen.print(Text(f"{data['policy']}: mode {data['mode']}{paused}"))
-    for kind in ("Ready", "Valid", "DataTrusted", "Balanced", "CommandTaken"):
+    for kind in (*_ALWAYS, *_TROUBLE):
         status, reason, message = condition(data, kind)
-        if status:
+        if status and _TROUBLE.get(kind, status) == status:
             screen.print(Text(f"  {kind:<12} {status:<7} {reason}: {message}"))
     if proposal := data["proposal"]:
         _print_proposal(screen, proposal)
