@@ -28,7 +28,7 @@ from trimtab_operator.cli.explaining_bundle import BundleStory
 from trimtab_operator.cli.finding_records import near
 from trimtab_operator.cli.sentences import SENTENCES
 from trimtab_operator.control.aftermath import followed, measured
-from trimtab_operator.control.decisions import DecisionRecord, SplitView
+from trimtab_operator.control.decisions import DecisionRecord, Held, SplitView
 from trimtab_pipeline.decisions import DecisionHistories, Entry
 from trimtab_strategies.model import ClusterLoad, Reason
 from trimtab_strategies.testing import NOW, cluster, with_bundles
@@ -199,6 +199,17 @@ def test_bundles_of_a_drained_broker_leave_for_that_and_not_for_their_load() -> 
     assert answer.headline == (
         "a gives 2 bundles away, 50.0 points of its CPU: the broker is to be empty, so its bundles leave it."
     )
+
+
+def test_a_bundle_that_could_not_leave_a_drained_broker_says_what_was_in_the_way() -> None:
+    record = decided(LEVEL)
+    stays = [stay.model_copy(update={"reason": Reason.DRAINED}) for stay in record.stays if stay.broker == "a"]
+    held = Held(subject="a", reason=Reason.NO_CANDIDATE, detail="2 bundles can't leave yet", count=2)
+    drained = record.model_copy(update={"stays": tuple(stays), "held_back": (*record.held_back, held)})
+    answer = of_bundle(drained, stays[0].name, "a").why_not()
+
+    assert answer is not None
+    assert (answer.reason, "(2 bundles can't leave yet)" in answer.headline) == (Reason.NO_CANDIDATE, True)
 
 
 def test_what_a_person_approved_later_did_move() -> None:

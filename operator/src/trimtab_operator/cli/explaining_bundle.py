@@ -29,10 +29,12 @@ from trimtab_operator.cli.moments import length
 from trimtab_operator.cli.sentences import SENTENCES
 from trimtab_operator.control.decisions import DecisionRecord, MoveView, SplitView
 from trimtab_operator.control.topology import last_unload
-from trimtab_strategies.model import Reason
+from trimtab_strategies.model import Reason, counted
 
 Hold = tuple[Reason, str]
 """What keeps a bundle where it is, and the figures of that."""
+
+_CAPS = frozenset({Reason.CYCLE_CAP, Reason.BROKER_CAP, Reason.HOUR_CAP})
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,19 +130,22 @@ class BundleStory:
         stay, view = record.stay_of(self.name), record.broker(self.owner)
         if view is None:
             return Reason.UNKNOWN_BROKER, f"{self.owner} took no part in the decision"
-        reason = stay.reason if stay is not None else None
-        if reason is None:
-            reason = Reason.NOT_CHOSEN if record.moves_of(self.owner)[0] else view.gives.reason
-        if reason in {Reason.CYCLE_CAP, Reason.BROKER_CAP, Reason.HOUR_CAP}:
+        leave = record.moves_of(self.owner)[0]
+        reason = stay.reason if stay is not None else Reason.NOT_CHOSEN if leave else view.gives.reason
+        if reason is Reason.DRAINED:
+            return self._left_behind(record)
+        if reason in _CAPS:
             return reason, self._cap(record, reason)
-        if reason is Reason.NOT_CHOSEN and record.moves_of(self.owner)[0]:
-            count = len(record.moves_of(self.owner)[0])
-            return reason, f"{count} other bundle{'s' if count > 1 else ''} of {self.owner} moved in its place"
-        if stay is not None and stay.detail:
-            return reason, stay.detail
-        if reason is view.gives.reason:
-            return reason, distance(record, view) or view.gives.detail
-        return reason, ""
+        if reason is Reason.NOT_CHOSEN and leave:
+            return reason, f"{counted(len(leave), 'other bundle')} of {self.owner} moved in its place"
+        told = stay.detail if stay is not None else ""
+        return reason, told or (distance(record, view) or view.gives.detail if reason is view.gives.reason else "")
+
+    def _left_behind(self, record: DecisionRecord) -> Hold:
+        """Why a bundle has not left a broker that is to be empty: what was said of that broker's bundles."""
+        of_broker = (held for held in record.held_back if held.subject == self.owner)
+        found = next((held for held in of_broker if held.reason is not Reason.UNSCHEDULABLE), None)
+        return (found.reason, found.detail) if found is not None else (Reason.DRAINED, "")
 
     def _cap(self, record: DecisionRecord, reason: Reason) -> str:
         caps = record.caps

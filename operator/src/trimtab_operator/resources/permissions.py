@@ -83,7 +83,7 @@ PERMISSIONS = (
         "",
         "configmaps",
         {
-            "get": "what a policy remembers, and its proposal",
+            "get": "what a policy remembers, its proposal, its latest decisions",
             "create": "the same, for the first time",
             "patch": "the same, when it changed",
         },
