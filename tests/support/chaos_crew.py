@@ -63,6 +63,8 @@ class Crew:
     slots: list[ChaosReplica | None] = field(default_factory=lambda: [None, None])
     held: dict[int, float] = field(default_factory=dict)
     """When (monotonic seconds) the operator of a slot is started again."""
+    broken: list[str] = field(default_factory=list)
+    """What is wrong with how operators ended."""
 
     def look_after(self) -> None:
         """Start whoever is due to be, and note who ended by itself."""
@@ -71,6 +73,7 @@ class Crew:
             if replica is not None and not replica.server.running:
                 replica.__exit__()
                 self.slots[slot] = None
+                self.broken += [complaint] if (complaint := replica.complaint()) else []
                 self.held.setdefault(slot, now + AGAIN)
             if self.slots[slot] is None and now >= self.held.get(slot, 0.0):
                 self.held.pop(slot, None)

@@ -66,7 +66,9 @@ def play(binaries: KubeBinaries, prometheus: Path, folder: Path, schedule: Sched
     with ChaosStage(binaries, prometheus, folder, schedule) as stage:
         acts = Acts(stage)
         watch.note("stage")
-        _wait(stage, READY_WITHIN, lambda: [] if _two_stand_by(stage) else ["no leader"])
+        outcome.broken += _wait(
+            stage, READY_WITHIN, lambda: [] if _two_stand_by(stage) else ["no two operators, one leading"]
+        )
         watch.note("leader")
         _run(stage, acts, outcome)
         watch.note("faults")
@@ -85,8 +87,10 @@ def play(binaries: KubeBinaries, prometheus: Path, folder: Path, schedule: Sched
 
 
 def _two_stand_by(stage: ChaosStage) -> bool:
-    """Whether both operators are there, and one leads."""
-    return any(stage.users.values()) and all(replica and "stands by" in replica.log for replica in stage.crew.slots)
+    """Whether both operators are there and warm, and one leads."""
+    return any(stage.users.values()) and all(
+        replica and "engine is warm" in replica.log for replica in stage.crew.slots
+    )
 
 
 class _Stopwatch:
@@ -110,7 +114,7 @@ def _run(stage: ChaosStage, acts: Acts, outcome: Outcome) -> None:
     while due:
         stage.crew.look_after()
         _revive(stage)
-        broken = bool(stage.served.violations or stage.bundles.violations)
+        broken = bool(stage.served.violations or stage.bundles.violations or stage.crew.broken)
         now = time.monotonic() - begun
         while due and (due[0][0] <= now or broken):
             _, _, what = heapq.heappop(due)
@@ -134,7 +138,7 @@ def _wait(stage: ChaosStage, within: float, missing: Callable[[], list[str]]) ->
     """Until nothing is `missing`; what still is after `within` seconds."""
     until = time.monotonic() + within
     while left := missing():
-        if time.monotonic() > until:
+        if time.monotonic() > until or stage.crew.broken:
             return left
         stage.crew.look_after()
         _revive(stage)

@@ -107,7 +107,7 @@ _MEASURED: Mapping[Kind, Row] = {
 }
 
 REST: Mapping[str, float] = {"operators": 6.0, "plane": 5.0, "source": 3.0, "broker": 3.0, "policy": 3.0}
-"""Seconds for which those who share a `what` are left alone."""
+"""Seconds for which those who share a `what` are left alone; operators twice as long where each has to start a JVM."""
 
 NO_DATA = frozenset(_DRAWN) | {kind for kind, row in _MEASURED.items() if row.what == "source"}
 """While these go on no load is known, so nothing may be decided."""
@@ -158,7 +158,7 @@ def draw(seed: int, seconds: float, *, measured: bool, every: float = 0.6) -> Sc
     """The schedule of a seed. every: mean seconds between two events; what would overlap with its like is left out."""
     chance = random.Random(f"{seed}/{measured}")
     table = {**_ALWAYS, **(_MEASURED if measured else _DRAWN)}
-    moves = chance.choice((12, 40, 1000))
+    moves = chance.choice((15, 40, 1000))
     busy, events, at = dict[str, float](), list[Event](), QUIET
     while (at := at + chance.expovariate(1 / every)) < seconds:
         (kind,) = chance.choices(list(table), [row.weight for row in table.values()])
@@ -168,7 +168,7 @@ def draw(seed: int, seconds: float, *, measured: bool, every: float = 0.6) -> Sc
         key = target if row.what == "broker" else row.what
         if key and busy.get(key, 0.0) > at:
             continue
-        busy[key] = at + lasts + REST.get(row.what, 0.5)
+        busy[key] = at + lasts + REST.get(row.what, 0.5) * (2 if measured and key == "operators" else 1)
         about_one = row.what in {"broker", "drain"} or kind is Kind.MOVE
         events.append(Event(round(at, 2), kind, round(lasts, 2), target if about_one else "", pick, amount))
     return Schedule(seed, seconds, measured, moves, tuple(events))

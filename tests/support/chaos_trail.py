@@ -26,8 +26,8 @@ AUDIT_POLICY = {
 """Writes alone; of Bundle objects everything."""
 
 BALANCING = frozenset({"Overloaded", "Underloaded"})
-DIVIDING = frozenset({"Topics", "Sessions", "MsgRate", "Bandwidth"})
-"""Reasons of the moves that the caps count: the policy's own, and those of children that leave their parent's owner."""
+CAPPED = BALANCING | {"Topics", "Sessions", "MsgRate", "Bandwidth"} | {"Drained", "RollingOut"}
+"""Reasons of the moves that the caps count: also of children that leave their parent's owner, and of evacuations."""
 
 BURST = 0.15
 """Seconds between two moves of one cycle, at most. Two cycles are further apart: the loop rests for 0.2 s between."""
@@ -58,7 +58,7 @@ class Deed:
     @property
     def moves(self) -> bool:
         """Whether the caps count it."""
-        return self.verb == "patch" and self.reason in BALANCING | DIVIDING
+        return self.verb == "patch" and self.reason in CAPPED
 
 
 def deeds(log: Path, users: Iterable[str]) -> list[Deed]:
