@@ -40,13 +40,15 @@ class Recorder:
             record = await asyncio.to_thread(recounted, result, settings, remembered)
             before = self._kept if self._kept is not None else await self._store.load()
             self._kept = before
-            known = self._learnt(record, before)
+            known = await asyncio.to_thread(self._learnt, record, before)
             await self._note(record, [new for new, old in zip(known, before, strict=True) if new is not old])
             after = known if known and record.says_the_same(known[-1]) else (*known, record)
             if len(after) > len(before) or any(a is not b for a, b in zip(after, before, strict=True)):
                 self._kept = await self._store.save(after)
         except ApiError as error:
             log.warning("policy %s: a decision could not be stored for `trimtab explain`: %s", self.policy, error)
+        except Exception:
+            log.exception("policy %s: a decision could not be recorded for `trimtab explain`", self.policy)
 
     async def _note(self, record: DecisionRecord, learnt: Sequence[DecisionRecord]) -> None:
         """Into the history, where there is one: the decision, and what has become of earlier ones."""
