@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any, cast
+
 import pytest
+from kubernetes.aio import client
 
-from trimtab_testbed.ownership import Step, step
+from trimtab_testbed.ownership import HELD, Ownership, Step, step
 
 
-def seen(wished: str, held: str, *, generation: int = 2, observed: int = 1) -> dict[str, object]:
+def seen(wished: str, held: str, *, generation: int = 2, observed: int = 1) -> dict[str, Any]:
     return {
         "metadata": {"generation": generation},
         "spec": {"owner": wished},
@@ -47,3 +51,80 @@ def test_what_a_broker_does_once_the_wish_was_confirmed(wished: str, held: str, 
 
 def test_a_bundle_without_status_is_taken() -> None:
     assert step({"metadata": {"generation": 1}, "spec": {"owner": "me"}}, "me") is Step.TAKE
+
+
+class Served:
+    """Who serves, as a set of names."""
+
+    def __init__(self) -> None:
+        self.bundles = set[str]()
+
+    def serve(self, bundle: str) -> None:
+        self.bundles.add(bundle)
+
+    def release(self, bundle: str) -> None:
+        self.bundles.discard(bundle)
+
+
+class SlowApi:
+    """Takes every write once `together` of them have come. Those of one bundle must not meet."""
+
+    def __init__(self, together: int) -> None:
+        self._barrier = asyncio.Barrier(together)
+        self.writing = set[str]()
+        self.written: list[str] = []
+
+    async def patch_namespaced_custom_object_status(self, *arguments: Any, _request_timeout: float) -> None:
+        name = arguments[4]
+        assert name not in self.writing
+        self.writing.add(name)
+        async with asyncio.timeout(5):
+            await self._barrier.wait()
+        self.writing.remove(name)
+        self.written.append(name)
+
+
+def to_release(name: str, **annotations: str) -> dict[str, Any]:
+    bundle = seen("other", "me")
+    return {**bundle, "metadata": {"name": name, "generation": 2, "resourceVersion": "7", "annotations": annotations}}
+
+
+def attended(together: int, names: list[str]) -> SlowApi:
+    """What was written once a broker has seen events about those bundles at once, all wished elsewhere."""
+
+    async def story() -> SlowApi:
+        api = SlowApi(together)
+        broker = Ownership(cast("client.CustomObjectsApi", api), "ns", "me", Served())
+        for name in names:
+            broker._see(HELD, "MODIFIED", to_release(name))
+        await broker._attend(names)
+        return api
+
+    return asyncio.run(story())
+
+
+def test_bundles_that_leave_at_once_do_not_wait_for_one_another() -> None:
+    names = [f"b{n}" for n in range(20)]
+
+    assert sorted(attended(20, names).written) == sorted(names)
+
+
+def test_what_concerns_one_bundle_is_done_one_after_the_other() -> None:
+    async def story() -> None:
+        api = SlowApi(1)
+        broker = Ownership(cast("client.CustomObjectsApi", api), "ns", "me", Served())
+        broker._see(HELD, "MODIFIED", to_release("b"))
+        await asyncio.gather(*(broker._settle("b") for _ in range(5)))
+        assert api.written == ["b"] * 5
+
+    asyncio.run(story())
+
+
+def test_a_broker_keeps_no_list_of_who_manages_which_field() -> None:
+    broker = Ownership(cast("client.CustomObjectsApi", SlowApi(1)), "ns", "me", Served())
+    bundle = to_release("b")
+    bundle["metadata"]["managedFields"] = [{"manager": "kubectl"}]
+
+    broker._see(HELD, "ADDED", bundle)
+
+    assert broker._latest("b")["metadata"] == to_release("b")["metadata"]

@@ -13,11 +13,12 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from enum import Enum
 from http import HTTPStatus
 from typing import Any, Protocol
+from weakref import WeakValueDictionary
 
 import aiohttp
 from kubernetes.aio import client
@@ -64,6 +65,12 @@ def _parent(bundle: Mapping[str, Any]) -> str:
     return str((bundle["metadata"].get("annotations") or {}).get(PARENT, ""))
 
 
+def _kept(bundle: Mapping[str, Any]) -> dict[str, Any]:
+    """What a broker keeps of it. The list of who manages which field, most of a Bundle object, it has no use for."""
+    meta = {key: value for key, value in bundle["metadata"].items() if key not in {"managedFields", "ownerReferences"}}
+    return {"metadata": meta, "spec": bundle["spec"], "status": bundle.get("status", {})}
+
+
 class Serving(Protocol):
     """Who really serves; told by an `Ownership`. Bundles are named by their Bundle objects."""
 
@@ -83,7 +90,8 @@ class Ownership:
     def __init__(self, api: client.CustomObjectsApi, namespace: str, me: str, serving: Serving) -> None:
         self._api, self._namespace, self._me, self._serving = api, namespace, me, serving
         self._seen: dict[str, dict[str, Any]] = {WISHED: {}, HELD: {}}
-        self._one_at_a_time = asyncio.Lock()
+        self._cut = set[str]()  # of those, the ones that are being cut out of others
+        self._settling = WeakValueDictionary[str, asyncio.Lock]()
         self.deaf = False
 
     async def run(self) -> None:
@@ -111,7 +119,8 @@ class Ownership:
             GROUP, VERSION, self._namespace, _PLURAL, field_selector=f"{field}={self._me}", _request_timeout=30.0
         )
         before = self._seen[field]
-        self._seen[field] = {bundle["metadata"]["name"]: bundle for bundle in listed["items"]}
+        self._seen[field] = {bundle["metadata"]["name"]: _kept(bundle) for bundle in listed["items"]}
+        self._cut |= {name for name, bundle in self._seen[field].items() if _parent(bundle)}
         await self._settle(*before, *self._seen[field])
         return str(listed["metadata"]["resourceVersion"])
 
@@ -127,28 +136,44 @@ class Ownership:
             timeout_seconds=_WATCH,
             _request_timeout=_WATCH + 10.0,
         )
+        rest = b""
         try:
-            async for line in response.content:
-                event = json.loads(line)
-                if event["type"] == "ERROR":  # 410 Gone: list again
+            async for chunk in response.content.iter_any():
+                *lines, rest = (rest + chunk).split(b"\n")
+                events = [json.loads(line) for line in lines if line]
+                if any(event["type"] == "ERROR" for event in events):  # 410 Gone: list again
                     return
-                await self._see(field, event["type"], event["object"])
+                await self._attend([self._see(field, event["type"], event["object"]) for event in events])
         finally:
             response.close()
 
-    async def _see(self, field: str, kind: str, bundle: Any) -> None:
-        name = bundle["metadata"]["name"]
+    def _see(self, field: str, kind: str, bundle: Any) -> str:
+        """Take note of it; its name."""
+        name = str(bundle["metadata"]["name"])
         if kind == "DELETED":  # also when it no longer matches the selector
             self._seen[field].pop(name, None)
+            if self._latest(name) is None:
+                self._cut.discard(name)
         else:
-            self._seen[field][name] = bundle
-        await self._settle(*self._children(name), name)  # first they take over, then it lets go
+            self._seen[field][name] = _kept(bundle)
+            if _parent(bundle):
+                self._cut.add(name)
+        return name
+
+    async def _attend(self, names: Iterable[str]) -> None:
+        """Settle what came at once side by side: a broker does not make fifty bundles wait for one another."""
+        these = [
+            self._settle(*self._children(name), name) for name in dict.fromkeys(names)
+        ]  # they take over, it lets go
+        for failure in await asyncio.gather(*these, return_exceptions=True):
+            if isinstance(failure, BaseException):
+                raise failure
 
     async def _settle(self, *names: str) -> None:
-        if self.deaf:
-            return
-        async with self._one_at_a_time:
-            for name in dict.fromkeys(names):
+        """One after the other, each alone."""
+        for name in dict.fromkeys(() if self.deaf else names):
+            alone = self._settling.setdefault(name, asyncio.Lock())
+            async with alone:
                 await self._settle_one(name)
 
     async def _settle_one(self, name: str) -> None:
@@ -189,7 +214,7 @@ class Ownership:
 
     def _children(self, name: str) -> list[str]:
         """Of the bundles seen, those that are being cut out of the one called `name`."""
-        return [child for view in self._seen.values() for child, bundle in view.items() if _parent(bundle) == name]
+        return [child for child in self._cut if _parent(self._latest(child) or {"metadata": {}}) == name]
 
     def _latest(self, name: str) -> Any:
         """The newer of what the two watches saw of it; None when neither shows it."""
