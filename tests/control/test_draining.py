@@ -97,6 +97,11 @@ def test_a_closed_broker_is_emptied_at_once_and_says_so_and_its_bundles_stay_awa
         assert (owned(scene, "b"), condition(scene, "b")) == (0, ("True", "Drained"))
         assert [note for reason, note in scene.events() if note.endswith("is drained: it owns nothing")]
 
+        scene.rest.patch(scene.path("brokers", "b"), {"spec": {"weight": 2}})
+        await scene.turn(after=1)
+        found = scene.rest.get(scene.path("brokers", "b"))
+        assert found["status"]["conditions"][0]["observedGeneration"] == found["metadata"]["generation"]
+
         close(scene, "b", schedulable=True)
         await scene.turn(after=1)
         assert condition(scene, "b") is None

@@ -39,7 +39,7 @@ class Drainage:
         drained = self.context.departures(settings.name).drained
         for name, broker in self.context.brokers_of(settings.name).items():
             wanted = self._told(name, settings) if name in drained else None
-            if wanted != _shown(broker):
+            if wanted != _shown(broker) or (wanted is not None and _outdated(broker)):
                 await self._write(broker, wanted)
 
     def _told(self, broker: str, settings: Settings) -> Told:
@@ -101,3 +101,8 @@ def _shown(broker: BrokerRecord) -> Told | None:
     """The condition as it is in the broker's status."""
     found = next((c for c in broker.conditions if c["type"] == DRAINED), None)
     return None if found is None else (found["status"], found["reason"], found["message"])
+
+
+def _outdated(broker: BrokerRecord) -> bool:
+    """Whether the condition speaks of the Broker as it was before an edit; `kubectl wait` does not believe it then."""
+    return any(c["type"] == DRAINED and c.get("observedGeneration", 0) < broker.generation for c in broker.conditions)
