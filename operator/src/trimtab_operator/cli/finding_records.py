@@ -139,7 +139,9 @@ async def _policy(
 async def _records(api: Api, namespace: str, policy: Object) -> tuple[DecisionRecord, ...]:
     name = policy["metadata"]["name"]
     try:
-        return unpacked(await api.get(CONFIG_MAPS, namespace, decisions_name(name)))
+        found = await api.get(CONFIG_MAPS, namespace, decisions_name(name))
+        owners = [owner.get("uid") for owner in found["metadata"].get("ownerReferences") or ()]
+        return unpacked(found) if policy["metadata"]["uid"] in owners else ()  # else of one that was deleted
     except NotFoundError:
         return ()
     except ForeignRecordError as error:
