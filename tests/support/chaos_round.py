@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +76,8 @@ def play(binaries: KubeBinaries, prometheus: Path, folder: Path, schedule: Sched
         acts.finish()
         acts.tidy_up()
         watch.note("tidying up")
-        left = _wait(stage, SETTLED_WITHIN, lambda: list(unsettled(stage)))
+        calm = time.time()
+        left = _wait(stage, SETTLED_WITHIN, lambda: list(unsettled(stage, calm)))
         watch.note("settling")
         outcome.broken += [f"not settled after {SETTLED_WITHIN:.0f} s: {text}" for text in left]
         _judge(stage, acts, outcome)
@@ -146,8 +148,8 @@ def _wait(stage: ChaosStage, within: float, missing: Callable[[], list[str]]) ->
     return []
 
 
-def unsettled(stage: ChaosStage) -> Iterator[str]:
-    """What is not as it should be when nothing is wrong any more."""
+def unsettled(stage: ChaosStage, since: float) -> Iterator[str]:
+    """What is not as it should be when nothing is wrong any more, `since` then (epoch seconds)."""
     try:
         bundles, brokers = stage.listed("bundles"), stage.listed("brokers")
         splits, policy = stage.listed("bundlesplits"), stage.listed("balancingpolicies")[POLICY]
@@ -168,7 +170,7 @@ def unsettled(stage: ChaosStage) -> Iterator[str]:
         f"{n} is {s.get('status')}" for n, s in splits.items() if (s.get("status") or {}).get("phase") not in done
     )
     yield from _unserved(stage, bundles)
-    yield from _not_ready(stage, policy)
+    yield from _not_ready(stage, policy, since)
 
 
 def _unserved(stage: ChaosStage, bundles: dict[str, Any]) -> Iterator[str]:
@@ -178,13 +180,15 @@ def _unserved(stage: ChaosStage, bundles: dict[str, Any]) -> Iterator[str]:
         yield f"{name} {'should be' if (name, broker) in wanted else 'is'} served by {broker}"
 
 
-def _not_ready(stage: ChaosStage, policy: dict[str, Any]) -> Iterator[str]:
+def _not_ready(stage: ChaosStage, policy: dict[str, Any], since: float) -> Iterator[str]:
     status, epoch = policy.get("status") or {}, max(stage.users.values())
     told = {c["type"]: c for c in status.get("conditions", [])}
     if told.get("Ready", {}).get("status") != "True":
         yield f"the policy is not Ready: {told.get('Ready')}"
     if not told.get("Led", {}).get("message", "").endswith(f"epoch {epoch}"):
         yield f"the newest leader, of epoch {epoch}, is not the one that decides: {told.get('Led')}"
+    if datetime.fromisoformat(status.get("lastCycle", {}).get("time", "1970-01-01T00:00:00Z")).timestamp() < since:
+        yield f"there was no cycle since the last fault: {status.get('lastCycle')}"
     if status.get("observedGeneration") != policy["metadata"]["generation"]:
         yield f"the policy's last edit was not seen: {status.get('observedGeneration')}"
 

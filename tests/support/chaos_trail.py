@@ -13,13 +13,15 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+_BUNDLES = [{"group": "trimtab.dev", "resources": ["bundles", "bundles/status"]}]
+
 AUDIT_POLICY = {
     "apiVersion": "audit.k8s.io/v1",
     "kind": "Policy",
     "omitStages": ["RequestReceived"],
     "rules": [
         {"level": "None", "verbs": ["get", "list", "watch"]},
-        {"level": "RequestResponse", "resources": [{"group": "trimtab.dev", "resources": ["bundles"]}]},
+        {"level": "RequestResponse", "resources": _BUNDLES},
         {"level": "Metadata"},
     ],
 }

@@ -128,3 +128,26 @@ def test_a_broker_keeps_no_list_of_who_manages_which_field() -> None:
     broker._see(HELD, "ADDED", bundle)
 
     assert broker._latest("b")["metadata"] == to_release("b")["metadata"]
+
+
+def owned(name: str) -> dict[str, Any]:
+    bundle = seen("me", "me", observed=2)
+    return {**bundle, "metadata": {"name": name, "generation": 2, "resourceVersion": "7"}}
+
+
+def test_what_is_gone_while_a_broker_is_deaf_is_not_served_afterwards() -> None:
+    async def story() -> None:
+        served = Served()
+        broker = Ownership(cast("client.CustomObjectsApi", SlowApi(1)), "ns", "me", served)
+        for name in ("goes", "stays"):
+            broker._see(HELD, "ADDED", owned(name))
+            await broker._settle(name)
+        await broker.hear(deaf=True)
+        await broker._attend([broker._see(HELD, "DELETED", owned("goes"))])
+        assert served.bundles == {"goes", "stays"}
+
+        await broker.hear(deaf=False)
+
+        assert served.bundles == {"stays"}
+
+    asyncio.run(story())

@@ -91,6 +91,7 @@ class Ownership:
         self._api, self._namespace, self._me, self._serving = api, namespace, me, serving
         self._seen: dict[str, dict[str, Any]] = {WISHED: {}, HELD: {}}
         self._cut = set[str]()  # of those, the ones that are being cut out of others
+        self._serves = set[str]()  # also what is gone since, and was not seen to go
         self._settling = WeakValueDictionary[str, asyncio.Lock]()
         self.deaf = False
 
@@ -104,7 +105,7 @@ class Ownership:
         """Turn deafness on or off; when it ends, what was missed is made up for."""
         self.deaf = deaf
         if not deaf:
-            await self._settle(*self._seen[WISHED], *self._seen[HELD])
+            await self._settle(*self._seen[WISHED], *self._seen[HELD], *self._serves)
 
     async def _follow(self, field: str) -> None:
         while True:
@@ -121,7 +122,7 @@ class Ownership:
         before = self._seen[field]
         self._seen[field] = {bundle["metadata"]["name"]: _kept(bundle) for bundle in listed["items"]}
         self._cut |= {name for name, bundle in self._seen[field].items() if _parent(bundle)}
-        await self._settle(*before, *self._seen[field])
+        await self._settle(*before, *self._seen[field], *self._serves)
         return str(listed["metadata"]["resourceVersion"])
 
     async def _watch(self, field: str, version: str) -> None:
@@ -180,7 +181,7 @@ class Ownership:
         bundle = self._latest(name)
         match Step.LEAVE if bundle is None else step(bundle, self._me):
             case Step.RELEASE:
-                self._serving.release(name)
+                self._release(name)
                 await self._write(bundle, owner="", state="Free")
             case Step.TAKE:
                 if await self._write(bundle, owner=self._me, state="Owned", confirm=True):
@@ -191,14 +192,19 @@ class Ownership:
             case Step.SERVE:
                 await self._serve(bundle)
             case Step.LEAVE:
-                self._serving.release(name)
+                self._release(name)
+
+    def _release(self, name: str) -> None:
+        self._serves.discard(name)
+        self._serving.release(name)
 
     async def _serve(self, bundle: Any) -> None:
         """Serve it, unless its parent does that still."""
         name, parent = bundle["metadata"]["name"], _parent(bundle)
         if parent and (any(parent in view for view in self._seen.values()) or await self._exists(parent)):
-            self._serving.release(name)
+            self._release(name)
         else:
+            self._serves.add(name)
             self._serving.serve(name)
 
     async def _exists(self, name: str) -> bool:
