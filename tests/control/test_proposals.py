@@ -191,6 +191,27 @@ def test_only_so_many_moves_are_open_at_once(play: Play) -> None:
     play(HOT, story, **eager(maxMovesInFlight=1) | APPROVE)
 
 
+def test_progress_is_stored_now_and_then_and_not_at_each_landing(play: Play) -> None:
+    async def story(scene: PolicyScene) -> None:
+        await approved(scene)
+
+        def version() -> str:
+            path = f"/api/v1/namespaces/{scene.namespace}/configmaps/trimtab-proposal-main"
+            found: str = scene.rest.get(path)["metadata"]["resourceVersion"]
+            return found
+
+        before = version()
+        await scene.land()
+        await scene.turn(after=0.5)
+        assert (len(moved(scene)), version()) == (2, before)
+
+        await scene.turn(after=2)
+        assert version() != before
+        assert progress(scene)["landed"] == 1
+
+    play(HOT, story, **eager(maxMovesInFlight=1) | APPROVE)
+
+
 def test_the_rest_of_the_time_is_told_at_the_pace_so_far(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
         found = await approved(scene)

@@ -36,7 +36,8 @@ from trimtab_strategies.model import counted
 log = logging.getLogger(__name__)
 
 TELL_EVERY = 2.0
-"""Seconds between two reports of how far an execution has come; its end is told at once."""
+"""Seconds between two reports of how far an execution has come, and between storing that. Its end is told at once; what
+was not stored when the operator dies is found out again from the bundles."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,10 +228,9 @@ class Approver:
         if execution.ended:
             await self._finish(execution)
             return written
-        if ended or written or news:
-            await self._store.save(self.standing)
-            self._untold = True
+        self._untold |= bool(ended or written or news)
         if self._untold and self.context.clock() >= self._tell_at:
+            await self._store.save(self.standing)  # half a mebibyte for 10,000 moves, and each landing is a round
             await self._tell()
         return written
 
