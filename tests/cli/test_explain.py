@@ -30,7 +30,7 @@ from trimtab_operator.cli.sentences import SENTENCES
 from trimtab_operator.control.aftermath import followed, measured
 from trimtab_operator.control.decisions import DecisionRecord, Held, SplitView
 from trimtab_pipeline.decisions import DecisionHistories, Entry
-from trimtab_strategies.model import ClusterLoad, Reason
+from trimtab_strategies.model import ClusterLoad, HeldBack, Reason
 from trimtab_strategies.testing import NOW, cluster, with_bundles
 from trimtab_testbed.control_plane import ControlPlane
 
@@ -38,6 +38,8 @@ TEXTS = Path(__file__).parent / "explained"
 #  average 50 %: a is far above it, d a little, b and c are idle
 HOT = cluster(bundles={"a": [3, 2, 2, 1, 1], "b": [1], "c": [1], "d": [1, 1]}, a=0.9, b=0.2, c=0.3, d=0.6)
 LEVEL = cluster(bundles=2, a=0.52, b=0.5)
+DRY_RUN = HeldBack("", Reason.DRY_RUN, "spec.mode is DryRun")
+CLOSED = HeldBack("", Reason.OUTSIDE_WINDOW, "spec.windows: acts again from 2026-11-21T22:00:00Z")
 FACTS = Facts(NOW + 300, "messaging", "main", cool_down=1800, last=(NOW, "Overloaded"))
 LATER = replace(FACTS, last=(NOW + 240, "Balanced"), usage={"a": 53.4, "b": 49.0})
 
@@ -97,7 +99,8 @@ def capped(limit: str, *, moved: int = 0) -> Answer | None:
 SITUATIONS: dict[str, Callable[[], Answer | None]] = {
     "a broker that gives": lambda: of_broker(decided(HOT), "a").explain(),
     "a broker that gets": lambda: of_broker(decided(HOT), "b").explain(),
-    "a broker that would give": lambda: of_broker(decided(HOT, shown=Reason.DRY_RUN, mode="DryRun"), "a").explain(),
+    "a broker that would give": lambda: of_broker(decided(HOT, shown=DRY_RUN, mode="DryRun"), "a").explain(),
+    "a broker outside the windows": lambda: of_broker(decided(HOT, shown=CLOSED), "a").explain(),
     "a level broker": lambda: of_broker(decided(LEVEL), "a", LATER).explain(),
     "a broker that gets none": lambda: of_broker(decided(LEVEL), "b", LATER).why_not(),
     "a broker that was passed over": lambda: of_broker(decided(HOT), "d").why_not(),
@@ -213,7 +216,7 @@ def test_a_bundle_that_could_not_leave_a_drained_broker_says_what_was_in_the_way
 
 
 def test_what_a_person_approved_later_did_move() -> None:
-    record = decided(HOT, shown=Reason.NOT_APPROVED, mode="Approve", limits={"maxMovesPerCycle": 1})
+    record = decided(HOT, shown=HeldBack("", Reason.NOT_APPROVED), mode="Approve", limits={"maxMovesPerCycle": 1})
     move = record.moves[0]
     waits, done = (
         of_broker(record, "a").explain(),

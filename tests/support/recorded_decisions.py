@@ -16,7 +16,7 @@ from trimtab_operator.control.refusal import refused_by_guard
 from trimtab_operator.control.report import CycleResult
 from trimtab_operator.control.settings import Settings
 from trimtab_strategies.balancer import decide
-from trimtab_strategies.model import ClusterLoad, Memory, Reason
+from trimtab_strategies.model import ClusterLoad, HeldBack, Memory
 from trimtab_strategies.testing import NOW
 
 
@@ -32,7 +32,7 @@ def settings(**spec: Any) -> Settings:
 
 
 def decided(
-    load: ClusterLoad, *, at: float = NOW, moved: int = 0, shown: Reason | None = None, **spec: Any
+    load: ClusterLoad, *, at: float = NOW, moved: int = 0, shown: HeldBack | None = None, **spec: Any
 ) -> DecisionRecord:
     """What is recorded of a decision on `load`, all its moves written, or only shown for that reason.
 
@@ -49,7 +49,8 @@ def decided(
         load=load,
         plan=found.plan,
         refusal=refused_by_guard(found.plan.held_back, moves=not found.plan.empty),
-        written=[Written(names[move.bundle], shown) for move in found.plan.moves],
+        restraint=shown,
+        written=[Written(names[move.bundle], shown and shown.reason) for move in found.plan.moves],
         names=names,
     )
     return recounted(result, of, Remembered(found.memory, ((at - 60, moved),) if moved else ()))

@@ -90,7 +90,7 @@ class BrokerStory:
         text = f"{self.name} {_verb(leave, 'gives')} {counted(len(leave), 'bundle')} away, {points(load)} of its CPU"
         text += f": {move_story(record, leave[0])}"
         held = _outcome(leave)
-        return text if any(move.begun for move in leave) else f"{text}; but {because(held)}"
+        return text if any(move.begun for move in leave) else f"{text}; but {because(held, leave[0].detail)}"
 
     def _keeping(self, record: DecisionRecord, view: BrokerView) -> str:
         reason, detail = view.gives.reason, view.gives.detail

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from trimtab_operator.actuators import Written
 from trimtab_operator.control.decisions import (
     Alternative,
     BrokerView,
@@ -207,11 +208,19 @@ def _moves(result: CycleResult, plan: Plan | None) -> tuple[MoveView, ...]:
                 load=known(move.load),
                 written=written is not None and written.reason is None,
                 outcome=None if written is None else written.reason,
-                detail="" if written is None else written.detail,
+                detail=_detail(written, result),
                 **({} if others is None else _alternatives(others)),
             )
         )
     return tuple(views)
+
+
+def _detail(written: Written | None, result: CycleResult) -> str:
+    """What was said of a move that was not written: of itself, or of the whole plan that was only shown."""
+    if written is None or written.reason is None:
+        return ""
+    restraint = result.restraint
+    return restraint.detail if restraint is not None and restraint.reason is written.reason else written.detail
 
 
 def _alternatives(found: Candidates) -> dict[str, Any]:
@@ -237,7 +246,7 @@ def _splits(result: CycleResult, plan: Plan | None) -> tuple[SplitView, ...]:
                 children=len(split.boundaries) + 1,
                 reason=split.reason,
                 outcome=None if asked is None else asked.reason,
-                detail="" if asked is None else asked.detail,
+                detail=_detail(asked, result),
             )
         )
     return tuple(views)
