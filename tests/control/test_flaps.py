@@ -120,6 +120,12 @@ def test_a_quarantine_ends_by_time_by_release_and_with_the_bundle() -> None:
     assert quarantined(before, {"new": "came back"}, 700.0, 100.0, ["released"]) == {"kept": 500.0, "new": 700.0}
 
 
+def test_neither_quarantine_nor_retreat_outlasts_its_limit_when_the_clock_is_set_back() -> None:
+    assert quarantined({"b": 5000.0}, {}, 700.0, 100.0, []) == {"b": 700.0}
+    assert not Fight((), 1e9, 1).retreating(1e9 - LONGEST_RETREAT - 1)
+    assert Fight((), 1e9, 1).retreating(1e9 - LONGEST_RETREAT)
+
+
 def test_each_retreat_is_twice_as_long_as_the_last_until_there_was_a_day_of_peace() -> None:
     fight, now, lengths = Fight(), 1e6, []
     for _ in range(7):

@@ -35,8 +35,8 @@ class Fight:
     retreats: int = 0
 
     def retreating(self, now: float) -> bool:
-        """Whether the policy only advises."""
-        return now < self.until
+        """Whether the policy only advises. A retreat that would be too long began by a clock that was wrong."""
+        return self.until - LONGEST_RETREAT <= now < self.until
 
     def after(self, changes: Iterable[Change], most: int, now: float) -> Fight:
         """What is known once `changes` were seen. most: undone moves within an hour that make a fight.
