@@ -35,8 +35,8 @@ def quarantined(
 ) -> dict[str, float]:
     """By bundle, until when (epoch s) it is left alone: those of `before` whose time is not over, and `flapped`.
 
-    gone: bundles that were let go by a person, or deleted. Nobody is left alone past `until`: the policy may ask for less
-    by now, or the clock have been set back.
+    gone: bundles that were let go by a person, or deleted. Nobody is left alone past `until`: the policy may ask for
+    less by now, or the clock have been set back.
     """
     kept = {bundle: min(end, until) for bundle, end in before.items() if end > now}
     kept |= dict.fromkeys(flapped, until)

@@ -34,7 +34,7 @@ class Vigil:
     context: Context
     policy: str
     teller: Teller
-    _told: tuple[frozenset[str], float, int] | None = None
+    _told: tuple[Mapping[str, float], float, int] | None = None
 
     async def attend(self, turn: Turn) -> Remembered:
         """What the policy remembers once it took note of what others did since the last turn.
@@ -109,7 +109,7 @@ class Vigil:
         generation, until = turn.settings.generation, fight.until if fight.retreating(now) else 0.0
         if self._told is None and not (kept or until or _told_of(policy)):
             return
-        if (news := (frozenset(kept), until, generation)) != self._told:
+        if (news := (kept, until, generation)) != self._told:
             await self.teller.status(lambda previous: _status(previous, kept, fight, now, generation))
             self._told = news
 
