@@ -1,21 +1,15 @@
 """A large cluster in a real kube-apiserver and etcd: made once, kept in the cache folder, begun anew on a copy.
 
-Every bundle is served by the broker it is wished on, as in a cluster that has a past. The first one is written through
-the API server; the others are put into etcd as copies of what that made of it: a create and a status write of each
-through the server would take minutes.
+Every bundle is served by the broker it is wished on, as in a cluster that has a past.
 """
 
 from __future__ import annotations
 
-import base64
 import hashlib
-import json
 import shutil
 import tempfile
 import time
-import urllib.request
-import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from http import HTTPStatus
@@ -33,16 +27,12 @@ from trimtab_strategies.model import ClusterLoad
 from trimtab_testbed import binaries, go_build
 from trimtab_testbed.control_plane import ControlPlane
 from trimtab_testbed.kube_rest import KubeApiError, KubeRest
+from trimtab_testbed.many_bundles import SINCE, make_bundles
 
 NAMESPACE = "messaging"
 CRDS = Path(__file__).parents[1] / "crds"
-RECIPE = "2"
+RECIPE = "3"
 """Raised when what is put into etcd changes."""
-
-PUTS = 100
-"""Objects in one transaction of etcd, which takes 128."""
-
-_BEFORE = "2026-01-01T00:00:00Z"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +72,7 @@ def broker_names(size: Size) -> tuple[str, ...]:
 @contextmanager
 def cluster(size: Size, *, audit: bool = False) -> Iterator[Cluster]:
     """A control plane with a cluster of that size, for as long as the block runs."""
-    seed = go_build.cache_root() / f"scale-{_key(size)}"
+    seed = go_build.cache_root() / f"scale-{size}-{_key(size)}"
     with tempfile.TemporaryDirectory(prefix="trimtab-scale-") as folder:
         work = Path(folder) / "plane"
         if not seed.exists():
@@ -121,11 +111,10 @@ def _seed(size: Size, work: Path, seed: Path) -> None:
             plane.rest.create(path("brokers"), _object("Broker", name, {"pod": name}))
             plane.rest.patch(path("brokers", name, "status"), {"status": {"ready": True}})
         bundles = [bundle for k in range(size.brokers) for bundle in _bundles(plane.rest, size, k)]
-        stored = _stored(plane, bundles[0])
-        for at in range(1, len(bundles), PUTS):
-            _put(plane, [_copy(stored, bundle) for bundle in bundles[at : at + PUTS]])
-    seed.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copytree(work / "etcd", seed.with_suffix(".part"), dirs_exist_ok=True)
+        make_bundles(plane, NAMESPACE, bundles)
+    for outdated in seed.parent.glob(f"scale-{size}-*"):
+        shutil.rmtree(outdated)
+    shutil.copytree(work / "etcd", seed.with_suffix(".part"))
     seed.with_suffix(".part").rename(seed)
 
 
@@ -142,47 +131,8 @@ def _bundles(rest: KubeRest, size: Size, k: int) -> list[dict[str, Any]]:
     spec = TopicNamespaceSpec(tenant="t", name=f"n{k}", bundles=size.per_broker)
     name, owner = topic_namespace_name("t", f"n{k}"), broker_names(size)[k]
     created = rest.create(path("topicnamespaces"), _object("TopicNamespace", name, spec.model_dump(by_alias=True)))
-    chosen = {"owner": owner, "policy": "main", "epoch": 1, "reason": "Underloaded", "time": _BEFORE}
+    chosen = {"owner": owner, "policy": "main", "epoch": 1, "reason": "Underloaded", "time": SINCE}
     wish = {"owner": owner, "assignment": chosen}
     return [
         {**made, "spec": {**made["spec"], **wish}} for made in first_bundles(name, created["metadata"]["uid"], spec)
     ]
-
-
-def _stored(plane: ControlPlane, bundle: Mapping[str, Any]) -> dict[str, Any]:
-    """How the API server stores a bundle that its broker has confirmed."""
-    plane.rest.create(path("bundles"), bundle)
-    plane.rest.patch(path("bundles", bundle["metadata"]["name"], "status"), {"status": _status(bundle)})
-    found = _etcd(plane, "range", {"key": _encoded(_place(bundle))})
-    return dict(json.loads(base64.b64decode(found["kvs"][0]["value"])))
-
-
-def _status(bundle: Mapping[str, Any]) -> dict[str, Any]:
-    return {"owner": bundle["spec"]["owner"], "state": "Owned", "since": _BEFORE, "observedGeneration": 1}
-
-
-def _copy(stored: Mapping[str, Any], bundle: Mapping[str, Any]) -> dict[str, Any]:
-    """`stored`, as if it had been made of another manifest."""
-    meta = {**stored["metadata"], **bundle["metadata"], "uid": str(uuid.uuid4())}
-    return {**stored, "metadata": meta, "spec": bundle["spec"], "status": _status(bundle)}
-
-
-def _place(bundle: Mapping[str, Any]) -> str:
-    return f"/registry/trimtab.dev/bundles/{NAMESPACE}/{bundle['metadata']['name']}"
-
-
-def _put(plane: ControlPlane, bundles: Sequence[Mapping[str, Any]]) -> None:
-    puts = [
-        {"key": _encoded(_place(one)), "value": _encoded(json.dumps(one, separators=(",", ":")))} for one in bundles
-    ]
-    _etcd(plane, "txn", {"success": [{"requestPut": put} for put in puts]})
-
-
-def _encoded(text: str) -> str:
-    return base64.b64encode(text.encode()).decode()
-
-
-def _etcd(plane: ControlPlane, call: str, body: Mapping[str, Any]) -> dict[str, Any]:
-    request = urllib.request.Request(f"{plane.etcd_url}/v3/kv/{call}", json.dumps(body).encode())
-    with urllib.request.urlopen(request, timeout=60) as answer:
-        return dict(json.load(answer))

@@ -121,12 +121,13 @@ async def _relist(api: Api, context: Context) -> Figures:
 
 @dataclass
 class Stage:
-    """One policy's loop beside stores that follow, turn by turn."""
+    """One policy's loop beside stores that follow, turn by turn. patched: when each patch was begun."""
 
     context: Context
     loop: PolicyLoop
     source: StaticSource
     requests: Counter[str] = field(default_factory=Counter)
+    patched: list[float] = field(default_factory=list)
     offset: float = 0.0
 
     async def cycle(self) -> None:
@@ -138,15 +139,21 @@ class Stage:
 @asynccontextmanager
 async def stage(kubeconfig: str, size: Size, *, hot: bool) -> AsyncIterator[Stage]:
     """The policy `main`, which is made if need be, on a load that is drawn."""
-    requests = Counter[str]()
-    async with Api.connect(kubeconfig, observe=lambda verb, _code, _seconds: requests.update([verb])) as api:
+    requests, patched = Counter[str](), list[float]()
+
+    def observe(verb: str, _code: str, seconds: float) -> None:
+        requests[verb] += 1
+        if verb == "patch":
+            patched.append(time.perf_counter() - seconds)
+
+    async with Api.connect(kubeconfig, observe=observe) as api:
         source = StaticSource(load_of(size, hot=hot))
         context = new_context(api, NAMESPACE, StaticSources(source), Metrics())
         context.engine.set()
         body = {"apiVersion": "trimtab.dev/v1alpha1", "kind": "BalancingPolicy", "metadata": {"name": "main"}}
         made = await api.create(POLICIES, NAMESPACE, {**body, "spec": POLICY})
         loop = PolicyLoop("main", made["metadata"]["uid"], context, lambda: made)
-        played = Stage(context, loop, source, requests)
+        played = Stage(context, loop, source, requests, patched)
         context.clock = lambda: time.monotonic() + played.offset
         async with complete(context):
             try:
@@ -202,7 +209,7 @@ async def _moving(kubeconfig: str, size: Size) -> Figures:
         figures |= {"moves": cycle["moved"], "act_s": cycle["phases"].get("act", math.nan)}
         figures["written_per_s"] = cycle["moved"] / figures["act_s"]
         await until(lambda: len(landed) >= cycle["moved"])
-        first = told - figures["act_s"]
+        first = min(at for at in played.patched if at > begun)
         figures["landed"] = len(landed)
         after = np.array([at - first for at in landed.values()] or [np.nan])
         figures["landed_per_s"] = len(landed) / after.max()

@@ -44,6 +44,7 @@ async def _record(kubeconfig: str, folder: Path, done: Any) -> None:
                 since = version
         watch = asyncio.create_task(_record_watch(bare.session, since, folder / "events"))
         await asyncio.to_thread(done.wait)
+        await asyncio.sleep(2.0)  # what is on its way
         watch.cancel()
 
 

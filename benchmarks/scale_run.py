@@ -6,13 +6,15 @@ import argparse
 import json
 import multiprocessing
 import os
+import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import scale_brokers
@@ -20,8 +22,13 @@ import scale_parts
 import scale_replay
 from large_cluster import Size
 from scale_cluster import Cluster, broker_names, cluster
+from trimtab_testbed import go_build
 
 Figures = dict[str, float]
+INFORMER = Path(__file__).parent / "client_go" / "informer.go"
+PAIRS = 3
+"""Times that the stores and client-go's informer take turns."""
+
 SECONDS = 10.0
 """For which a stream of events is watched."""
 
@@ -45,8 +52,28 @@ def beside(part: Callable[..., Any], *arguments: Any) -> Iterator[Future[Any]]:
 
 
 def store(on: Cluster) -> Figures:
-    """List of everything until all stores are synced, and once more after 410."""
-    return dict(alone(scale_parts.store, on.kubeconfig))
+    """List of everything until all stores are synced, and once more after 410; in turn with client-go's informer."""
+    program = _client_go()
+    ours, theirs = [], []
+    for _ in range(PAIRS):
+        ours.append(alone(scale_parts.store, on.kubeconfig))
+        theirs.append(json.loads(subprocess.check_output([program, on.kubeconfig])))
+    middle = _medians(ours) | {f"client_go_{name}": value for name, value in _medians(theirs).items()}
+    ratios = {name: [a[name] / b[name] for a, b in zip(ours, theirs, strict=True)] for name in theirs[0]}
+    return middle | {f"ratio_{name}": median(ratios[name]) for name in ("synced_s", "synced_cpu_s", "mb")}
+
+
+def _medians(rounds: Sequence[Figures]) -> Figures:
+    return {name: median([one[name] for one in rounds]) for name in rounds[0]}
+
+
+def _client_go() -> str:
+    """The program to compare with, built of the modules that Kubernetes itself is built of."""
+    target = go_build.cache_dir("client-go", go_build.module_dir()) / "informer"
+    with go_build.build_lock(target.parent):
+        if not target.exists() or target.stat().st_mtime < INFORMER.stat().st_mtime:
+            go_build.build(go_build.module_dir(), str(INFORMER), target)
+    return str(target)
 
 
 def idle(on: Cluster) -> Figures:
