@@ -21,7 +21,7 @@ from trimtab_pipeline.decisions import DecisionHistories, decisions
 from trimtab_pipeline.source import LoadSource
 from trimtab_pipeline.testing import StaticSource, StaticSources
 from trimtab_strategies.model import ClusterLoad, Reason
-from trimtab_strategies.testing import NOW, cluster
+from trimtab_strategies.testing import NOW, cluster, with_bundles
 from trimtab_testbed.control_plane import ControlPlane
 
 HOT = cluster(bundles={"a": [1] * 8, "b": [1], "c": [1]}, a=0.8, b=0.2, c=0.2)
@@ -99,6 +99,20 @@ def test_the_config_map_holds_ten_decisions_of_a_hundred_brokers() -> None:
     assert len(text) < MOST_BYTES
     assert len(kept) == KEPT
     assert unpacked({"binaryData": {"decisions.json.gz": text}}) == kept
+
+
+def test_a_bundle_that_was_never_measured_refuses_no_cycle() -> None:
+    record = decided(with_bundles(LEVEL, short={0: [math.nan] * 4}))
+
+    assert (record.refusal, record.outcome) == (None, Reason.BALANCED)
+    assert Reason.NO_LOAD_DATA in {stay.reason for stay in record.stays}
+
+
+def test_what_refuses_a_cycle_is_recorded_as_its_refusal() -> None:
+    record = decided(cluster(bundles=2, a=0.9, b=0.2, c=0.3, lost=["b", "c"]))
+
+    assert record.refusal is not None
+    assert (record.refusal.reason, record.outcome) == (Reason.MASS_FAILURE, Reason.MASS_FAILURE)
 
 
 # -- what is news --

@@ -1,4 +1,4 @@
-"""Records each decision of a policy, and later what came of it. Balancing never waits for it, nor fails with it."""
+"""Records each decision of a policy, once it was carried out, and later what came of it. No cycle fails with it."""
 
 from __future__ import annotations
 

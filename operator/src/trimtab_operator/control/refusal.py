@@ -70,7 +70,10 @@ _REFUSALS = frozenset(
 
 
 def refused_by_guard(held_back: tuple[HeldBack, ...], *, moves: bool) -> HeldBack | None:
-    """The guard's refusal of the whole cycle, which names no subject."""
+    """The refusal of the whole cycle, which is the first thing that was said and names no subject.
+
+    What the guard says of some bundles, as that they were never measured, comes last, and refuses nothing.
+    """
     if moves:
         return None
-    return next((held for held in held_back if not held.subject and held.reason in _REFUSALS), None)
+    return next((held for held in held_back[:1] if not held.subject and held.reason in _REFUSALS), None)
