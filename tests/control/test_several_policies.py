@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from policy_scene import Play, PolicyScene, eager
+from trimtab_operator.control.context import Context
 from trimtab_strategies.testing import cluster
 
 pytestmark = pytest.mark.apiserver
@@ -92,6 +93,22 @@ def test_a_new_bundle_is_housed_once_by_the_oldest_policy(play: Play) -> None:
         assert scene.bundles()["new-bundle"]["metadata"]["generation"] == 2
 
     play(TWO_PAIRS, story, brokers=FIRST)
+
+
+def test_a_look_at_the_brokers_goes_through_no_bundles(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = list[str]()
+
+    async def story(scene: PolicyScene) -> None:
+        second = scene.add_policy("second", mode="DryRun", brokers=SECOND)
+        await second.turn()
+        await scene.turn()
+        await scene.turn(after=5)
+        monkeypatch.setattr(Context, "_caretaker", lambda _, record: asked.append(record.name) or "main")
+        await scene.turn(after=5)
+
+        assert asked == []
+
+    play(TWO_PAIRS, story, brokers=FIRST, mode="DryRun")
 
 
 NOWHERE = {"windows": [{"start": "22:00", "duration": "1h", "timeZone": "Nowhere/Land"}]}

@@ -198,8 +198,8 @@ class Context:
         """Open moves of bundles that a policy looks after."""
         return sum(self.cares(policy, bundle) for bundle in self.flights.open)
 
-    def picture(self, settings: Settings) -> Picture:
-        """The records a policy decides upon. Cheap: no copy of a record is made."""
+    def picture(self, settings: Settings, *, of_bundles: bool = True) -> Picture:
+        """The records a policy decides upon. Cheap: no copy of a record is made. of_bundles: False: brokers alone."""
         bundles, several = self.stores.bundles.items, len(self.shares.standing) > 1
         spaces, selection = self.stores.topic_namespaces.items, settings.pair.selection
         brokers = list(self.brokers_of(settings.name).values())
@@ -208,7 +208,7 @@ class Context:
             brokers=brokers,
             bundles=[
                 b
-                for b in bundles.values()
+                for b in (bundles.values() if of_bundles else ())
                 if not (b.parent and unborn(b, bundles)) and (not several or self._caretaker(b) == settings.name)
             ],
             namespaces={r.name: r.full_name for r in spaces.values()},

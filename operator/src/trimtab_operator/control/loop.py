@@ -251,7 +251,7 @@ class PolicyLoop:
         """Look at the brokers alone; decide at once when one died or crossed the overload line. Raises `ApiError`."""
         context, settings, begun = self.context, turn.settings, time.monotonic()
         self._watch.next(settings, context.clock())
-        picture = context.picture(settings)
+        picture = context.picture(settings, of_bundles=False)
         why = self._watch.dead(picture)
         try:
             load = await glance(picture, turn, context.now())
@@ -289,7 +289,7 @@ class PolicyLoop:
         if remembered is not turn.remembered and not spare:
             await self._remember(remembered)
         self._refused = None
-        self._watch.dead(self.context.picture(turn.settings))
+        self._watch.dead(self.context.picture(turn.settings, of_bundles=False))
         if result.load is not None:
             self._watch.crossed(result.load, turn.settings)
         self._watch.next(turn.settings, self.context.clock())
