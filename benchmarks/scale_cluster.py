@@ -85,7 +85,7 @@ def cluster(size: Size, *, audit: bool = False) -> Iterator[Cluster]:
 
 def _wait_until_listed(plane: ControlPlane) -> None:
     """The server answers 429 from its cache while it fills that."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while True:
         try:
             plane.rest.get(path("bundles") + "?fieldSelector=spec.owner=nobody")

@@ -1,0 +1,96 @@
+"""2,000 bundles on a real API server: an idle cycle costs one write, and a large plan keeps to its caps."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from manifests import bundle
+from odd_sources import Meanwhile
+from policy_scene import PolicyScene, Story
+from trimtab_operator.cluster.naming import parse_pulsar_bundle
+from trimtab_operator.control.foresee import foresee
+from trimtab_strategies.model import ClusterLoad
+from trimtab_strategies.testing import cluster
+from trimtab_testbed.control_plane import ControlPlane
+from trimtab_testbed.many_bundles import make_bundles
+
+pytestmark = pytest.mark.apiserver
+
+LEVEL = cluster(bundles=500, a=0.5, b=0.5, c=0.5, d=0.5)
+HOT = cluster(bundles=500, a=0.9, b=0.9, c=0.1, d=0.1)
+PER_CYCLE, PER_BROKER, TAKEN = 60, 40, 5
+
+
+class Crowd(PolicyScene):
+    """A scene whose bundles are made all at once."""
+
+    def __init__(self, plane: ControlPlane, namespace: str, load: ClusterLoad) -> None:
+        super().__init__(plane, namespace, load)
+        self._plane = plane
+        self._bundles: list[dict[str, Any]] = []
+
+    def build(self) -> None:
+        super().build()
+        make_bundles(self._plane, self.namespace, self._bundles)
+
+    def add_bundle(self, full: str, owner: str) -> None:
+        tenant, name, lower, upper = parse_pulsar_bundle(full)
+        made = bundle(self.names[full], lower, upper, topicNamespace=f"{tenant}-{name}", owner=owner)
+        self._bundles.append(made)
+
+    def moved(self) -> list[str]:
+        """Destinations of the bundles that the policy has moved."""
+        specs = [found["spec"] for found in self.bundles().values()]
+        return [spec["owner"] for spec in specs if spec.get("assignment", {}).get("policy") == "main"]
+
+
+def played(plane: ControlPlane, namespace: str, load: ClusterLoad, story: Story, **spec: Any) -> None:
+    async def whole() -> None:
+        async with asyncio.timeout(90):
+            await Crowd(plane, namespace, load).play(story, spec)
+
+    asyncio.run(whole())
+
+
+def test_an_idle_cycle_over_2_000_bundles_writes_nothing_but_one_status(
+    trimtab_crds: ControlPlane, kube_namespace: str
+) -> None:
+    async def story(scene: PolicyScene) -> None:
+        await scene.turn()  # says for the first time what brokers carry
+        before = scene.versions("bundles")
+        scene.requests.clear()
+
+        await scene.cycle()
+
+        assert len(before) == len(LEVEL.bundles)
+        assert {verb: n for verb, n in scene.requests.items() if verb in {"create", "patch", "delete"}} == {"patch": 1}
+        assert scene.versions("bundles") == before
+        assert scene.status()["lastCycle"]["moved"] == 0
+
+    played(trimtab_crds, kube_namespace, LEVEL, story)
+
+
+def test_a_large_plan_keeps_to_its_caps_and_leaves_what_others_changed_meanwhile(
+    trimtab_crds: ControlPlane, kube_namespace: str
+) -> None:
+    async def story(scene: PolicyScene) -> None:
+        assert isinstance(scene, Crowd)
+        foreseen = await foresee(scene.context, "main")
+        taken = [scene.names[move.bundle] for move in foreseen.plan.moves[:TAKEN]]
+        scene.source = Meanwhile(scene.load, lambda: [scene.give(name, "b") for name in taken])
+
+        await scene.turn()
+
+        last, moved = scene.status()["lastCycle"], scene.moved()
+        assert last["moved"] == len(moved) == PER_CYCLE - TAKEN
+        assert last["heldBack"]["Conflict"] == TAKEN
+        assert last["heldBack"]["CycleCap"] >= 1
+        assert max(Counter(moved).values()) <= PER_BROKER
+        assert {scene.wishes()[name] for name in taken} == {"b"}
+
+    caps = {"maxMovesPerCycle": PER_CYCLE, "maxMovesPerBroker": PER_BROKER}
+    played(trimtab_crds, kube_namespace, HOT, story, limits=caps)
