@@ -66,10 +66,11 @@ crds: $(STAMP) ## render crds/ from the resource models, and deploy/rbac.yaml
 docs: $(STAMP) ## write the generated pages of docs/: strategies, comparison, proposals, metrics
 	$(BIN)/python docs/generate.py
 
-bench: $(STAMP) oracle ## the benchmarks, beside their references (see docs/benchmarks.md)
+bench: $(STAMP) kube oracle ## the benchmarks, beside their references (see docs/benchmarks.md)
 	$(BIN)/python benchmarks/decide.py
 	$(BIN)/python benchmarks/hermes.py
 	$(BIN)/python benchmarks/pipeline.py
+	$(BIN)/python benchmarks/operator.py
 
 record: $(STAMP) oracle ## record afresh what Pulsar's own classes decide on random scenarios (SEED=1000 COUNT=100)
 	@PYTHONPATH=tests/support $(BIN)/python -m pulsar_recorder --seed $(SEED) --count $(COUNT)
