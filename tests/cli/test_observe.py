@@ -231,7 +231,7 @@ class Ending(StaticSource):
 
 def measured_by(source: StaticSource, monkeypatch: pytest.MonkeyPatch) -> StaticSources:
     sources = StaticSources(source)
-    monkeypatch.setattr("trimtab_operator.cli.observe.start_spark", lambda _folder, _master: sources)
+    monkeypatch.setattr("trimtab_operator.cli.observe.load_sources", lambda _folder, _master: sources)
     return sources
 
 
@@ -270,7 +270,7 @@ def test_a_url_nobody_listens_at_is_told_before_spark_is_started(
     def refuse(_folder: Path, _master: str) -> None:
         raise AssertionError("Spark was started before the mistake was told")
 
-    monkeypatch.setattr("trimtab_operator.cli.observe.start_spark", refuse)
+    monkeypatch.setattr("trimtab_operator.cli.observe.load_sources", refuse)
     assert main(["observe", "--url", "http://127.0.0.1:9", "-n", "pulsar"]) == 2
     assert "http://127.0.0.1:9 refused the connection" in capsys.readouterr().err
 
@@ -306,13 +306,17 @@ def test_names_that_a_terminal_cant_show_are_spelt_out(tmp_path: Path) -> None:
     assert b"\\xfcn\\xefcode" in shown.stdout
 
 
-@pytest.mark.spark
-def test_a_prometheus_alone_is_enough(fake: FakePrometheus, capsys: Captured) -> None:
+@pytest.mark.parametrize("spark", [[], pytest.param(["--spark", "local[2]"], marks=pytest.mark.spark)])
+def test_a_prometheus_alone_is_enough(
+    fake: FakePrometheus, spark: list[str], monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    if not spark:
+        monkeypatch.setenv("JAVA_HOME", "/nowhere")
     for pod, cpu in {"a": 25.0, "b": 75.0}.items():
         for name in ("cpu", "memory", "directMemory", "bandwidth_in", "bandwidth_out"):
             fake.put(f"pulsar_lb_{name}_usage", cpu, namespace="pulsar", pod=pod)
-    words = ["observe", "--url", fake.url, "-n", "pulsar", "--resources", "pulsar", "-o", "json", "--spark", "local[2]"]
-    assert main(words) == 0
+    words = ["observe", "--url", fake.url, "-n", "pulsar", "--resources", "pulsar", "-o", "json"]
+    assert main([*words, *spark]) == 0
     data = json.loads(capsys.readouterr().out)
     assert [(row["broker"], row["trusted"], row["usage"]["cpu"]) for row in data["brokers"]] == [
         ("a", True, 25.0),

@@ -31,6 +31,7 @@ __all__ = [
     "Topology",
     "Trust",
     "archive_classes",
+    "direct_sources",
     "spark_sources",
 ]
 
@@ -278,6 +279,16 @@ def spark_sources(
     from trimtab_pipeline.spark_source import SparkLoadSources  # noqa: PLC0415  (keeps PySpark out until it is asked for)
 
     return SparkLoadSources(history_dir, master=master, memory=memory, deadline=deadline, retention=retention)
+
+
+def direct_sources(history_dir: Path, *, deadline: float = 60.0) -> LoadSources:
+    """Sources that need no Java: threads of this process do what tasks do on Spark, with the same figures.
+
+    For a look now and then; see `spark_sources` for the arguments.
+    """
+    from trimtab_pipeline.direct_source import DirectLoadSources  # noqa: PLC0415  (loads PySpark, though no Spark)
+
+    return DirectLoadSources(history_dir, deadline=deadline)
 
 
 def archive_classes() -> tuple[Path, bool]:

@@ -29,7 +29,7 @@ from trimtab_operator.control.settings import InvalidPolicyError
 from trimtab_operator.telemetry.metrics import Metrics
 from trimtab_pipeline.metrics_topology import topology_from_metrics
 from trimtab_pipeline.past import DamagedError, NoHistoryError, Past, policies
-from trimtab_pipeline.source import LoadSources, SourceUnavailableError
+from trimtab_pipeline.source import LoadSources, SourceUnavailableError, direct_sources
 from trimtab_strategies.model import ClusterLoad, counted
 
 _POINTS = 600
@@ -52,6 +52,7 @@ It looks in one of three places:
   --url URL -n NS        a Prometheus, without Kubernetes: what reports itself from the pods of namespace NS
   --history DIR          what an operator, or `trimtab history import`, kept: its last cycle, or the one --at a time
 
+A live look needs neither Spark nor Java, unless --spark is given, and shows the same.
 Live averages begin afresh with the first look, so short and long ones are what is measured now.
 """
 
@@ -82,7 +83,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     live.add_argument("--namespace", "-n", help="Kubernetes namespace of the messaging cluster")
     live.add_argument("--kubeconfig", help="kubeconfig file (default: in-cluster, $KUBECONFIG, then ~/.kube/config)")
     live.add_argument("--context", help="context of the kubeconfig")
-    live.add_argument("--spark", default="local[*]", help="Spark master, or sc://host:port (%(default)s)")
+    live.add_argument("--spark", default="", help="look with Spark: local[*], or sc://host:port (without)")
     add_url_option(live, "with --policy: URLs that may be sent what its Secrets hold")
     add_prometheus_options(parser)
     past = parser.add_argument_group("from history")
@@ -254,11 +255,16 @@ async def _from_policy(arguments: argparse.Namespace) -> AsyncGenerator[Shown]:
                     yield shown
 
 
+def load_sources(history: Path, master: str) -> LoadSources:
+    """Sources on Spark, if a `master` is named. Raises `CommandError` as `start_spark` does."""
+    return start_spark(history, master) if master else direct_sources(history)
+
+
 @asynccontextmanager
 async def _engine(arguments: argparse.Namespace) -> AsyncIterator[LoadSources]:
     """Sources whose history is gone afterwards."""
     with tempfile.TemporaryDirectory(prefix="trimtab-observe-") as folder:
-        sources = start_spark(Path(folder), arguments.spark)
+        sources = load_sources(Path(folder), arguments.spark)
         try:
             await asyncio.wrap_future(sources.warm_up())  # the look is to be of now, not of before Spark's start
             yield sources

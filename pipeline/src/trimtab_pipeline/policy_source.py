@@ -1,0 +1,204 @@
+"""`LoadSource`: measure, remember, align, one cycle at a time; the same whoever carries out the tasks of a cycle.
+
+The operator does not import this module; `trimtab_pipeline.source` does when asked for sources.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+
+from trimtab_pipeline.align import Measured, align, one_row_each, shown, with_last_times
+from trimtab_pipeline.asking import ReadRequest, ShardRequest
+from trimtab_pipeline.cycle import BROKER_STATE, BUNDLE_STATE, BySamples, ByTime, horizon, remembered
+from trimtab_pipeline.glancing import aside, asked_directly
+from trimtab_pipeline.keeping import Keeping
+from trimtab_pipeline.queries import tables
+from trimtab_pipeline.ranges import Ranges, Summing
+from trimtab_pipeline.session import closed
+from trimtab_pipeline.source import (
+    Observation,
+    PrometheusSettings,
+    Topology,
+)
+from trimtab_pipeline.tasks import Work, flattened, reports_in
+
+T = TypeVar("T")
+Ask = Callable[[Work], pa.Table]
+"""Has all tasks of a cycle carried out; the answers are in `tasks.ANSWER`."""
+
+
+class Workshop(Protocol):
+    """Where the tasks of a cycle are carried out.
+
+    cores: how many at once. remote: whether elsewhere, so that looks at the brokers are taken there, too.
+    """
+
+    @property
+    def cores(self) -> int: ...
+
+    @property
+    def remote(self) -> bool: ...
+
+    @property
+    def closed(self) -> bool: ...
+
+    def run(self, job: Callable[[Ask], T], deadline: float) -> Future[T]:
+        """The outcome of `job`.
+
+        The future fails with `SourceUnavailableError`, after `deadline` seconds at the latest.
+        """
+
+
+def policy_folder(history_dir: Path, policy: str) -> Path:
+    """Where `policy` (``namespace/name``) keeps its history. Raises `ValueError` for a name that leads out of there."""
+    folder = history_dir / policy
+    if history_dir.resolve() not in folder.resolve().parents:
+        raise ValueError(f"policy {policy!r} would keep its history outside {history_dir}")
+    return folder
+
+
+class PolicySource:
+    """`LoadSource` of one policy, on Spark or without. Its state is the newest file of each of its histories."""
+
+    def __init__(
+        self,
+        workshop: Workshop,
+        settings: PrometheusSettings,
+        deadline: float,
+        keeping: Keeping,
+    ) -> None:
+        self._keeping = keeping
+        self._workshop, self._settings, self._deadline = workshop, settings, deadline
+        tables(settings)  # what is wrong with them is to be told now, and not by every cycle
+        self._summing = Summing(settings.bundle_metrics)
+        by_time = settings.averages == "time"
+        self._averages = ByTime(settings.short_tau, settings.long_tau) if by_time else BySamples()
+        self._horizon = horizon(settings.long_tau)
+
+    def observe(self, topology: Topology, at: float) -> Future[Observation]:
+        """See `LoadSource.observe`. `at` counts to the millisecond, as in Prometheus."""
+        asked = time.monotonic()  # it may wait for another cycle, or for Spark to start
+        return self._workshop.run(lambda ask: self._observe(ask, topology, round(at, 3), asked), self._deadline)
+
+    def observe_brokers(self, topology: Topology, at: float) -> Future[Observation]:
+        """See `LoadSource.observe_brokers`. Spark has no part in it; on Connect the server asks, as in a cycle."""
+        look = partial(self._glance, topology, round(at, 3), time.monotonic())
+        if self._workshop.remote:
+            return self._workshop.run(lambda ask: look(partial(self._brokers_by, ask)), self._deadline)
+        direct = partial(asked_directly, credentials=self._settings.credentials)
+        return aside(lambda unwanted: look(partial(direct, unwanted=unwanted)), self._deadline)
+
+    def close(self) -> None:
+        """Nothing of its own runs: the threads belong to the workshop."""
+
+    def measure(
+        self, ask: Ask, pods: Sequence[str], at: float, ranges: Ranges | None = None, late: float = 0.0
+    ) -> Measured:
+        """What `pods` are measured to carry at `at`, joined with what is remembered; runs in the workshop's thread.
+
+        ranges: all bundles, if topics are to be summed up to them where bundles have no metrics of their own.
+        late: seconds since `at` was the present.
+        Raises `SourceUnavailableError` when no shard answered.
+        """
+        shards = self._shards(pods)
+        asked = (ShardRequest.of(self._settings, shard) for shard in shards)
+        request = ReadRequest.of(self._settings, at, asked, late)
+        state = self._keeping.bundles.state(at, self._horizon)
+        answer = self._answer(ask, request, state, ranges)
+        reports = reports_in(answer)
+        return Measured(
+            brokers=self._brokers(flattened(answer["brokers"]), at),
+            bundles=remembered(
+                answer.filter(answer["bundle"].is_valid()).select(BUNDLE_STATE.names), state, at - self._horizon
+            ),
+            reports=reports,
+            shards=shards,
+            inside=flattened(answer["inside"]),
+        )
+
+    def _shards(self, pods: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+        """The pods of each task."""
+        cores = self._workshop.cores
+        return tuple(tuple(pods[k::cores]) for k in range(min(cores, len(pods))))
+
+    def _answer(self, ask: Ask, request: ReadRequest, state: Path, ranges: Ranges | None = None) -> pa.Table:
+        """The tasks' answers, columns `ANSWER`."""
+        known = None if ranges is None else ranges.to_text()
+        return ask(Work(request, state, self._averages, self._settings.credentials, known))
+
+    def _brokers_by(self, ask: Ask, request: ReadRequest) -> pa.Table:
+        """What the tasks hear of the brokers alone."""
+        return self._answer(ask, request, Path()).select(["brokers", "report"])
+
+    def _brokers(self, now: pa.Table, at: float) -> pa.Table:
+        """The brokers measured `now`, with the times of their newest samples that the history remembers."""
+        last = pq.read_table(self._keeping.brokers.state(at, self._horizon))
+        return with_last_times(now, last, at - self._horizon)
+
+    def _glance(
+        self, topology: Topology, at: float, begun: float, ask: Callable[[ReadRequest], pa.Table]
+    ) -> Observation:
+        """What `ask` hears of the brokers: columns ``brokers`` and ``report`` of `ANSWER`."""
+        if self._workshop.closed:
+            raise closed()
+        begin, shards = time.perf_counter(), self._shards(_pods(topology))
+        nothing = Measured(BROKER_STATE.empty_table(), BUNDLE_STATE.empty_table())
+        if not shards:
+            return Observation(align(nothing, topology, self._settings, at), {})
+        asked = (ShardRequest.of(self._settings, shard).brokers_alone for shard in shards)
+        answer = ask(ReadRequest.of(self._settings, at, asked, time.monotonic() - begun))
+        reports = reports_in(answer)
+        measured = replace(
+            nothing, brokers=self._brokers(flattened(answer["brokers"]), at), reports=reports, shards=shards
+        )
+        load = align(measured, topology, self._settings, at)
+        in_tasks = _in_tasks(measured)
+        seconds = {"prometheus": in_tasks, "align": time.perf_counter() - begin - in_tasks}
+        return Observation(load, seconds, shown(measured, topology))
+
+    def _observe(self, ask: Ask, topology: Topology, at: float, asked: float) -> Observation:
+        pods = _pods(topology)
+        if not pods:
+            nothing = Measured(BROKER_STATE.empty_table(), BUNDLE_STATE.empty_table())
+            return Observation(align(nothing, topology, self._settings, at), {})
+        clock = [time.perf_counter()]
+        try:
+            measured = self.measure(ask, pods, at, self._summing.ranges(topology), time.monotonic() - asked)
+        except (PySparkException, Py4JError, OSError, pa.ArrowException):
+            self._keeping.doubt()
+            raise
+        clock.append(time.perf_counter())
+        self._summing.saw(sum(report.get("bundles", 0) for report in measured.reports))
+        measured = one_row_each(measured, topology)
+        load = align(measured, topology, self._settings, at)
+        clock.append(time.perf_counter())
+        self._keeping.keep(measured, load, topology, self._settings.max_age)
+        clock.append(time.perf_counter())
+        in_tasks = _in_tasks(measured)
+        spark_seconds, aligning, write = (after - before for before, after in itertools.pairwise(clock))
+        seconds = {"prometheus": in_tasks, "spark": spark_seconds - in_tasks, "write": write, "align": aligning}
+        observation = Observation(load, seconds, shown(measured, topology))
+        del measured
+        pa.default_memory_pool().release_unused()  # kept for reuse it fragments, and the process grows with each cycle
+        return observation
+
+
+def _pods(topology: Topology) -> list[str]:
+    return sorted({pod for pod in topology.pods if pod})
+
+
+def _in_tasks(measured: Measured) -> float:
+    """Seconds that the slowest task spent on HTTP and parsing."""
+    return float(max(report["seconds"] for report in measured.reports))

@@ -1,0 +1,72 @@
+"""Sources without Spark: the figures of a cycle on Spark, and how they fail and end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fake_prometheus import FakePrometheus, Faults, add_bundle
+from pipeline_worlds import topology
+from trimtab_pipeline.direct_source import DirectLoadSources
+from trimtab_pipeline.source import LoadSource, PrometheusSettings, SourceUnavailableError, direct_sources
+from trimtab_pipeline.spark_source import SparkLoadSources
+from trimtab_strategies.model import ClusterLoad
+
+FIRST, SECOND = "t/n/0x00000000_0x80000000", "t/n/0x80000000_0xffffffff"
+WORLD = topology({"broker-a": "a", "broker-b": "b"}, {FIRST: "broker-a", SECOND: "broker-b"})
+AT = 1_750_000_000.0
+
+
+@pytest.fixture
+def direct(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DirectLoadSources]:
+    """Sources that must do without Java."""
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+    made = DirectLoadSources(tmp_path / "history", deadline=20)
+    yield made
+    made.close()
+
+
+def look(source: LoadSource, at: float = AT) -> ClusterLoad:
+    return source.observe(WORLD, at).result(timeout=60).load
+
+
+@pytest.mark.spark
+def test_without_spark_the_same_is_measured_as_on_spark(
+    fake: FakePrometheus, sources: SparkLoadSources, direct: DirectLoadSources
+) -> None:
+    settings = PrometheusSettings(fake.url, "pulsar")
+    there, here = sources.open("tests/on-spark", settings), direct.open("tests/direct", settings)
+    for minute, rate in enumerate((10.0, 110.0, 50.0)):
+        add_bundle(fake, FIRST, "a", rate)
+        one, other = look(there, AT + 60 * minute), look(here, AT + 60 * minute)
+        for of in ("bundles", "brokers"):
+            for name in ("short", "long", "topics", "sessions") if of == "bundles" else ("usage", "limit", "trusted"):
+                np.testing.assert_array_equal(getattr(getattr(one, of), name), getattr(getattr(other, of), name))
+        assert one.quality == other.quality
+
+
+def test_a_look_needs_no_java_and_remembers(fake: FakePrometheus, direct: DirectLoadSources) -> None:
+    source = direct.open("tests/direct", PrometheusSettings(fake.url, "pulsar"))
+    direct.warm_up().result(timeout=0)
+    first = look(source).bundles.short[0, 0]
+    add_bundle(fake, FIRST, "a", first + 100)
+    assert first < look(source, AT + 60).bundles.short[0, 0] < first + 100
+    assert source.observe_brokers(replace(WORLD), AT + 60).result(timeout=20).load.brokers.trusted.all()
+
+
+def test_a_server_that_does_not_answer_is_told(fake: FakePrometheus, direct: DirectLoadSources) -> None:
+    fake.faults = Faults(delay=30)
+    source = direct.open("tests/slow", PrometheusSettings(fake.url, "pulsar", timeout=0.5))
+    with pytest.raises(SourceUnavailableError, match="nothing could be measured"):
+        look(source)
+
+
+def test_a_policys_name_leads_nowhere_else(tmp_path: Path) -> None:
+    made = direct_sources(tmp_path / "history")
+    with pytest.raises(ValueError, match="outside"):
+        made.open("../elsewhere", PrometheusSettings("http://127.0.0.1:9", "pulsar"))
+    made.close()
