@@ -14,7 +14,9 @@ from trimtab_operator.app import following
 from trimtab_operator.cluster.brokers import node_record
 from trimtab_operator.cluster.refs import NODES
 from trimtab_operator.cluster.store import Store
+from trimtab_operator.control.context import Context
 from trimtab_operator.control.draining import told
+from trimtab_operator.control.rollout import Departures
 from trimtab_operator.control.settings import Settings
 from trimtab_strategies.testing import cluster
 
@@ -105,6 +107,27 @@ def test_a_closed_broker_is_emptied_at_once_and_says_so_and_its_bundles_stay_awa
         close(scene, "b", schedulable=True)
         await scene.turn(after=1)
         assert condition(scene, "b") is None
+
+    play(LEVEL, story)
+
+
+@pytest.mark.apiserver
+def test_a_drained_broker_whose_pod_is_replaced_stays_drained_and_is_told_once(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(scene: PolicyScene) -> None:
+        close(scene, "b")
+        await scene.turn()
+        await scene.land()
+        await scene.turn(after=1)
+        assert condition(scene, "b") == ("True", "Drained")
+        with monkeypatch.context() as patch:
+            patch.setattr(Context, "departures", lambda *_: Departures(ending=frozenset({"b"})))
+            await scene.turn(after=1)
+            assert condition(scene, "b") == ("True", "Drained")
+        await scene.turn(after=1)
+
+        assert len([note for _, note in scene.events() if "is drained" in note]) == 1
 
     play(LEVEL, story)
 

@@ -36,8 +36,11 @@ class Drainage:
 
     async def tell(self, settings: Settings) -> None:
         """Write the conditions that have changed, and an Event for each broker that is empty now. Raises `ApiError`."""
-        drained = self.context.departures(settings.name).drained
+        departures = self.context.departures(settings.name)
+        drained = departures.drained
         for name, broker in self.context.brokers_of(settings.name).items():
+            if name in departures.ending:
+                continue  # that its pod is replaced changes nothing about what people want
             wanted = self._told(name, settings) if name in drained else None
             if wanted != _shown(broker) or (wanted is not None and _outdated(broker)):
                 await self._write(broker, wanted)
