@@ -1,6 +1,6 @@
 """Considering: notes down what a decision weighed up, while it is made. It changes nothing of what is decided.
 
-The cost is bounded by the constants here, whatever the size of the cluster: see docs/explain.md.
+The constants here bound the cost, whatever the size of the cluster.
 """
 
 from __future__ import annotations
