@@ -184,7 +184,8 @@ async def discover_once(context: Context) -> None:
     """
     selectors = [s.pod_labels for s in context.policies.values() if s.pod_labels]
     pods, brokers = context.stores.pods.items.values(), context.stores.brokers.items
-    changes = discover(pods, brokers, selectors, context.now(), context.shares.policy_of, forgotten=context.forgotten())
+    policy_of = context.share_out().policy_of  # Kopf gives each policy's loop a copy of the context, with its own shares
+    changes = discover(pods, brokers, selectors, context.now(), policy_of, forgotten=context.forgotten())
     for manifest in changes.create:
         try:
             await context.api.create(BROKERS, context.namespace, manifest)
