@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import cast
 
 import pytest
+from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
 
 from trimtab_pipeline.interrupting import interrupt_abandoned
@@ -248,6 +249,7 @@ def test_a_jvm_killed_in_the_middle_of_a_cycle_costs_that_cycle_only_and_is_told
     assert ended.returncode == 0, ended.stderr
     assert "Spark could not run the cycle" in ended.stdout
     assert "Spark's JVM is gone (it was killed: by the kernel, if" in ended.stderr
+    assert "Exception occurred during processing of request" not in ended.stderr
 
 
 @pytest.mark.spark
@@ -292,6 +294,20 @@ def test_what_the_history_lacks_is_told_with_its_path_and_the_fix() -> None:
     error = translated(PermissionError(13, "Permission denied", "/var/history"))
     assert isinstance(error, SourceUnavailableError)
     assert str(error).endswith("Permission denied: '/var/history'; give a folder that can be read and written")
+
+
+def test_workers_without_trimtab_are_told_with_the_remedy() -> None:
+    error = translated(
+        PythonException(
+            "\n  An exception was thrown from the Python worker. Please see the stack trace below.\n"
+            'Traceback (most recent call last):\n  File "worker.py", line 4207, in invoke_udf\n'
+            "ModuleNotFoundError: No module named 'trimtab_pipeline'\n SQLSTATE: 38000"
+        )
+    )
+    assert str(error) == (
+        "Spark could not run the cycle: ModuleNotFoundError: No module named 'trimtab_pipeline'; "
+        "install the same version of Trimtab in the Python of Spark's workers (PYSPARK_PYTHON)"
+    )
 
 
 def test_cancelling_never_waits_for_spark_and_asks_until_the_job_has_ended() -> None:

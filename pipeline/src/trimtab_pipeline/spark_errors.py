@@ -12,6 +12,8 @@ from trimtab_pipeline.source import SourceUnavailableError
 
 _GRPC_DETAILS = re.compile(r'details = "(.*)"')
 _TOKEN = re.compile(r"(token=)[^;'\"\s]+")
+_FOREIGN = re.compile(r"^((?:ModuleNotFound|Import|Attribute)Error: .*trimtab_.*)$", re.MULTILINE)
+_REMEDY = "install the same version of Trimtab in the Python of Spark's workers (PYSPARK_PYTHON)"
 
 
 def shown(text: str) -> str:
@@ -20,8 +22,13 @@ def shown(text: str) -> str:
 
 
 def told(error: BaseException) -> str:
-    """The error's kind and the first line of its text, or what gRPC hides further down in it; no token."""
+    """The error's kind and the first line of its text, or what gRPC hides further down in it; no token.
+
+    Of workers that lack this package, or hold another version, it is Python's error that tells.
+    """
     text = shown(str(error).strip())
+    if foreign := _FOREIGN.findall(text):
+        return f"{foreign[-1]}; {_REMEDY}"
     details = _GRPC_DETAILS.search(text)
     return f"{type(error).__name__}: {details[1] if details else text.split(chr(10), 1)[0]}"
 
