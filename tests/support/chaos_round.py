@@ -79,7 +79,8 @@ def play(binaries: KubeBinaries, prometheus: Path, folder: Path, schedule: Sched
         calm = time.time()
         left = _wait(stage, SETTLED_WITHIN, lambda: list(unsettled(stage, calm)))
         watch.note("settling")
-        outcome.broken += [f"not settled after {SETTLED_WITHIN:.0f} s: {text}" for text in left]
+        late = [f"not settled after {SETTLED_WITHIN:.0f} s: {text}" for text in left]
+        outcome.broken += [] if stage.crew.broken else late  # there was no point in waiting
         _judge(stage, acts, outcome)
         watch.note("judging")
     outcome.broken += stage.crew.complaints()

@@ -57,7 +57,7 @@ class EmbeddedSpark:
             _end_jvm(gateway, _ENDING)
             raise SourceUnavailableError("the Spark session was closed")
         try:
-            return SparkSession(SparkContext(conf=conf, gateway=gateway))
+            return SparkSession(_hushed(SparkContext(conf=conf, gateway=gateway)))
         except BaseException:
             _end_jvm(gateway, _ENDING)
             raise
@@ -93,6 +93,17 @@ class EmbeddedSpark:
         if (gateway := SparkContext._gateway) is not None:  # noqa: SLF001  (no public way to the process)
             _LOGGER.warning("Spark did not stop within %g s; killing its JVM", after)
             gateway.proc.kill()
+
+
+def _hushed(context: SparkContext) -> SparkContext:
+    """The same; what listens for its accumulators prints no traceback when the JVM dies, which is told in one line."""
+
+    def lost(_request: object, _address: object) -> None:
+        _LOGGER.debug("the JVM no longer tells of its accumulators")
+
+    server: Any = context._accumulatorServer  # noqa: SLF001  (no public way to it)
+    server.handle_error = lost
+    return context
 
 
 def _answers(session: SparkSession) -> bool:
