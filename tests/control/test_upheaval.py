@@ -51,6 +51,18 @@ def test_a_policy_that_finds_its_brokers_by_label_does_not_complain_before_they_
     play(LEVEL, story, brokers={"podLabels": {"app": "pulsar"}})
 
 
+def test_the_bundles_of_one_of_two_brokers_go_to_the_other_when_it_is_lost(play: Play) -> None:
+    async def story(scene: PolicyScene) -> None:
+        scene.rest.patch(scene.path("brokers", "b", "status"), {"status": {"ready": False}})
+        for _ in range(3):
+            await scene.turn(after=31)
+            await scene.land()
+
+        assert set(scene.owners().values()) == {"a"}
+
+    play(cluster(bundles=2, a=0.5, b=0.5), story)
+
+
 def test_when_every_broker_object_is_gone_no_bundle_is_touched(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
         await scene.turn()

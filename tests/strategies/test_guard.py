@@ -165,6 +165,7 @@ def test_brokers_of_which_nothing_is_known_are_not_compared() -> None:
         pytest.param(cluster(a=0.9, b=0.1, c=0.1, lost="bc"), Reason.MASS_FAILURE, id="two of three lost"),
         pytest.param(cluster(a=0.9, b=0.1, c=0.1, untrusted="c"), Reason.OUT_DATED_DATA, id="one of three doubtful"),
         pytest.param(cluster(a=0.9, b=0.1, c=0.1, lost="c"), None, id="one of three lost"),
+        pytest.param(cluster(a=0.9, b=0.1, lost="b"), Reason.NO_BROKERS, id="one of two lost"),
         pytest.param(cluster(a=0.9, b=0.1, c=0.1, d=0.2, untrusted="d"), None, id="one of four doubtful"),
         pytest.param(cluster(a=0.9, b=0.1, c=0.1, lost="c", untrusted="b"), Reason.OUT_DATED_DATA, id="both"),
     ],

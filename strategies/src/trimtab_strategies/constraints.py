@@ -179,11 +179,16 @@ def measured(cluster: ClusterLoad) -> BoolArray:
     return known
 
 
+def mass_failure(lost: int, count: int, limits: Limits) -> bool:
+    """Whether so many of `count` brokers are lost that moving would make it worse. A single one is no mass."""
+    return lost > 1 and lost / count > limits.max_lost_brokers
+
+
 def _refusal(cluster: ClusterLoad, limits: Limits, may_shed: Verdict) -> HeldBack | None:
     brokers = cluster.brokers
     count, ready = len(brokers), int(brokers.ready.sum())
     trusted = int(may_shed.allowed.sum())
-    if count and (count - ready) / count > limits.max_lost_brokers:
+    if mass_failure(count - ready, count, limits):
         bound = f"more than {limits.max_lost_brokers:.0%} (limits.maxLostBrokers)"
         return HeldBack("", Reason.MASS_FAILURE, f"{count - ready} of {count} brokers are not ready, {bound}")
     if ready and trusted / ready < limits.min_trusted_brokers:

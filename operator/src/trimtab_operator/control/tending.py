@@ -18,6 +18,7 @@ from trimtab_operator.control.telling import Teller
 from trimtab_operator.control.turn import Turn
 from trimtab_operator.control.upkeep import Upkeep, upkeep
 from trimtab_pipeline.source import SourceUnavailableError
+from trimtab_strategies.constraints import mass_failure
 from trimtab_strategies.model import HeldBack, Memory, Reason
 
 log = logging.getLogger(__name__)
@@ -77,7 +78,7 @@ class Tender:
         """When too many brokers are gone at once, the picture is more likely wrong than they: leave their bundles."""
         brokers = self.context.brokers_of(settings.name)
         gone = sum(name in lost for name in brokers)
-        mass = bool(brokers) and gone / len(brokers) > settings.limits.max_lost_brokers
+        mass = mass_failure(gone, len(brokers), settings.limits)
         if mass:
             work.frees.clear()
             work.homeless = [(bundle, why) for bundle, why in work.homeless if why is Reason.UNOWNED]

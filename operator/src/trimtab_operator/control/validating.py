@@ -15,6 +15,7 @@ from trimtab_operator.control.context import Context
 from trimtab_operator.control.ruling import EVACUATIONS
 from trimtab_operator.control.settings import Settings
 from trimtab_operator.resources.bundle import BundleState
+from trimtab_strategies.constraints import mass_failure
 from trimtab_strategies.model import HeldBack, Move, Reason
 from trimtab_strategies.selection.isolation import IsolationRules
 
@@ -55,7 +56,7 @@ def obstacle(move: Move, name: str, scene: Scene) -> HeldBack | None:
 
 def _brake(_move: Move, _record: BundleRecord, scene: Scene) -> Why | None:
     gone, total = sum(not broker.ready for broker in scene.brokers.values()), len(scene.brokers)
-    if gone > scene.settings.limits.max_lost_brokers * total:
+    if mass_failure(gone, total, scene.settings.limits):
         return Reason.MASS_FAILURE, f"{gone} of {total} brokers are not ready"
     return None
 

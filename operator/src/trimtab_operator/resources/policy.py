@@ -71,7 +71,8 @@ class Limits(Resource):
     min_trusted_brokers: Annotated[float, Field(ge=0, le=100)] = 75
     """Percent of the brokers whose data must be trusted; below it nothing moves."""
     max_lost_brokers: Annotated[float, Field(ge=0, le=100)] = 40
-    """Percent of the brokers that may be missing or not ready. Above it nothing moves: it would make things worse."""
+    """Percent of the brokers that may be missing or not ready. Above it nothing moves: it would make things worse. A
+    single broker may always be."""
     move_timeout: Duration = "60s"
     """A move that its destination has not confirmed after this time has failed: it is withdrawn, or the bundle goes
     to another broker when its source has let go already."""
