@@ -36,6 +36,7 @@ def used(stage: Stage) -> Iterator[dict[Right, set[int]]]:
         split_by_hand(stage)
         leave_a_split(stage)
         lose_a_broker(stage)
+        forget_a_broker(stage)
         yield asked(stage.control_plane.audit_events(), NAMESPACE)
     finally:
         stage.drop_policy()
@@ -85,6 +86,19 @@ def lose_a_broker(stage: Stage) -> None:
     until("its bundles are with others", lambda: lost not in stage.owners().values())
     stage.world.revive(lost)
     until("nothing is left open", stage.settled)
+
+
+def forget_a_broker(stage: Stage) -> None:
+    """As discovery made it for a pod that is gone by now."""
+    meta = {"name": "ghost", "labels": {"trimtab.dev/discovered": "true"}}
+    body = {"apiVersion": "trimtab.dev/v1alpha1", "kind": "Broker", "metadata": meta, "spec": {"pod": "ghost"}}
+    stage.rest.create(f"{API}/brokers", body)
+    stage.edit_policy(limits={"forgetAfter": "1s"})
+
+    def names() -> list[str]:
+        return [item["metadata"]["name"] for item in stage.rest.get(f"{API}/brokers")["items"]]
+
+    until("its Broker object is gone", lambda: "ghost" not in names())
 
 
 def split_by_the_rule(stage: Stage) -> None:

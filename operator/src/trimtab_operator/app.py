@@ -184,7 +184,7 @@ async def discover_once(context: Context) -> None:
     """
     selectors = [s.pod_labels for s in context.policies.values() if s.pod_labels]
     pods, brokers = context.stores.pods.items.values(), context.stores.brokers.items
-    policy_of = context.share_out().policy_of  # Kopf gives each policy's loop a copy of the context, with its own shares
+    policy_of = context.share_out().policy_of  # Kopf gives each policy's loop a copy of the context: its shares, too
     changes = discover(pods, brokers, selectors, context.now(), policy_of, forgotten=context.forgotten())
     for manifest in changes.create:
         try:

@@ -9,8 +9,9 @@ from trimtab_operator.cli.failure import FINE
 from trimtab_operator.cluster.api import BROKERS, Api
 
 _DESCRIPTION = """\
-Close a broker: its Broker object's spec.schedulable becomes false. It gets no bundles any more, and a policy empties it
-as its mode allows. --undo opens it again.
+Empty a broker: its Broker object's spec.schedulable becomes false. It gets no bundles any more, and a policy moves off
+what it has: at once in mode Auto, as a proposal in mode Approve. Its condition Drained says how far that is, so
+kubectl wait --for=condition=Drained broker/NAME works. --undo opens it again.
 
 examples:
   trimtab drain pulsar-broker-2 -n messaging

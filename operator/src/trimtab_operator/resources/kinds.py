@@ -103,6 +103,8 @@ BROKER = Kind(
         Column("Weight", ".spec.weight", "number", wide=True, description="Fixed by a person"),
         Column("Target Weight", ".status.targetWeight", "number", wide=True, description="1 is an average broker"),
         Column("Score", ".status.score", "number", wide=True),
+        Column("Drained", _condition("Drained"), wide=True, description="Of a broker that is to be empty"),
+        Column("Keeps", _condition("Drained", "message"), wide=True, description="What is left on it, and why"),
         _AGE,
     ),
 )
