@@ -292,7 +292,7 @@ def direct_sources(history_dir: Path, *, deadline: float = 60.0) -> LoadSources:
 
 
 def archive_classes() -> tuple[Path, bool]:
-    """Keep Spark's classes in a form that embedded sessions start from at half the work (`trimtab_pipeline.archiving`).
+    """Keep Spark's classes in a form that saves an embedded session's start some 40 % of its work (`archiving`).
 
     Returns the archive's path, and whether it was made now: it takes a start of Spark and some 10 s.
     Raises `SourceUnavailableError` without Java, or when Spark writes none, and `OSError` for a folder that can't be
