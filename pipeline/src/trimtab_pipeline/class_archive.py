@@ -1,8 +1,8 @@
 """An archive of Spark's classes, which a JVM maps into memory instead of loading and verifying each one again.
 
-It saves some 40 % of a start's work and takes 155 MB in the cache folder. `trimtab_pipeline.archiving` makes one, and every
-embedded JVM uses the one that fits. It holds for one Java and for the very files of Spark it was made of, so both are
-in its name; a JVM that finds it unfit all the same goes on without. Nothing fails for want of one.
+It saves some 40 % of a start's work and takes 155 MB in the cache folder. `trimtab_pipeline.archiving` makes one, and
+every embedded JVM uses the one that fits. It holds for one Java and for the very files of Spark it was made of, so both
+are in its name; a JVM that finds it unfit all the same goes on without. Nothing fails for want of one.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Spark on a Connect server (``sc://host:port``): a session there, and what to do when the server went away.
 
-The server runs our data source in its own Python, so it needs this package, of this version; and it must see the folder
+The server runs our tasks in its own Python, so it needs this package, of this version; and it must see the folder
 of histories under the path that we write to. PySpark's client waits ten minutes for a server that is away; ours does
 not wait at all, as the next cycle tries again anyway.
 """
