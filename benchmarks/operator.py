@@ -1,8 +1,7 @@
 """The operator with 100 brokers and 60,000 bundles, as the largest published test of Pulsar; see docs/benchmarks.md.
 
 Everything but the load is real: kube-apiserver, etcd, and the operator's own event loop. The cluster is made once and
-kept in the cache folder. Each part runs in a process of its own. Parts that move bundles leave the cluster changed, so
-they come last.
+kept in the cache folder. Each part runs in a process of its own. The last one leaves moves behind that nobody lands.
 """  # noqa: A005  named like a module of the standard library: see below
 
 import os

@@ -14,6 +14,10 @@ from stalls import until
 from trimtab_testbed.ownership import Ownership
 
 
+STAGGER = 0.3
+"""Seconds between the starts of two brokers."""
+
+
 class Servant:
     """What a broker serves, by names of Bundle objects."""
 
@@ -44,7 +48,8 @@ async def _run(kubeconfig: str, names: tuple[str, ...], bundles: int, ready: Any
         running = []
         for name, servant in zip(names, servants, strict=True):  # all at once, their lists would be what is measured
             running.append(asyncio.create_task(Ownership(api, NAMESPACE, name, servant).run()))
-            await until(lambda one=servant: len(one.bundles) == bundles // len(names))
+            await asyncio.sleep(STAGGER)
+        await until(lambda: sum(len(servant.bundles) for servant in servants) == bundles)
         took, used = time.perf_counter() - begun, time.process_time()
         ready.set()
         await asyncio.to_thread(done.wait)

@@ -137,7 +137,7 @@ def _kubeconfig(folder: Path, port: int) -> Path:
     return file
 
 
-PARTS: dict[str, Callable[[Cluster], Figures]] = {"store": store, "idle": idle, "writing": writing, "moving": moving}
+PARTS: dict[str, Callable[[Cluster], Figures]] = {"store": store, "idle": idle, "moving": moving, "writing": writing}
 
 
 def main() -> None:
