@@ -13,7 +13,6 @@ from scale_parts import resident
 from stalls import until
 from trimtab_testbed.ownership import Ownership
 
-
 STAGGER = 0.3
 """Seconds between the starts of two brokers."""
 
