@@ -1,4 +1,4 @@
-"""A whole cluster in which things break at random, for half a minute each: what must never happen does not.
+"""A whole cluster in which things break at random, for a quarter of a minute each: what must never happen does not.
 
 `make chaos` does the same for as long as one likes. docs/chaos.md says what breaks, and what is looked at.
 """
@@ -16,8 +16,8 @@ from trimtab_testbed.binaries import KubeBinaries
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.prometheus, pytest.mark.long, pytest.mark.timeout(420)]
 
-KNOWN = 7
-"""Seed of a round that kills the leader, its JVM, the API server, etcd and brokers, and divides a bundle."""
+KNOWN = 922
+"""Seed of a round that kills the leader, its JVM, the API server, Prometheus and a broker, and divides a bundle."""
 
 
 def played(binaries: KubeBinaries, prometheus: Path, folder: Path, schedule: Schedule) -> Outcome:
@@ -30,7 +30,7 @@ def played(binaries: KubeBinaries, prometheus: Path, folder: Path, schedule: Sch
 def test_a_measured_cluster_in_which_everything_breaks_keeps_its_invariants_and_settles(
     kube_binaries: KubeBinaries, prometheus_binary: Path, tmp_path: Path
 ) -> None:
-    outcome = played(kube_binaries, prometheus_binary, tmp_path, draw(KNOWN, 22.0, measured=True))
+    outcome = played(kube_binaries, prometheus_binary, tmp_path, draw(KNOWN, 20.0, measured=True))
 
     assert not outcome.broken, outcome.report()
     assert outcome.begun == list(outcome.schedule.events)
@@ -40,7 +40,7 @@ def test_a_measured_cluster_in_which_everything_breaks_keeps_its_invariants_and_
 def test_a_fresh_seed_keeps_the_invariants_and_settles(
     kube_binaries: KubeBinaries, prometheus_binary: Path, tmp_path: Path
 ) -> None:
-    schedule = draw(secrets.randbelow(10**9), 15.0, measured=False)
+    schedule = draw(secrets.randbelow(10**9), 12.0, measured=False)
 
     outcome = played(kube_binaries, prometheus_binary, tmp_path, schedule)
 

@@ -83,8 +83,8 @@ _ALWAYS: Mapping[Kind, Row] = {
     Kind.KILL_BROKER: Row(4, 0.5, 9, "broker"),
     Kind.LOSE_POD: Row(2, 0.5, 9, "broker"),
     Kind.DEAFEN_BROKER: Row(3, 1, 8, "broker"),
-    Kind.SHIFT_LOAD: Row(6, 0, 0, ""),
-    Kind.MOVE: Row(4, 0, 0, ""),
+    Kind.SHIFT_LOAD: Row(12, 0, 0, ""),
+    Kind.MOVE: Row(5, 0, 0, ""),
     Kind.PIN: Row(2, 2, 10, ""),
     Kind.DRAIN: Row(2, 2, 10, "drain"),
     Kind.SPLIT: Row(3, 0, 0, ""),
@@ -154,7 +154,7 @@ class Schedule:
         return "\n".join([head, *map(str, self.events)])
 
 
-def draw(seed: int, seconds: float, *, measured: bool, every: float = 0.6) -> Schedule:
+def draw(seed: int, seconds: float, *, measured: bool, every: float = 0.5) -> Schedule:
     """The schedule of a seed. every: mean seconds between two events; what would overlap with its like is left out."""
     chance = random.Random(f"{seed}/{measured}")
     table = {**_ALWAYS, **(_MEASURED if measured else _DRAWN)}
