@@ -307,17 +307,17 @@ def test_names_that_a_terminal_cant_show_are_spelt_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("spark", [[], pytest.param(["--spark", "local[2]"], marks=pytest.mark.spark)])
-def test_a_prometheus_alone_is_enough(
-    fake: FakePrometheus, spark: list[str], monkeypatch: pytest.MonkeyPatch, capsys: Captured
-) -> None:
-    if not spark:
-        monkeypatch.setenv("JAVA_HOME", "/nowhere")
+def test_a_prometheus_alone_is_enough(fake: FakePrometheus, spark: list[str]) -> None:
+    """In a process of its own, as one process has one embedded Spark, and this one may have that of other tests."""
+    environment = os.environ if spark else {**os.environ, "JAVA_HOME": "/nowhere"}
     for pod, cpu in {"a": 25.0, "b": 75.0}.items():
         for name in ("cpu", "memory", "directMemory", "bandwidth_in", "bandwidth_out"):
             fake.put(f"pulsar_lb_{name}_usage", cpu, namespace="pulsar", pod=pod)
     words = ["observe", "--url", fake.url, "-n", "pulsar", "--resources", "pulsar", "-o", "json"]
-    assert main([*words, *spark]) == 0
-    data = json.loads(capsys.readouterr().out)
+    command = [sys.executable, "-m", "trimtab_operator", *words, *spark]
+    shown = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert shown.returncode == 0, shown.stderr
+    data = json.loads(shown.stdout)
     assert [(row["broker"], row["trusted"], row["usage"]["cpu"]) for row in data["brokers"]] == [
         ("a", True, 25.0),
         ("b", True, 75.0),

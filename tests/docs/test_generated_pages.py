@@ -25,7 +25,7 @@ def generate(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("page", ["strategies", "comparison", "proposals"])
+@pytest.mark.parametrize("page", ["strategies", "comparison", "proposals", "metrics"])
 def test_page_is_up_to_date(page: str) -> None:
     """For the comparison this runs every scenario anew, and checks each of its sentences."""
     checked = generate("--check", page)
@@ -37,7 +37,7 @@ def test_unknown_page_is_refused() -> None:
     refused = generate("--check", "novel")
 
     assert refused.returncode == 2
-    assert "no such page: novel; use strategies, comparison, proposals" in refused.stderr
+    assert "no such page: novel; use strategies, comparison, proposals, metrics" in refused.stderr
 
 
 @pytest.mark.parametrize(("name", "row"), ROWS)
