@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 from kubernetes.aio import client
 
-from trimtab_testbed.ownership import HELD, Ownership, Step, step
+from trimtab_testbed.ownership import _ABREAST, HELD, Ownership, Step, step
 
 
 def seen(wished: str, held: str, *, generation: int = 2, observed: int = 1) -> dict[str, Any]:
@@ -104,9 +104,9 @@ def attended(together: int, names: list[str]) -> SlowApi:
 
 
 def test_bundles_that_leave_at_once_do_not_wait_for_one_another() -> None:
-    names = [f"b{n}" for n in range(20)]
+    names = [f"b{n}" for n in range(4 * _ABREAST)]
 
-    assert sorted(attended(20, names).written) == sorted(names)
+    assert sorted(attended(_ABREAST, names).written) == sorted(names)
 
 
 def test_what_concerns_one_bundle_is_done_one_after_the_other() -> None:

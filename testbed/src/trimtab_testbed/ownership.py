@@ -30,6 +30,7 @@ WISHED, HELD = "spec.owner", "status.owner"
 
 _PLURAL = "bundles"
 _RETRY = 0.3  # seconds until the next attempt after the API server was away
+_ABREAST = 8  # bundles that a broker works on at once: a hundred brokers share one API server
 _WATCH = 240  # seconds after which a watch is opened anew
 _log = logging.getLogger(__name__)
 
@@ -92,6 +93,7 @@ class Ownership:
         self._seen: dict[str, dict[str, Any]] = {WISHED: {}, HELD: {}}
         self._cut = set[str]()  # of those, the ones that are being cut out of others
         self._serves = set[str]()  # also what is gone since, and was not seen to go
+        self._abreast = asyncio.Semaphore(_ABREAST)
         self._settling = WeakValueDictionary[str, asyncio.Lock]()
         self.deaf = False
 
@@ -174,7 +176,7 @@ class Ownership:
         """One after the other, each alone."""
         for name in dict.fromkeys(() if self.deaf else names):
             alone = self._settling.setdefault(name, asyncio.Lock())
-            async with alone:
+            async with alone, self._abreast:
                 await self._settle_one(name)
 
     async def _settle_one(self, name: str) -> None:
