@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import subprocess
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from pyspark import SparkContext
 
 from trimtab_pipeline import class_archive
+from trimtab_pipeline.archiving import forget_older
 from trimtab_pipeline.class_archive import archive_for, trusted, using
 from trimtab_pipeline.session import Engine
 from trimtab_pipeline.source import archive_classes
@@ -110,3 +112,14 @@ def test_a_jvm_goes_on_without_an_archive_that_is_damaged_and_says_nothing(cache
     told = subprocess.run([java, *options, "-version"], capture_output=True, text=True, check=True)
     assert told.stdout == ""
     assert told.stderr == java_version(java).replace(", sharing", "")
+
+
+def test_archives_of_installations_that_are_gone_are_removed(tmp_path: Path) -> None:
+    for age, name in enumerate(["spark-e", "spark-d", "spark-c", "spark-b", "spark-a"]):
+        (tmp_path / f"{name}.jsa").touch()
+        os.utime(tmp_path / f"{name}.jsa", (1000 - age, 1000 - age))
+    (tmp_path / "other.jsa").touch()
+
+    forget_older(tmp_path)
+
+    assert {path.name for path in tmp_path.iterdir()} == {"spark-e.jsa", "spark-d.jsa", "spark-c.jsa", "other.jsa"}

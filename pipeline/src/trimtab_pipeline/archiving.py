@@ -13,6 +13,9 @@ from trimtab_pipeline.source import SourceUnavailableError
 from trimtab_pipeline.spark_settings import java_version, require_java
 from trimtab_pipeline.spark_source import SparkLoadSources
 
+KEPT = 3
+"""Archives that stay in the cache folder, the newest ones."""
+
 
 def archive_classes() -> tuple[Path, bool]:
     """The archive's path, and whether it was made now: one that fits is left as it is.
@@ -31,7 +34,18 @@ def archive_classes() -> tuple[Path, bool]:
             raise SourceUnavailableError("Spark's JVM wrote no archive of its classes; starts are as fast as before")
         written.chmod(0o644)  # in an image another user runs what root has made
         written.replace(archive)
+    forget_older(archive.parent)
     return archive, True
+
+
+def forget_older(folder: Path) -> None:
+    """Remove the archives of installations that are gone: 150 MB each, and every new installation has its own.
+
+    A JVM that uses one has it open, and one that no longer finds its own starts without.
+    """
+    found = sorted(folder.glob("spark-*.jsa"), key=lambda path: path.stat().st_mtime, reverse=True)
+    for path in found[KEPT:]:
+        path.unlink(missing_ok=True)
 
 
 def _write(archive: Path, history: Path) -> None:
