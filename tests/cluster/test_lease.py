@@ -352,6 +352,35 @@ def test_a_deleted_lease_is_put_back_with_its_epoch_and_nobody_slips_in(play: Pl
     play(story)
 
 
+def test_who_begins_while_a_lease_is_deleted_does_not_lead_beside_its_holder(play: Play) -> None:
+    async def story(scene: Scene) -> None:
+        a, b = await scene.replica("a"), await scene.replica("b")
+        await a.lead()
+        scene.plane.rest.delete(scene.path)
+
+        campaign = asyncio.create_task(b.elector.campaign(led_before=True))
+        await asyncio.sleep(0.5)
+
+        assert scene.lease()["holderIdentity"] == "a"
+        assert a.fence.left
+        assert not b.fence.left
+        campaign.cancel()
+
+    play(story)
+
+
+def test_a_lease_that_is_missing_for_long_is_made_anew(play: Play) -> None:
+    async def story(scene: Scene) -> None:
+        b = await scene.replica("b")
+
+        async with asyncio.timeout(30):
+            await b.elector.campaign(led_before=True)
+
+        assert scene.lease()["holderIdentity"] == "b"
+
+    play(story)
+
+
 def test_an_acquisition_whose_answer_got_lost_still_counts(play: Play) -> None:
     async def story(scene: Scene) -> None:
         a = await scene.replica("a", duration=30, deadline=20)

@@ -55,7 +55,7 @@ async def elected(context: Context, elector: Elector, stop: asyncio.Event) -> bo
 async def _campaign(context: Context, elector: Elector) -> None:
     for store in context.stores.all():
         await store.synced.wait()
-    await elector.campaign()
+    await elector.campaign(led_before=any(b.assigned_epoch for b in context.stores.bundles.items.values()))
 
 
 async def lead(

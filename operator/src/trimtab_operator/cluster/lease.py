@@ -106,8 +106,14 @@ class Elector:
     _complaint: str = ""
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    async def campaign(self) -> None:
-        """Wait until we lead. The fence is open then, and stays so only while `keep` runs."""
+    async def campaign(self, *, led_before: bool = False) -> None:
+        """Wait until we lead. The fence is open then, and stays so only while `keep` runs.
+
+        led_before: whether somebody led this cluster once. Then a Lease that is not there was deleted, perhaps a moment
+        ago and while its holder goes on, who puts it back: it is taken as one that was renewed just now.
+        """
+        if led_before:
+            self._free_at = self.fence.clock() + self.candidacy.duration
         while True:
             if await self._try(self._reach):
                 return
