@@ -99,9 +99,16 @@ async def _begin(context: Context, elector: Elector) -> None:
 def _stop_leading(stop: asyncio.Event) -> None:
     """The Lease is lost. If ending in good order takes too long, the process just ends."""
     stop.set()
-    last = threading.Timer(END_WITHIN, os._exit, (1,))
+    last = threading.Timer(END_WITHIN, _end_at_once)
     last.daemon = True
     last.start()
+
+
+def _end_at_once() -> None:
+    log.critical(
+        "the Lease is lost, and no good end came of it in %g s: ending, to begin anew as a standby", END_WITHIN
+    )
+    os._exit(1)
 
 
 def kept_up(name: str, run: Callable[[], Awaitable[None]]) -> asyncio.Task[None]:
