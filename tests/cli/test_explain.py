@@ -29,7 +29,8 @@ from trimtab_operator.cli.finding_records import near
 from trimtab_operator.cli.sentences import SENTENCES
 from trimtab_operator.control.aftermath import followed, measured
 from trimtab_operator.control.decisions import DecisionRecord, Held, SplitView
-from trimtab_pipeline.decisions import DecisionHistories, Entry
+from trimtab_pipeline.decision_entries import Entry
+from trimtab_pipeline.decisions import DecisionHistories
 from trimtab_strategies.model import ClusterLoad, HeldBack, Reason
 from trimtab_strategies.testing import NOW, cluster, with_bundles
 from trimtab_testbed.control_plane import ControlPlane

@@ -8,13 +8,12 @@ so it has a file of its own; a disk that refuses costs the record and nothing el
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
-from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 
+from trimtab_pipeline.decision_entries import Entry
 from trimtab_pipeline.history import History
 from trimtab_pipeline.history_files import ForeignFileError, cycle_times, listed, pinned, read_cycle
 
@@ -27,27 +26,6 @@ VERSION = "decisions/1"
 _SCHEMA = pinned(COLUMNS, VERSION)
 _KNOWN_LATER = 7200.0
 """Seconds within which what came of a decision is looked for."""
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """of: epoch seconds of the decision that `record` (text) speaks of, to the millisecond. moves: planned."""
-
-    of: float
-    outcome: str
-    moves: int
-    record: str
-
-
-@runtime_checkable
-class KeepsDecisions(Protocol):
-    """Load sources whose histories also take decisions."""
-
-    def keep_decisions(self, policy: str, at: float, entries: Sequence[Entry]) -> None:
-        """Write what was decided, and learnt, at `at` (epoch seconds) for `policy` (``namespace/name``).
-
-        Blocks for some milliseconds. Raises `OSError` when the disk refuses.
-        """
 
 
 class DecisionHistories:

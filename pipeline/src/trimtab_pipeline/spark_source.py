@@ -11,7 +11,8 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import TypeVar
 
-from trimtab_pipeline.decisions import DecisionHistories, Entry
+from trimtab_pipeline.decision_entries import Entry
+from trimtab_pipeline.decisions import DecisionHistories
 from trimtab_pipeline.keeping import Background, Keeping
 from trimtab_pipeline.policy_source import Ask, PolicySource, policy_folder
 from trimtab_pipeline.session import Engine

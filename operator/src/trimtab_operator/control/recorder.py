@@ -16,7 +16,7 @@ from trimtab_operator.control.memory import Remembered
 from trimtab_operator.control.recounting import recounted
 from trimtab_operator.control.report import CycleResult
 from trimtab_operator.control.settings import Settings
-from trimtab_pipeline.decisions import Entry, KeepsDecisions
+from trimtab_pipeline.decision_entries import Entry, KeepsDecisions
 
 log = logging.getLogger(__name__)
 
