@@ -43,7 +43,7 @@ def page() -> Iterator[str]:
         thread.join()
 
 
-def _query(prometheus: Prometheus, promql: str, timeout: float = 5) -> list[dict[str, str]]:
+def _query(prometheus: Prometheus, promql: str, timeout: float = 20) -> list[dict[str, str]]:
     url = f"{prometheus.url}/api/v1/query?" + urllib.parse.urlencode({"query": promql})
     with urllib.request.urlopen(url, timeout=timeout) as response:
         return [sample["metric"] for sample in json.load(response)["data"]["result"]]
