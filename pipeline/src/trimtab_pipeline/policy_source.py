@@ -40,19 +40,19 @@ Ask = Callable[[Work], pa.Table]
 
 
 class Workshop(Protocol):
-    """Where the tasks of a cycle are carried out.
-
-    cores: how many at once. remote: whether elsewhere, so that looks at the brokers are taken there, too.
-    """
+    """Where the tasks of a cycle are carried out; if that is elsewhere, looks at the brokers are taken there, too."""
 
     @property
-    def cores(self) -> int: ...
+    def cores(self) -> int:
+        """How many tasks at once."""
 
     @property
-    def remote(self) -> bool: ...
+    def remote(self) -> bool:
+        """Whether they are carried out elsewhere."""
 
     @property
-    def closed(self) -> bool: ...
+    def closed(self) -> bool:
+        """Whether it takes no more."""
 
     def run(self, job: Callable[[Ask], T], deadline: float) -> Future[T]:
         """The outcome of `job`.

@@ -151,8 +151,18 @@ class Server:
         return self.log.read_text(errors="replace")[-characters:] if self.log.exists() else ""
 
     def send(self, signal_number: signal.Signals) -> None:
-        """Send a signal to it: SIGSTOP and SIGCONT make a server that hangs."""
+        """Send a signal to it: SIGSTOP and SIGCONT make a server that hangs; it has stopped when this returns."""
         self._started().send_signal(signal_number)
+        if signal_number is signal.SIGSTOP:
+            self._await_stop(time.monotonic() + 5)
+
+    def _await_stop(self, deadline: float) -> None:
+        while self._state() not in "TZX" and time.monotonic() < deadline:
+            time.sleep(0.005)
+
+    def _state(self) -> str:
+        """Its state as the kernel writes it: the letter behind the name, which may hold anything but ``)``."""
+        return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0]
 
     def stop(self, timeout: float = 10.0) -> None:
         """End it with SIGTERM, after `timeout` seconds with SIGKILL. Does nothing when it has ended."""
