@@ -180,14 +180,20 @@ def serve(scene: PolicyScene, name: str, owner: str) -> None:
     scene.rest.patch(scene.path("bundles", name, "status"), {"status": {"owner": owner, "state": "Owned"}})
 
 
+async def brought_back(scene: PolicyScene) -> str:
+    """A bundle that the policy moved off broker a, and that somebody has just brought back there."""
+    await scene.turn()
+    moved = min(name for name, wish in scene.wishes().items() if wish != scene.owners()[name])
+    await scene.land()
+    await scene.turn(after=1)
+    serve(scene, moved, "a")
+    return moved
+
+
 @pytest.mark.apiserver
 def test_a_bundle_that_somebody_brings_back_is_left_alone_until_it_is_released(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
-        await scene.turn()
-        moved = min(name for name, wish in scene.wishes().items() if wish != scene.owners()[name])
-        await scene.land()
-        await scene.turn(after=1)
-        serve(scene, moved, "a")
+        moved = await brought_back(scene)
         await scene.turn(after=5)
 
         assert scene.condition("Flapping") == ("True", "Quarantined")
@@ -253,11 +259,7 @@ def test_a_retreat_that_a_lower_limit_brings_about_is_told_without_an_example(pl
 @pytest.mark.apiserver
 def test_a_condition_of_an_earlier_operator_ends_when_nothing_is_remembered_of_it(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
-        await scene.turn()
-        moved = min(name for name, wish in scene.wishes().items() if wish != scene.owners()[name])
-        await scene.land()
-        await scene.turn(after=1)
-        serve(scene, moved, "a")
+        await brought_back(scene)
         await scene.turn(after=5)
         assert scene.condition("Flapping") == ("True", "Quarantined")
 
@@ -277,11 +279,7 @@ def test_a_condition_of_an_earlier_operator_ends_when_nothing_is_remembered_of_i
 @pytest.mark.apiserver
 def test_what_flapped_is_left_alone_even_if_it_could_not_be_told(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
     async def story(scene: PolicyScene) -> None:
-        await scene.turn()
-        moved = min(name for name, wish in scene.wishes().items() if wish != scene.owners()[name])
-        await scene.land()
-        await scene.turn(after=1)
-        serve(scene, moved, "a")
+        moved = await brought_back(scene)
         await scene.seen()
         with monkeypatch.context() as patch:
             patch.setattr(Teller, "status", refused)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from http.server import ThreadingHTTPServer
 from typing import Self
 
 
-class LocalServer:
+class LocalServer(ABC):
     """What such servers share; `make` says what is served."""
 
+    @abstractmethod
     def make(self) -> ThreadingHTTPServer:
         """The server, bound to a free port of 127.0.0.1."""
-        raise NotImplementedError
 
     def __enter__(self) -> Self:
         self._server = self.make()

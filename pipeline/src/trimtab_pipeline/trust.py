@@ -15,7 +15,7 @@ import numpy as np
 
 from trimtab_pipeline.queries import CHECKS
 from trimtab_pipeline.source import PrometheusSettings, Topology
-from trimtab_strategies.model import RESOURCES, Doubt, Reason, counted
+from trimtab_strategies.model import RESOURCES, Doubt, Reason, counted, some
 from trimtab_strategies.model.load import CPU, MEMORY, BoolArray, FloatArray
 
 _ABOVE = 1.0  # ratio of the limit: worth counting
@@ -87,8 +87,7 @@ class Doubts:
     def note(self, rows: BoolArray, text: str) -> None:
         """What is odd about these rows."""
         if names := [self.names[row] for row in np.flatnonzero(rows)]:
-            shown = ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
-            self.notes.append(f"{shown}: {text}")
+            self.notes.append(f"{some(names, _NAMED)}: {text}")
 
 
 def doubts_about(evidence: Evidence, topology: Topology, settings: PrometheusSettings, dropped: Counter[str]) -> Doubts:

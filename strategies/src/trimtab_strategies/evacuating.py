@@ -21,7 +21,7 @@ from trimtab_strategies.assignment import expected_load
 from trimtab_strategies.caps import Caps
 from trimtab_strategies.choosing import Choosing, LeastLoaded
 from trimtab_strategies.constraints import Guarded, Limits, Verdict, movable_bundles
-from trimtab_strategies.model import CPU, ClusterLoad, HeldBack, Move, Reason, counted
+from trimtab_strategies.model import CPU, ClusterLoad, HeldBack, Move, Reason, counted, some
 from trimtab_strategies.model.load import BoolArray, FloatArray, IntArray
 from trimtab_strategies.predicted import OVERLOAD_LINE, PredictedLoad
 from trimtab_strategies.protocols import NOTHING, Shedder, Shedding
@@ -161,7 +161,7 @@ class Evacuating:
     def held_back(self) -> tuple[HeldBack, ...]:
         """What could not leave, one entry per broker and reason."""
         return tuple(
-            HeldBack(broker, reason, f"{counted(len(names), 'bundle')} can't leave yet: {_some(names)}", len(names))
+            HeldBack(broker, reason, f"{counted(len(names), 'bundle')} can't leave yet: {some(names)}", len(names))
             for (broker, reason), names in self._left_out.items()
         )
 
@@ -172,10 +172,6 @@ def _stays(movable: Verdict, sheddable: Verdict, row: int) -> Reason | None:
         return Reason.SPLITTING
     reason = movable.reason(row)
     return None if reason is Reason.NO_LOAD_DATA else reason
-
-
-def _some(names: list[str]) -> str:
-    return ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
 
 
 def rows_of(cluster: ClusterLoad, brokers: frozenset[str]) -> IntArray:

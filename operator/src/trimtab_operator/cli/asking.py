@@ -12,6 +12,7 @@ import yaml
 
 from trimtab_operator.cli.failure import CommandError
 from trimtab_operator.cluster.api import Api, ApiError, NotFoundError, ResourceRef
+from trimtab_strategies.model import some
 
 T = TypeVar("T")
 
@@ -66,8 +67,7 @@ async def fetch(api: Api, ref: ResourceRef, namespace: str, name: str) -> dict[s
             how = "trimtab crds | kubectl apply --server-side -f -"
             raise CommandError(f"this cluster has no {ref.kind}; first: {how}") from error
         names = sorted([o["metadata"]["name"] async for page in api.list(ref, namespace) for o in page.items])
-        shown = ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
-        there = f"there are: {shown}" if names else "there is none at all"
+        there = f"there are: {some(names, _NAMED)}" if names else "there is none at all"
         raise CommandError(f"no {ref.kind} {name} in namespace {namespace}; {there}") from error
 
 

@@ -109,7 +109,7 @@ class BrokerStory:
         return self._answer(record, f"{text}: {because(top.gives.reason, detail)}", top.gives.reason)
 
     def _passed_over(self, record: DecisionRecord, view: BrokerView, moves: Sequence[MoveView]) -> Answer:
-        counts = Counter(reason for move in moves if (reason := _against(move, self.name)) is not None)
+        counts = Counter(reason for move in moves if (reason := move.against(self.name)) is not None)
         reason = counts.most_common(1)[0][0] if counts else Reason.NOT_CHOSEN
         shown = ", ".join(f"{count} {why}" for why, count in counts.most_common())
         text = f"{self.name}, at {level(view)}, got none of {counted(len(moves), 'bundle')} that moved"
@@ -120,7 +120,7 @@ class BrokerStory:
         if not leave:
             answer = self._answer(record, self._keeping(record, view), view.gives.reason, to)
         else:
-            counts = Counter(reason for move in leave if (reason := _against(move, to)) is not None)
+            counts = Counter(reason for move in leave if (reason := move.against(to)) is not None)
             reason = counts.most_common(1)[0][0] if counts else Reason.NOT_CHOSEN
             if any(move.destination == to for move in leave):
                 return self._answer(record, self._giving(record, leave), _outcome(leave))
@@ -220,14 +220,6 @@ def _how(move: MoveView) -> str:
     load = f"{points(move.load)}, " if move.load is not None else ""
     state = "under way" if move.outcome is None else SENTENCES[move.outcome].why
     return f"{load}{state}"
-
-
-def _against(move: MoveView, broker: str) -> Reason | None:
-    """Why a broker did not get the bundle of a move; None when it did, or that was not noted down."""
-    for other in move.rejected:
-        if other.broker == broker:
-            return other.reason
-    return next((reason for reason, names in move.others.items() if broker in names), None)
 
 
 def _range(record: DecisionRecord) -> str:

@@ -220,8 +220,7 @@ class BundleStory:
     def _not_there(self, record: DecisionRecord, move: MoveView, to: str) -> Answer:
         """It moves, but to another broker than `to`."""
         single = next((other for other in move.rejected if other.broker == to), None)
-        grouped = next((reason for reason, names in move.others.items() if to in names), None)
-        reason = single.reason if single else grouped
+        reason = move.against(to)
         if reason is None:
             view = record.broker(to)
             reason = view.takes.reason if view is not None and view.takes is not None else Reason.NOT_CHOSEN

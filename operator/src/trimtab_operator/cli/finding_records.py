@@ -22,6 +22,7 @@ from trimtab_operator.control.decisions import DecisionRecord, ForeignRecordErro
 from trimtab_operator.control.memory import ForeignMemoryError, Remembered
 from trimtab_operator.resources.common import seconds
 from trimtab_operator.resources.proposal import PAUSE_ANNOTATION
+from trimtab_strategies.model import some
 
 _SHOWN = 5
 """Names that an error lists."""
@@ -94,8 +95,7 @@ def near(name: str, names: Sequence[str]) -> str:
     alike = difflib.get_close_matches(name, names, n=_SHOWN, cutoff=0.6) or [n for n in names if name in n][:_SHOWN]
     if alike:
         return f"did you mean {', '.join(alike)}?"
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return f"there are: {', '.join(names[:_SHOWN])}{more}"
+    return f"there are: {some(names, _SHOWN)}"
 
 
 async def _found(api: Api, namespace: str, name: str, broker: str, bundle: BundleRecord | None) -> Found:

@@ -74,7 +74,7 @@ class Decider:
             if turn.memory == Memory():
                 raise
             log.exception("policy %s: no decision with what it remembers, trying without", self.teller.policy)
-            decision = await plan(seen, replace(turn, remembered=Remembered(moves=turn.remembered.moves)), watch)
+            decision = await plan(seen, turn.forgetful, watch)
             what = f"{type(error).__name__}: {error}"
             await self.teller.amnesia(f"what was remembered is dropped, as no decision could be made with it: {what}")
             return decision

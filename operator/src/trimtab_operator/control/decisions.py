@@ -108,6 +108,11 @@ class MoveView(Status):
         """Whether it was carried out, or begun: by its own cycle, or once a person approved it."""
         return self.written or self.outcome is Reason.LANDED
 
+    def against(self, broker: str) -> Reason | None:
+        """Why a broker did not get the bundle; None when it did, or that was not noted down."""
+        noted = {other.broker: other.reason for other in self.rejected}
+        return noted.get(broker) or next((reason for reason, names in self.others.items() if broker in names), None)
+
 
 class SplitView(Status):
     """One planned split."""

@@ -14,11 +14,10 @@ from trimtab_operator.cluster.brokers import BrokerRecord
 from trimtab_operator.cluster.bundles import BundleRecord
 from trimtab_operator.cluster.status import set_condition
 from trimtab_operator.control.context import Context
-from trimtab_operator.control.refusal import some
 from trimtab_operator.control.settings import Settings
 from trimtab_operator.control.telling import Teller
 from trimtab_operator.resources.policy import Mode
-from trimtab_strategies.model import Reason, counted
+from trimtab_strategies.model import Reason, counted, some
 
 DRAINED = "Drained"
 """Type of the condition."""

@@ -16,10 +16,10 @@ from trimtab_operator.cluster.api import CONFIG_MAPS, Api, ConflictError, NotFou
 from trimtab_operator.cluster.naming import memory_name
 from trimtab_operator.control.drift import STORE_EVERY, drifted
 from trimtab_operator.control.rivals import PEACE, Fight
+from trimtab_operator.control.turnovers import HOUR
 from trimtab_operator.resources.common import API_VERSION
 from trimtab_strategies.model import Memory
 
-_HOUR = 3600.0
 _KEY = "memory.json"
 
 
@@ -67,12 +67,12 @@ class Remembered:
 
         A time that is still to come, as after a clock was set back, counts as now: else the hour would not end.
         """
-        recent = tuple((min(t, now), n) for t, n in self.moves if now - t < _HOUR)
+        recent = tuple((min(t, now), n) for t, n in self.moves if now - t < HOUR)
         return replace(self, strategies=strategies, moves=(*recent, (now, count)) if count else recent)
 
     def moved_last_hour(self, now: float) -> int:
         """How many moves the policy made within the hour before `now`."""
-        return sum(n for t, n in self.moves if now - t < _HOUR)
+        return sum(n for t, n in self.moves if now - t < HOUR)
 
     def caught_up(self, moved: Iterable[float]) -> Self:
         """The same, with moves that were made and not noted: a leader can die between moving and remembering.

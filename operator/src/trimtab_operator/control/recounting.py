@@ -24,13 +24,12 @@ from trimtab_operator.control.decisions import (
 from trimtab_operator.control.memory import Remembered
 from trimtab_operator.control.report import CycleResult
 from trimtab_operator.control.settings import Settings
+from trimtab_operator.control.turnovers import HOUR
 from trimtab_operator.resources.unions import member
 from trimtab_strategies.model import RESOURCES, Candidates, ClusterLoad, HeldBack, Plan, Reason, counted
 from trimtab_strategies.model.load import FloatArray
 from trimtab_strategies.params import StrategyParams
 from trimtab_strategies.usage import MODULAR_COLUMNS, MOVING, Weights
-
-_HOUR = 3600.0
 
 TAKES_NONE = frozenset(
     {
@@ -93,13 +92,13 @@ def _parameters(settings: Settings) -> dict[str, Any]:
 
 def _caps(result: CycleResult, settings: Settings, remembered: Remembered) -> Caps:
     limits, made = settings.limits, remembered.moved_last_hour(result.started)
-    first = min((at for at, _ in remembered.moves if result.started - at < _HOUR), default=None)
+    first = min((at for at, _ in remembered.moves if result.started - at < HOUR), default=None)
     return Caps(
         per_cycle=limits.max_moves_per_cycle,
         per_broker=limits.max_moves_per_broker,
         per_hour=limits.max_moves_per_hour,
         last_hour=made,
-        free_at=first + _HOUR if first is not None and made >= limits.max_moves_per_hour else None,
+        free_at=first + HOUR if first is not None and made >= limits.max_moves_per_hour else None,
         cool_down=limits.cool_down,
     )
 

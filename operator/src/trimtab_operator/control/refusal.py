@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from trimtab_operator.control.context import Context
 from trimtab_operator.control.settings import Settings
 from trimtab_pipeline.source import SourceMisconfiguredError, SourceUnavailableError
-from trimtab_strategies.model import HeldBack, Reason
-
-_NAMED = 5
-"""Brokers named in one message; the rest is a number."""
+from trimtab_strategies.model import HeldBack, Reason, some
 
 
 def refused_turn(context: Context, policy: str) -> HeldBack | None:
@@ -43,12 +38,6 @@ def refused_cycle(context: Context, settings: Settings) -> HeldBack | None:
     if missing := context.missing_brokers(settings):
         return HeldBack("", Reason.UNKNOWN_BROKER, f"spec.brokers.names: no Broker object is called {some(missing)}")
     return None
-
-
-def some(names: Sequence[str]) -> str:
-    """The first names, and how many more there are."""
-    more = len(names) - _NAMED
-    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def unmeasurable(error: SourceUnavailableError) -> HeldBack:

@@ -24,7 +24,7 @@ from trimtab_operator.control.report import CycleResult, broker_load, cpu_range,
 from trimtab_operator.control.upkeep import Upkeep
 from trimtab_operator.control.weights import BrokerWeight, changed_weights
 from trimtab_operator.resources.common import API_VERSION
-from trimtab_strategies.model import RESOURCES, ClusterLoad, Plan, Reason, counted
+from trimtab_strategies.model import RESOURCES, ClusterLoad, Plan, Reason, counted, some
 from trimtab_strategies.model.load import FloatArray
 from trimtab_strategies.usage import percent
 
@@ -95,20 +95,20 @@ class Teller:
 
     async def _split(self, result: CycleResult) -> None:
         if split := result.split:
-            shown = "; ".join(
-                f"{result.names.get(s.bundle, s.bundle)} into {len(s.boundaries) + 1}" for s in split[:_NAMED]
+            shown = some(
+                split, _NAMED, "; ", lambda s: f"{result.names.get(s.bundle, s.bundle)} into {len(s.boundaries) + 1}"
             )
-            more = f" and {len(split) - _NAMED} more" if len(split) > _NAMED else ""
-            await self.event("Normal", str(split[0].reason), f"divides {counted(len(split), 'bundle')}: {shown}{more}")
+            text = f"divides {counted(len(split), 'bundle')}: {shown}"
+            await self.event("Normal", str(split[0].reason), text)
         failed = [w for w in result.split_requests if w.reason is not None] if result.restraint is None else []
         await self.failures([(str(w.reason), f"{w.bundle}: not divided: {w.detail}") for w in failed])
 
     async def _moved(self, result: CycleResult) -> None:
         if moved := result.moved:
-            named = [replace(move, bundle=result.names.get(move.bundle, move.bundle)) for move in moved[:_NAMED]]
-            shown = "; ".join(map(str, named))
-            more = f" and {len(moved) - _NAMED} more" if len(moved) > _NAMED else ""
-            text = f"moves {counted(len(moved), 'bundle')}: {shown}{more}{where_to_ask(result.plan)}"
+            shown = some(
+                moved, _NAMED, "; ", lambda move: str(replace(move, bundle=result.names.get(move.bundle, move.bundle)))
+            )
+            text = f"moves {counted(len(moved), 'bundle')}: {shown}{where_to_ask(result.plan)}"
             await self.event("Normal", str(moved[0].reason), text)
         failed = [w for w in result.written if w.reason is not None] if result.restraint is None else []
         await self.failures([(str(w.reason), f"{w.bundle}: not moved: {w.detail}") for w in failed])

@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from trimtab_operator.actuators import Actuator, Written
 from trimtab_operator.cluster.bundles import BundleRecord
 from trimtab_operator.control.context import Context
 from trimtab_operator.control.cycle import WRITERS, Look, Stopwatch, at_most, carry_out, house, look, unmeasured_look
 from trimtab_operator.control.divided import unborn
-from trimtab_operator.control.memory import Remembered
 from trimtab_operator.control.settings import Settings
 from trimtab_operator.control.telling import Teller
 from trimtab_operator.control.turn import Turn
@@ -139,7 +138,7 @@ async def _place(wanted: Sequence[str], why: Reason, seen: Look, turn: Turn) -> 
         if turn.memory == Memory():
             raise
         log.exception("policy %s: no owner can be found with what it remembers, trying without", turn.settings.name)
-        decision = await house(seen, wanted, why, replace(turn, remembered=Remembered()))
+        decision = await house(seen, wanted, why, turn.forgetful)
     written = await carry_out(decision.plan.moves, seen, turn.actuator, Stopwatch())
     return [*written, *(_not_placed(held) for held in decision.plan.held_back)]
 

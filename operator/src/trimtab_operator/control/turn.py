@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from trimtab_operator.actuators import Actuator
 from trimtab_operator.control.memory import Remembered
@@ -24,3 +24,8 @@ class Turn:
     def memory(self) -> Memory:
         """What the strategies remember."""
         return self.remembered.memory_for(self.settings.strategies)
+
+    @property
+    def forgetful(self) -> Turn:
+        """The same turn, in which the strategies remember nothing."""
+        return replace(self, remembered=replace(self.remembered, strategies=Memory()))

@@ -17,12 +17,10 @@ from trimtab_operator.control.telling import Teller
 from trimtab_operator.control.turn import Turn
 from trimtab_operator.control.turnovers import Change, Kind
 from trimtab_operator.resources.bundle import RELEASE
-from trimtab_strategies.model import Reason, counted
+from trimtab_strategies.model import Reason, counted, some
 
 SHOWN = 20
 """Quarantined bundles in the policy's status."""
-_NAMED = 5
-"""Bundles that one Event names."""
 WISHED_FOR = frozenset({Kind.MOVED, Kind.WISHED})
 """Changes that are as somebody wished, or that nobody wished anything about."""
 
@@ -76,9 +74,8 @@ class Vigil:
         self, flapped: Mapping[str, str], fight: Fight, before: Fight, changes: Sequence[Change]
     ) -> None:
         if flapped:
-            shown = "; ".join(f"{name} {what}" for name, what in list(flapped.items())[:_NAMED])
-            more = f" and {len(flapped) - _NAMED} more" if len(flapped) > _NAMED else ""
-            await self.teller.event("Warning", str(Reason.QUARANTINED), f"left alone from now on: {shown}{more}")
+            shown = some([f"{name} {what}" for name, what in flapped.items()], between="; ")
+            await self.teller.event("Warning", str(Reason.QUARANTINED), f"left alone from now on: {shown}")
         if fight.retreats and fight.until != before.until:
             last = next((change for change in reversed(changes) if change.kind in UNDOING), None)
             await self.teller.event("Warning", str(Reason.CONTESTED), await self._rival(last, fight))

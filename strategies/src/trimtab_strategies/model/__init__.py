@@ -27,7 +27,7 @@ from trimtab_strategies.model.load import (
     NamespacePolicy,
     Topics,
 )
-from trimtab_strategies.model.plan import Decision, HeldBack, Memory, Move, Plan, Split, counted
+from trimtab_strategies.model.plan import Decision, HeldBack, Memory, Move, Plan, Split, counted, some
 from trimtab_strategies.model.reason import Reason
 
 __all__ = [
@@ -68,4 +68,5 @@ __all__ = [
     "Staying",
     "Topics",
     "counted",
+    "some",
 ]

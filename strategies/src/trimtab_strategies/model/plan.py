@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from trimtab_strategies.model.considered import NOTHING_CONSIDERED, Considered
 from trimtab_strategies.model.load import FloatArray
 from trimtab_strategies.model.reason import Reason
 
+T = TypeVar("T")
+
 
 def counted(count: int, noun: str) -> str:
     """``1 bundle``, ``2 bundles``: for what people read."""
     return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def some(items: Sequence[T], most: int = 5, between: str = ", ", words: Callable[[T], str] = str) -> str:
+    """The first `most` of what people can't read all of, in `words`, and how many more: ``a, b and 3 more``."""
+    more = len(items) - most
+    return between.join(map(words, items[:most])) + (f" and {more} more" if more > 0 else "")
 
 
 @dataclass(frozen=True, slots=True)
