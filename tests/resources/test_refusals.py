@@ -43,6 +43,14 @@ REFUSED = {
         policy(interval="30s", brokerInterval="1m"),
         ["spec", "brokerInterval must not exceed interval"],
     ),
+    "statistics of brokers that nobody asks": (
+        policy(source={"prometheus": {"url": "http://prometheus:9090", "bundleMetrics": "Statistics"}}),
+        ["spec", "bundleMetrics Statistics are asked of Pulsar's brokers: it needs actuator Pulsar"],
+    ),
+    "a label that is none": (
+        policy(source={"prometheus": {"url": "http://prometheus:9090", "namespaceLabel": 'x"}'}}),
+        ["spec.source.prometheus.namespaceLabel", "should match"],
+    ),
     "brokers looked at all the time": (
         policy(brokerInterval="4s"),
         ["spec.brokerInterval", "brokerInterval is at least 5s"],

@@ -9,7 +9,8 @@ from pydantic import ConfigDict, Field
 from trimtab_operator.resources.common import Conditions, Name, Resource, Status, Timestamp, cel
 
 DISCOVERED = "trimtab.dev/discovered"
-"""Label of a Broker that was made for a pod that was found. Such a one is deleted once its pod is gone for good."""
+"""Label of an object that was made for something that was found: a Broker for a pod, or for a broker that Pulsar lists;
+a TopicNamespace for a namespace that Pulsar has. It is deleted once that is gone for good."""
 
 Percent = Annotated[float, Field(ge=0)]
 """Usage of its limit in percent; above 100 when a source says so."""
@@ -70,6 +71,9 @@ class BrokerLoad(Status):
 
 class BrokerStatus(Status):
     """What is observed of a broker."""
+
+    id: Annotated[str, Field(max_length=260)] = ""
+    """`host:webPort` by which Pulsar lists it, with the actuator `Pulsar`."""
 
     ready: bool = False
     """Whether it is alive: its pod is Ready, or a declared broker that has no pod."""

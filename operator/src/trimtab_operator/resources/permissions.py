@@ -50,7 +50,16 @@ _KOPF = {
 PERMISSIONS = (
     Permission(GROUP, "balancingpolicies", {**_KOPF, "get": "status is written on top of the newest version"}),
     Permission(GROUP, "balancingpolicies/status", {"patch": "conditions, proposal, last cycle"}),
-    Permission(GROUP, "topicnamespaces", {**_KOPF, "get": "the owner of a split's children"}),
+    Permission(
+        GROUP,
+        "topicnamespaces",
+        {
+            **_KOPF,
+            "get": "the owner of a split's children",
+            "create": "Pulsar has a namespace",
+            "delete": "a namespace that was discovered is gone in Pulsar",
+        },
+    ),
     Permission(GROUP, "topicnamespaces/status", {"patch": "number of bundles, conditions"}),
     Permission(
         GROUP,
@@ -58,13 +67,17 @@ PERMISSIONS = (
         {
             **_FOLLOW,
             "get": "a bundle that exists already, the parts of a split",
-            "create": "a namespace is cut, a bundle is split",
+            "create": "a namespace is cut, a bundle is split, Pulsar has one",
             "patch": "the wished owner",
-            "delete": "a bundle that was split, children of a split that failed",
+            "delete": "a bundle that was split or is gone in Pulsar, children of a split that failed",
         },
     ),
-    Permission(GROUP, "bundles/status", {"patch": "an owner that is gone can't let go itself; the steps of a split"}),
-    Permission(GROUP, "brokers", {**_FOLLOW, "create": "a pod was found", "delete": "its pod is gone for good"}),
+    Permission(
+        GROUP,
+        "bundles/status",
+        {"patch": "an owner that is gone can't let go itself; the steps of a split; what Pulsar says"},
+    ),
+    Permission(GROUP, "brokers", {**_FOLLOW, "create": "a pod or a broker was found", "delete": "it is gone for good"}),
     Permission(GROUP, "brokers/status", {"patch": "ready, load, number of bundles, whether it is drained"}),
     Permission(
         GROUP,
@@ -83,9 +96,10 @@ PERMISSIONS = (
         "",
         "configmaps",
         {
-            "get": "what a policy remembers, its proposal, its latest decisions",
+            "get": "what a policy remembers, its proposal, its latest decisions; what was found of Pulsar's balancing",
             "create": "the same, for the first time",
             "patch": "the same, when it changed",
+            "delete": "Pulsar's own balancing is as it was found",
         },
     ),
     Permission("", "secrets", {"get": "credentials of a policy's source, if their owner released them by a label"}),

@@ -17,8 +17,9 @@ from trimtab_operator.resources.common import (
     cel,
     seconds,
 )
-from trimtab_operator.resources.prometheus import PrometheusSpec
+from trimtab_operator.resources.prometheus import BundleMetrics, PrometheusSpec
 from trimtab_operator.resources.proposal import Approval, Progress, Proposal
+from trimtab_operator.resources.pulsar import PulsarSpec
 from trimtab_operator.resources.strategies import PlacementSpec, SelectionSpec, ShedderSpec, SplitterSpec
 from trimtab_operator.resources.windows import Window
 
@@ -35,6 +36,7 @@ class ActuatorType(StrEnum):
     """Who makes the wished owner real."""
 
     DECLARATIVE = "Declarative"
+    PULSAR = "Pulsar"
 
 
 class BrokerSelector(Resource):
@@ -103,6 +105,9 @@ class Advice(Resource):
 
 _TICK = "!has(self.brokerInterval) || duration(self.brokerInterval) <= duration(self.interval)"
 _TICK_BOUND = "brokerInterval must not exceed interval"
+_ITS_CLUSTER = "actuator Pulsar and the block pulsar belong together: give both, or neither"
+_TOLD = "self.source.prometheus.bundleMetrics != 'Statistics' || self.actuator == 'Pulsar'"
+_WHO_TELLS = "bundleMetrics Statistics are asked of Pulsar's brokers: it needs actuator Pulsar"
 _SHORTEST_TICK = "brokerInterval is at least 5s"
 
 
@@ -121,7 +126,11 @@ BrokerInterval = Annotated[
 class BalancingPolicySpec(Resource):
     """How to balance. The defaults act on nothing: `mode` is `DryRun`."""
 
-    model_config = ConfigDict(json_schema_extra=cel((_TICK, _TICK_BOUND)))
+    model_config = ConfigDict(
+        json_schema_extra=cel(
+            (_TICK, _TICK_BOUND), ("(self.actuator == 'Pulsar') == has(self.pulsar)", _ITS_CLUSTER), (_TOLD, _WHO_TELLS)
+        )
+    )
 
     mode: Mode = Mode.DRY_RUN
     """`DryRun` shows what would move in status.proposal. `Approve` offers it there, and moves once the annotation
@@ -158,7 +167,23 @@ class BalancingPolicySpec(Resource):
     limits: Limits = Limits()
     """What no strategy may exceed: cool-down, caps, and how much must be known before anything moves."""
     actuator: ActuatorType = ActuatorType.DECLARATIVE
-    """`Declarative`: brokers (or a sidecar) watch Bundle objects and confirm in status.owner."""
+    """`Declarative`: brokers (or a sidecar) watch Bundle objects and confirm in status.owner. `Pulsar`: bundles are
+    unloaded and split over Pulsar's admin REST, and the objects are kept in step with the cluster."""
+    pulsar: PulsarSpec | None = None
+    """The Pulsar cluster, with the actuator `Pulsar`."""
+
+    @model_validator(mode="after")
+    def _pulsar_for_pulsar(self) -> Self:
+        if (self.actuator is ActuatorType.PULSAR) != (self.pulsar is not None):
+            raise ValueError(_ITS_CLUSTER)
+        return self
+
+    @model_validator(mode="after")
+    def _statistics_of_pulsar(self) -> Self:
+        told = self.source.prometheus.bundle_metrics is BundleMetrics.STATISTICS
+        if told and self.actuator is not ActuatorType.PULSAR:
+            raise ValueError(_WHO_TELLS)
+        return self
 
     @model_validator(mode="after")
     def _ticks_within_interval(self) -> Self:
@@ -212,7 +237,8 @@ class BalancingPolicyStatus(Status):
     conditions: Conditions = Field(default_factory=list)
     """`Ready` sums up; `Valid`, `DataTrusted`, `Balanced` say more, and `Acting` whether plans are carried out. In mode
     Approve also `ProposalReady` (one waits for approval), `Rebalancing` (one is carried out) and `CommandTaken` (what
-    became of the last annotation); where others move bundles `Flapping` and `Contested`. `RightSized`: whether there
+    became of the last annotation); where others move bundles `Flapping` and `Contested`. With the actuator Pulsar
+    `OneHand`: whether Pulsar's own shedding and automatic split are off on every broker. `RightSized`: whether there
     are about as many brokers as the load needs."""
     last_cycle: LastCycle | None = None
     """The last cycle."""

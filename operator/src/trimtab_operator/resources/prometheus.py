@@ -12,6 +12,8 @@ from trimtab_operator.resources.common import Duration, Name, Resource, cel, sec
 Url = Annotated[str, Field(pattern=r"^https?://[^\s@?#\\]+$", max_length=512)]
 """A URL without a user name (credentials have a place of their own, where nobody reads them), and without ``?`` or
 ``#``, behind which the path of a query would not count. Which servers it may name is up to the administrator."""
+Label = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=128)]
+"""Name of a label of Prometheus."""
 PromQL = Annotated[str, Field(min_length=1, max_length=4096)]
 SecretEntry = Annotated[str, Field(pattern=r"^[-._a-zA-Z0-9]+$", min_length=1, max_length=253)]
 
@@ -49,6 +51,7 @@ class BundleMetrics(StrEnum):
     AUTO = "Auto"
     BUNDLE = "Bundle"
     TOPIC = "Topic"
+    STATISTICS = "Statistics"
 
 
 class Averages(StrEnum):
@@ -248,7 +251,9 @@ class PrometheusSpec(Resource):
     """Where bundle load comes from. `Bundle`: `pulsar_bundle_*`, which brokers with the modular load manager export if
     `exposeBundlesMetricsInPrometheus` is on. `Topic`: `pulsar_rate_in` and the like, each topic added to the bundle
     that its name's hash falls into; the extensible load manager exports nothing else. `Auto`: `Bundle` where there are
-    any, else `Topic`."""
+    any, else `Topic`. `Statistics` (actuator `Pulsar` only): as `Topic`, but told by each broker's admin REST, where
+    brokers export no topics (`exposeTopicLevelMetricsInPrometheus=false`); their own usage still comes from
+    Prometheus."""
     averages: Averages = Averages.TIME
     """How a bundle's short- and long-term load is averaged. `Time`: over 2 minutes and an hour, by the time of the
     samples, so that neither `interval` nor a missed cycle matters. `Samples`: as Pulsar's modular load manager does,
@@ -273,3 +278,7 @@ class PrometheusSpec(Resource):
     (1.25e9 = 10 Gbit/s)."""
     container: Annotated[str, Field(max_length=63)] = "broker"
     """Name of the broker's container in its pod."""
+    namespace_label: Label = "namespace"
+    """Label that holds the Kubernetes namespace on what brokers expose themselves. Whether Pulsar's own label
+    `namespace` wins over it (`honor_labels`), or becomes `exported_namespace`, makes no difference; name another one
+    where the scrape configuration calls it differently, such as `kubernetes_namespace`."""

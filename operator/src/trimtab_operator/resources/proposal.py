@@ -107,6 +107,13 @@ class Cost(Status):
     """Topics that are closed and opened again."""
     unknown: Annotated[int, Field(ge=0)] = 0
     """Moved bundles of which that is not known; they are not in the other two figures."""
+    seconds: Annotated[float, Field(ge=0)] | None = None
+    """For how long publishers are cut off, by the latest moves of the same namespaces (their medians, of which again
+    the median); absent while none was measured."""
+    worst: Annotated[float, Field(ge=0)] | None = None
+    """The longest that any of those took."""
+    unmeasured: Annotated[int, Field(ge=0)] | None = None
+    """Moved bundles of namespaces none of whose moves was measured yet; absent where nobody measures it."""
 
 
 class Proposal(Status):

@@ -2,11 +2,43 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated
 
 from pydantic import ConfigDict, Field
 
-from trimtab_operator.resources.common import Conditions, Resource, Status, cel
+from trimtab_operator.resources.common import Conditions, Resource, Status, Timestamp, cel
+
+DEFAULT_BUNDLES = 4
+"""Bundles of a namespace that says nothing, as Pulsar's default is."""
+
+MOST_BUNDLES = 16384
+"""Bundles a namespace may begin with. Pulsar itself has no bound, but keeps the boundaries in one node of its metadata
+store, 13 bytes each: when they are more than ZooKeeper takes (1 MiB), the broker that was asked writes in vain until it
+is restarted."""
+
+
+class Readiness(StrEnum):
+    """Why a TopicNamespace is `Ready`, or is not."""
+
+    CUT = "Cut"
+    """It was cut into bundles; no Pulsar cluster was involved."""
+    ALREADY_CUT = "AlreadyCut"
+    """Its bundles belong to another object."""
+    FOUND = "Found"
+    """Pulsar had it."""
+    OTHER_BUNDLES = "OtherBundles"
+    """Pulsar had it, cut into another number of bundles."""
+    CREATED = "Created"
+    """It was created in Pulsar for this object."""
+    REFUSED = "Refused"
+    """Pulsar does not create it."""
+    GONE = "Gone"
+    """Pulsar had it, and it was deleted there."""
+
+
+MIRRORED = frozenset({Readiness.FOUND, Readiness.OTHER_BUNDLES, Readiness.CREATED, Readiness.GONE})
+"""Of a namespace that Pulsar has, or had."""
 
 PulsarName = Annotated[str, Field(pattern=r"^[-=:.A-Za-z0-9_]+$", min_length=1, max_length=120)]
 """A tenant or namespace as Pulsar allows it."""
@@ -54,8 +86,9 @@ class TopicNamespaceSpec(Resource):
     """Tenant that owns the namespace. Immutable."""
     name: PulsarName
     """Namespace within the tenant. Immutable."""
-    bundles: Annotated[int, Field(ge=1, le=1024)] = 4
-    """How many equal bundles to begin with (Pulsar: defaultNumberOfNamespaceBundles). Immutable."""
+    bundles: Annotated[int, Field(ge=1, le=MOST_BUNDLES)] = DEFAULT_BUNDLES
+    """How many equal bundles to begin with (Pulsar: defaultNumberOfNamespaceBundles). Immutable. Of a namespace that
+    was found in Pulsar: how many it had then."""
     isolation: IsolationSpec | None = None
     """Which brokers may have its bundles; without it, all that are primary for no other namespace. Bundles that are
     elsewhere when it changes stay until they are moved."""
@@ -65,12 +98,48 @@ class TopicNamespaceSpec(Resource):
     """Whether its bundles may be moved to balance load; if not, they get an owner only when they have none."""
 
 
+class Interrupted(Status):
+    """For how long moves interrupted clients, in seconds from when the old owner was asked to let go."""
+
+    median: Annotated[float, Field(ge=0)]
+    """Of the moves that were measured."""
+    longest: Annotated[float, Field(ge=0)]
+    """The worst of them."""
+    moves: Annotated[int, Field(ge=1)]
+    """How many of the latest 20 it is known of."""
+
+
+class MeasuredMove(Status):
+    """What one move cost, in seconds."""
+
+    publish_gap: Annotated[float, Field(ge=0)] | None = None
+    """Until the last publisher was back; absent where there was none."""
+    reconnect: Annotated[float, Field(ge=0)]
+    """Until the last client was back."""
+
+
+class MoveCost(Status):
+    """What the latest moves of the namespace's bundles cost its clients; a sample of moves and topics."""
+
+    publish_gap: Interrupted | None = None
+    """How long publishers waited."""
+    reconnect: Interrupted | None = None
+    """How long it took until all clients, consumers as well, were back."""
+    latest: Annotated[list[MeasuredMove], Field(max_length=20)] = Field(default_factory=list)
+    """The moves themselves, oldest first."""
+    measured_at: Timestamp | None = None
+    """When the last of them was measured."""
+
+
 class TopicNamespaceStatus(Status):
     """What is observed of a topic namespace."""
 
     bundles: Annotated[int, Field(ge=0)] = 0
     """How many Bundle objects it has now."""
+    move_cost: MoveCost | None = None
+    """What moves cost, with the actuator `Pulsar`; absent until one was measured."""
     observed_generation: Annotated[int, Field(ge=0)] = 0
     """Generation this status speaks of."""
     conditions: Conditions = Field(default_factory=list)
-    """`Ready`: all of its bundles exist. `Valid`, once there was a problem: its isolation can be kept to."""
+    """`Ready`: all of its bundles exist; with the actuator `Pulsar`: there, too.
+    `Valid`, once there was a problem: its isolation can be kept to."""

@@ -1,0 +1,1 @@
+"""A real Pulsar cluster as its admin REST shows it: a client with errors to tell apart. Knows nothing of Kubernetes."""

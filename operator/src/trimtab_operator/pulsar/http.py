@@ -1,0 +1,273 @@
+"""`HttpAdmin`: `Admin` over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import aiohttp
+
+from trimtab_operator.pulsar import reading
+from trimtab_operator.pulsar.admin import TopicLoad
+from trimtab_operator.pulsar.budget import Budget
+from trimtab_operator.pulsar.errors import PulsarRefusedError, PulsarUnavailableError, UnknownError, UnownedError
+from trimtab_operator.pulsar.identity import Bearer, Identity
+from trimtab_operator.pulsar.load_manager import LoadManager, load_manager
+from trimtab_operator.pulsar.transport import Guards, Request, Transport
+from trimtab_pipeline.source import Credentials
+
+MANAGER_FOR = 60.0
+"""Seconds for which a cluster's load manager is believed to be the same."""
+
+CONNECTIONS = 8
+"""Connections to one broker at a time."""
+
+
+@asynccontextmanager
+async def connected(
+    url: str,
+    *,
+    timeout: float = 10.0,  # noqa: ASYNC109  that of each request
+    requests_per_second: float = 20.0,
+    guards: Guards = Guards(),  # noqa: B008  frozen
+    identity: Identity | None = None,
+) -> AsyncIterator[HttpAdmin]:
+    """A client for the cluster at the admin URL `url`, which brokers are asked by the scheme of.
+
+    timeout: seconds that one request may take, redirects and all. Raises `PulsarRefusedError` if `url` is not admitted.
+    """
+    identity = identity or Bearer()
+    try:
+        base = guards.admit(url)
+    except ValueError as error:
+        raise PulsarRefusedError(str(error)) from None
+    connector = aiohttp.TCPConnector(limit=0, limit_per_host=CONNECTIONS, ssl=identity.tls or True)
+    jar, made_of = aiohttp.DummyCookieJar(), guards.requests
+    async with aiohttp.ClientSession(connector=connector, cookie_jar=jar, request_class=made_of) as session:
+        yield HttpAdmin(Transport(session, base, timeout, Budget(requests_per_second), guards, identity))
+
+
+@dataclass(frozen=True, slots=True)
+class HttpAdmin:
+    """See `Admin`; made by `connected`. Reads wait for the budget, unless `hurried`."""
+
+    transport: Transport
+    hurried: bool = False
+    _origins: dict[str, str] = field(default_factory=dict)
+    _cluster: list[str] = field(default_factory=list)
+    _manager: list[tuple[float, LoadManager]] = field(default_factory=list)
+
+    def at_once(self) -> HttpAdmin:
+        """The same client, whose reads do not wait for the budget: for what is under way."""
+        return replace(self, hurried=True)
+
+    async def clusters(self) -> tuple[str, ...]:
+        """Names of the clusters that this one knows."""
+        return reading.names(await self._get("clusters", "/admin/v2/clusters"))
+
+    async def brokers(self) -> frozenset[str]:
+        """Ids of the active brokers."""
+        found = reading.names(await self._get("brokers", "/admin/v2/brokers"))
+        self.transport.list_brokers(found)
+        return frozenset(found)
+
+    async def leader(self) -> str:
+        """Id of the broker that leads."""
+        found = reading.mapping(await self._get("leader", "/admin/v2/brokers/leaderBroker"))
+        return str(found.get("brokerId") or urlsplit(str(found.get("serviceUrl"))).netloc)
+
+    async def load_manager(self) -> LoadManager:
+        """Which load manager the cluster runs, as the broker says that answers, or said within the last minute."""
+        if not self._manager or time.monotonic() - self._manager[-1][0] > MANAGER_FOR:
+            found = reading.texts(await self._get("runtime", "/admin/v2/brokers/configuration/runtime"))
+            self._manager[:] = [(time.monotonic(), load_manager(found))]
+        return self._manager[-1][1]
+
+    async def tenants(self) -> tuple[str, ...]:
+        """Names of the tenants."""
+        return reading.names(await self._get("tenants", "/admin/v2/tenants"))
+
+    async def namespaces(self, tenant: str) -> tuple[str, ...]:
+        """Its namespaces, as ``tenant/name``. `UnknownError`."""
+        return reading.names(await self._get("namespaces", f"/admin/v2/namespaces/{_part(tenant)}"))
+
+    async def boundaries(self, namespace: str) -> tuple[int, ...]:
+        """The edges of its bundles. `UnknownError`."""
+        return reading.boundaries(await self._get("boundaries", f"/admin/v2/namespaces/{_parts(namespace)}/bundles"))
+
+    async def policies(self, namespace: str) -> Mapping[str, Any]:
+        """Its policies as Pulsar has them. `UnknownError`.
+
+        The anti-affinity group is asked for on its own, as it is not among them.
+        """
+        path = f"/admin/v2/namespaces/{_parts(namespace)}"
+        found, group = await asyncio.gather(
+            self._get("policies", path), self._get("anti_affinity", f"{path}/antiAffinity")
+        )
+        return {**reading.mapping(found), "anti_affinity_group": group or ""}
+
+    async def isolation(self, cluster: str) -> Mapping[str, Mapping[str, Any]]:
+        """The cluster's namespace isolation policies by name; none where there never was one."""
+        path = f"/admin/v2/clusters/{_part(cluster)}/namespaceIsolationPolicies"
+        try:
+            return reading.mapping(await self._get("isolation", path) or {})
+        except UnknownError as error:
+            if "does not exist" in str(error) and "IsolationPolicies" in str(error):
+                return {}
+            raise
+
+    async def owned(self, broker: str) -> frozenset[str]:
+        """Bundles that `broker` serves, without the system's own. `UnknownError`."""
+        path = f"/admin/v2/brokers/{_part(await self._cluster_name())}/{_part(broker)}/ownedNamespaces"
+        known = self._origins.get(broker, "") or (self._direct(broker) if self.transport.lists(broker) else "")
+        found, url = await self._ask(Request("owned", "GET", path), at=known)
+        self._origins[broker] = url.removesuffix(path)
+        return reading.owned(found)
+
+    async def owner(self, bundle: str, broker: str) -> str:
+        """Id of the broker that serves `bundle`, empty for nobody: `broker` answers, or redirects to the one that does.
+
+        `StaleBundleError`, `UnknownError`.
+        """
+        request = Request("owner", "GET", f"/admin/v2/namespaces/{_parts(bundle)}/topicHashPositions")
+        try:
+            origin = await self._origin(broker)
+        except UnknownError as error:
+            raise PulsarUnavailableError(str(error)) from None  # others can tell
+        try:
+            place = await self.transport.place(request, origin, budgeted=not self.hurried)
+        except UnownedError:
+            return ""
+        return self._listed_at(place) if place else broker
+
+    def _listed_at(self, netloc: str) -> str:
+        """The id of the broker at an address, which may be another port of it (https)."""
+        if self.transport.lists(netloc):
+            return netloc
+        host = netloc.rpartition(":")[0]
+        return next((broker for broker in self.transport.listed if broker.rpartition(":")[0] == host), netloc)
+
+    async def reported(self, broker: str) -> frozenset[str]:
+        """Bundles of whose topics `broker` has statistics, with the modular load manager."""
+        found = await self._get("reported", "/admin/v2/broker-stats/load-report", at=await self._origin(broker))
+        return reading.reported(found)
+
+    async def create_tenant(self, tenant: str, clusters: Sequence[str]) -> None:
+        """Create a tenant that may use `clusters`. `ExistsError`."""
+        body = {"adminRoles": [], "allowedClusters": list(clusters)}
+        await self._ask(Request("create_tenant", "PUT", f"/admin/v2/tenants/{_part(tenant)}", body))
+
+    async def create_namespace(self, namespace: str, bundles: int) -> None:
+        """Create a namespace cut into so many equal bundles. `ExistsError`, `UnknownError`."""
+        body = {"bundles": {"numBundles": bundles}}
+        await self._ask(Request("create_namespace", "PUT", f"/admin/v2/namespaces/{_parts(namespace)}", body))
+
+    async def set_anti_affinity(self, namespace: str, group: str) -> None:
+        """Put the namespace into an anti-affinity group, or out of any (empty)."""
+        path = f"/admin/v2/namespaces/{_parts(namespace)}/antiAffinity"
+        await self._ask(Request("set_anti_affinity", "POST" if group else "DELETE", path, group or None))
+
+    async def unload(self, bundle: str, destination: str = "") -> None:
+        """Have its owner let go. `StaleBundleError`, `InactiveDestinationError`, `SameBrokerError`."""
+        query = f"?destinationBroker={quote(destination, safe='')}" if destination else ""
+        await self._ask(Request("unload", "PUT", f"/admin/v2/namespaces/{_parts(bundle)}/unload{query}"))
+
+    async def split(self, bundle: str, positions: Sequence[int], *, unload: bool = False) -> None:
+        """Divide at `positions`. `StaleBundleError`, `SplitRefusedError`."""
+        query = f"?splitAlgorithmName=specified_positions_divide&unload={str(unload).lower()}"
+        path = f"/admin/v2/namespaces/{_parts(bundle)}/split{query}"
+        await self._ask(Request("split", "PUT", path, list(positions)))
+
+    async def topic_positions(self, bundle: str) -> Mapping[str, int]:
+        """Hash of each loaded topic of the bundle, by topic."""
+        path = f"/admin/v2/namespaces/{_parts(bundle)}/topicHashPositions"
+        found = reading.mapping(await self._get("topic_positions", path)).get("topicHashPositions") or {}
+        return {topic: int(position) for topic, position in reading.mapping(found).items()}
+
+    async def topic_stats(self, topic: str) -> Mapping[str, Any]:
+        """Statistics of one topic as Pulsar has them."""
+        return reading.mapping(await self._get("topic_stats", f"/admin/v2/{_topic(topic)}/stats"))
+
+    async def topic_loads(self, broker: str) -> tuple[TopicLoad, ...]:
+        """What `broker` says of the topics it serves, without those of the system."""
+        found = await self._get("topic_loads", "/admin/v2/broker-stats/topics", at=await self._origin(broker))
+        return tuple(reading.topic_loads(found))
+
+    async def origin(self, broker: str) -> str:
+        """Base URL of the admin REST of `broker`, if it may be asked."""
+        return await self._origin(broker)
+
+    async def credentials(self) -> Credentials:
+        """What proves at this moment who asks."""
+        return await self.transport.identity.proof()
+
+    async def lookup(self, topic: str) -> str:
+        """Id of the broker that serves `topic`. **Gives its bundle an owner if it has none.**"""
+        return reading.broker_id(await self._get("lookup", f"/lookup/v2/topic/{_topic(topic)}"))
+
+    async def runtime(self, broker: str) -> Mapping[str, str]:
+        """The configuration that `broker` runs with, all of it, as text."""
+        path = "/admin/v2/brokers/configuration/runtime"
+        return reading.texts(await self._get("runtime", path, at=await self._origin(broker)))
+
+    async def overrides(self) -> Mapping[str, str]:
+        """Dynamic configuration that is set for the whole cluster."""
+        return reading.texts(await self._get("overrides", "/admin/v2/brokers/configuration/values"))
+
+    async def override(self, name: str, value: str) -> None:
+        """Set a dynamic value. **Pulsar does not check `value`.**"""
+        path = f"/admin/v2/brokers/configuration/{_part(name)}/{_part(value)}"
+        await self._ask(Request("override", "POST", path))
+
+    async def drop_override(self, name: str) -> None:
+        """Drop a dynamic value: brokers run by their files again."""
+        await self._ask(Request("drop_override", "DELETE", f"/admin/v2/brokers/configuration/{_part(name)}"))
+
+    async def _get(self, call: str, path: str, *, at: str = "") -> Any:
+        found, _ = await self._ask(Request(call, "GET", path), at=at)
+        return found
+
+    async def _ask(self, request: Request, *, at: str = "") -> tuple[Any, str]:
+        return await self.transport.ask(request, at=at, budgeted=not self.hurried)
+
+    async def _cluster_name(self) -> str:
+        if not self._cluster:
+            found = reading.texts(await self._get("runtime", "/admin/v2/brokers/configuration/runtime"))
+            self._cluster.append(found.get("clusterName") or "pulsar")
+        return self._cluster[0]
+
+    async def _origin(self, broker: str) -> str:
+        """Base URL of one broker, which Pulsar lists. Raises `UnknownError` for another."""
+        if not self.transport.lists(broker) and broker not in await self.brokers():
+            raise UnknownError(f"broker {broker} is not among those that Pulsar lists")
+        if broker not in self._origins and not self._direct(broker):
+            await self.owned(broker)
+        return self._origins.get(broker) or self._direct(broker)
+
+    def _direct(self, broker: str) -> str:
+        """Base URL of a broker by its id, which is its address for http; that for https only a redirect tells."""
+        if urlsplit(self.transport.base).scheme == "https":
+            return ""
+        return self.transport.admitted(f"http://{broker}", f"broker {broker}")
+
+
+def _part(name: str) -> str:
+    """One part of a path."""
+    return quote(name, safe=":")
+
+
+def _parts(path: str) -> str:
+    """Several, with slashes between."""
+    return "/".join(map(_part, path.split("/")))
+
+
+def _topic(name: str) -> str:
+    """``persistent://tenant/namespace/topic`` as a path; the topic's own name may hold slashes."""
+    kind, _, rest = name.partition("://")
+    tenant, namespace, topic = rest.split("/", 2)
+    return f"{kind}/{_part(tenant)}/{_part(namespace)}/{_part(topic)}"

@@ -1,0 +1,164 @@
+"""`ClientCredentials`: tokens that an OAuth 2 issuer gives to a client (RFC 6749, 4.4), renewed before they end.
+
+The issuer's token endpoint is found by OpenID Connect discovery. Like brokers, it is asked only where the administrator
+allows it, and redirects are not followed at all: what is sent is a secret.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import aiohttp
+
+from trimtab_operator.pulsar.errors import PulsarError, PulsarRefusedError, PulsarUnavailableError
+from trimtab_operator.pulsar.tls import tls_context
+from trimtab_pipeline.source import Credentials, CredentialsError
+
+EARLY = 60.0
+"""Seconds before its end from which on a token is renewed, but not before four fifths of its life are over."""
+
+LIFE = 300.0
+"""Seconds that a token is used for whose issuer does not say how long it lives."""
+
+ASK_AGAIN = 5.0
+"""Seconds before the issuer is asked again, after it failed, or brokers did not take what it gave."""
+
+_WITHIN = aiohttp.ClientTimeout(total=10.0)
+_OK, _FAILED = 200, 500
+_DISCOVERY = "/.well-known/openid-configuration"
+_LONGEST = 300
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Client:
+    """Who asks the issuer, and what for. Never shown."""
+
+    issuer_url: str
+    client_id: str
+    client_secret: str
+    audience: str = ""
+    scope: str = ""
+
+    def form(self) -> Mapping[str, str]:
+        """What is posted to the token endpoint."""
+        form = {"grant_type": "client_credentials", "client_id": self.client_id, "client_secret": self.client_secret}
+        wishes = {"audience": self.audience, "scope": self.scope}
+        return form | {name: value for name, value in wishes.items() if value}
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class _Token:
+    """One token, in use from `begins` to `renew`, valid to `ends` (seconds of the clock)."""
+
+    text: str
+    begins: float
+    renew: float
+    ends: float
+
+
+@dataclass(slots=True, repr=False)
+class ClientCredentials:
+    """See the module; an `Identity`. `tls`: for Pulsar; the issuer is believed by the usual authorities, too.
+
+    admit: the URL to ask for a URL; raises `ValueError`. clock: seconds that never jump. Raises `CredentialsError`.
+    """
+
+    client: Client
+    credentials: Credentials
+    admit: Callable[[str], str]
+    clock: Callable[[], float] = time.monotonic
+    tls: ssl.SSLContext | None = field(init=False)
+    secret: bool = field(init=False, default=True)
+    _token: _Token | None = None
+    _not_before: float = float("-inf")
+    _problem: PulsarError | None = None
+    _told: deque[str] = field(default_factory=lambda: deque(maxlen=4))
+    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def __post_init__(self) -> None:
+        self.tls = tls_context(self.credentials) if self.credentials.custom_tls else None
+
+    async def headers(self) -> Mapping[str, str]:
+        """The token of the moment, renewed if it is time. Raises `PulsarError` when there is none."""
+        async with self._lock:
+            if self._token is None or self.clock() >= self._token.renew:
+                await self._renew()
+            if self._token is None:
+                raise self._problem or PulsarUnavailableError(f"issuer {self.client.issuer_url} gave no token yet")
+            return {"Authorization": f"Bearer {self._token.text}"}
+
+    async def proof(self) -> Credentials:
+        """The token of the moment, and TLS. Raises `PulsarError`."""
+        token = (await self.headers())["Authorization"].removeprefix("Bearer ")
+        return replace(self.credentials, bearer_token=token)
+
+    def refused(self) -> bool:
+        """Let go of the token, unless it is so new that another one would fare no better."""
+        if self._token is None or self.clock() - self._token.begins < ASK_AGAIN:
+            return False
+        self._token = None
+        return True
+
+    def hide(self, text: str) -> str:
+        """Without the client's secret and its tokens."""
+        for secret in (self.client.client_secret, *self._told):
+            text = Credentials(bearer_token=secret).hide(text)
+        return text
+
+    async def _renew(self) -> None:
+        now = self.clock()
+        if now < self._not_before:
+            return
+        self._not_before, self._problem = now + ASK_AGAIN, None
+        try:
+            self._token = await self._asked(now)
+        except PulsarError as error:
+            self._problem = error
+            if self._token is not None and now >= self._token.ends:
+                self._token = None
+
+    async def _asked(self, now: float) -> _Token:
+        """A new token. Raises `PulsarError`."""
+        context = tls_context(self.credentials, others=True)
+        connector = aiohttp.TCPConnector(ssl=context)
+        async with aiohttp.ClientSession(connector=connector, timeout=_WITHIN) as session:
+            found = await self._json(session, "GET", self.client.issuer_url.rstrip("/") + _DISCOVERY)
+            answer = await self._json(session, "POST", str(found.get("token_endpoint") or ""), self.client.form())
+        return self._read(answer, now)
+
+    def _read(self, answer: Mapping[str, Any], now: float) -> _Token:
+        try:
+            text, life = str(answer["access_token"]), float(answer.get("expires_in") or LIFE)
+            Credentials(bearer_token=text)
+        except (KeyError, TypeError, ValueError, CredentialsError):
+            raise PulsarUnavailableError(f"issuer {self.client.issuer_url} gave no usable access_token") from None
+        self._told.append(text)
+        return _Token(text, now, now + max(life - EARLY, life * 0.8), now + life)
+
+    async def _json(
+        self, session: aiohttp.ClientSession, method: str, url: str, form: Mapping[str, str] | None = None
+    ) -> Mapping[str, Any]:
+        told = f"issuer {self.client.issuer_url}"
+        try:
+            place = self.admit(url)
+        except ValueError as error:
+            raise PulsarRefusedError(f"{told}: {error}") from None
+        try:
+            async with session.request(method, place, data=form, allow_redirects=False) as answer:
+                if answer.status != _OK:
+                    raise self._refusal(answer.status, await answer.text(errors="replace"), told)
+                found = await answer.json(content_type=None)
+        except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
+            why = self.hide(str(error) or type(error).__name__)
+            raise PulsarUnavailableError(f"{told}: {why}") from None
+        return found if isinstance(found, dict) else {}
+
+    def _refusal(self, status: int, body: str, told: str) -> PulsarError:
+        kind = PulsarUnavailableError if status >= _FAILED else PulsarRefusedError
+        return kind(f"{told}: {status} {' '.join(self.hide(body).split())[:_LONGEST]}", status=status)

@@ -1,0 +1,103 @@
+"""Pulsar's own balancing, as its configuration shows it, and what is kept of it."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from pulsar_in_memory import InMemoryPulsar
+from trimtab_operator.pulsar.balancing import (
+    ENABLED,
+    SHEDDING,
+    SPLITTING,
+    ForeignFindingsError,
+    Found,
+    described,
+    is_true,
+    switched_on,
+)
+from trimtab_operator.pulsar.restoring import put_back
+from trimtab_operator.resources.pulsar import PulsarSpec
+
+SPEC = PulsarSpec(admin_url="http://pulsar:8080")
+
+
+@pytest.mark.parametrize(
+    ("text", "on"),
+    [("true", True), ("TRUE", True), ("tRue", True), (" true", False), ("banana", False), ("1", False), ("", False)],
+)
+def test_a_text_is_true_where_java_takes_it_for_true(text: str, on: bool) -> None:  # noqa: FBT001  a column
+    assert is_true(text) == on
+
+
+@pytest.mark.parametrize(
+    ("runtime", "on"),
+    [
+        ({SHEDDING: "true", SPLITTING: "true"}, (SHEDDING, SPLITTING)),
+        ({SHEDDING: "false", SPLITTING: "true"}, (SPLITTING,)),
+        ({SHEDDING: "false", SPLITTING: "false"}, ()),
+        ({ENABLED: "false", SHEDDING: "true", SPLITTING: "false"}, ()),
+        ({ENABLED: "false", SHEDDING: "true", SPLITTING: "true"}, (SPLITTING,)),
+        ({SHEDDING: "false"}, None),
+        ({}, None),
+    ],
+)
+def test_a_broker_balances_by_itself_where_a_switch_is_on(runtime: dict[str, str], on: tuple[str, ...] | None) -> None:
+    assert switched_on(runtime) == on
+
+
+def test_what_is_on_is_told_by_switch() -> None:
+    on = {"b:1": (SHEDDING,), "a:1": (SHEDDING, SPLITTING)}
+    assert described(on) == f"{SPLITTING} is on at a:1; {SHEDDING} is on at a:1, b:1"
+
+
+def test_what_was_found_is_read_back_as_it_was_stored() -> None:
+    found = Found(SPEC).noting([SHEDDING, SPLITTING], {SPLITTING: "true"}).undone_again(100.0)
+    assert found.overrides == {SHEDDING: None, SPLITTING: "true"}
+    assert Found.from_json(found.to_json()) == found
+
+
+def test_what_was_found_first_is_not_overwritten() -> None:
+    found = Found(SPEC).noting([SHEDDING], {SHEDDING: "TRUE"})
+    assert found.noting([SHEDDING], {SHEDDING: "false"}).overrides == {SHEDDING: "TRUE"}
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{}", "[]", '{"version": 2, "overrides": {}, "pulsar": {"adminUrl": "http://a"}}']
+)
+def test_what_trimtab_did_not_write_is_refused(text: str) -> None:
+    with pytest.raises(ForeignFindingsError):
+        Found.from_json(text)
+
+
+def test_an_hour_later_it_counts_no_more() -> None:
+    found = Found(SPEC).undone_again(0.0).undone_again(10.0)
+    assert found.undone_lately(3599.0) == (0.0, 10.0)
+    assert found.undone_again(3605.0).undone == (10.0, 3605.0)
+
+
+def test_what_somebody_set_since_is_left_as_it_is() -> None:
+    found = Found(SPEC).noting([SHEDDING, SPLITTING], {})
+    pulsar = InMemoryPulsar(dynamic={SHEDDING: "true", SPLITTING: "false"})
+
+    done = asyncio.run(put_back(pulsar, found))  # type: ignore[arg-type]  it needs no more of an Admin
+
+    assert pulsar.dynamic == {SHEDDING: "true"}
+    assert pulsar.asked == [f"drop {SPLITTING}"]
+    assert done == [
+        f"{SPLITTING}: dynamic value dropped, each broker's file counts again",
+        f"{SHEDDING} is left as it is (true)",
+    ]
+
+
+def test_a_dynamic_value_is_put_back_as_it_was() -> None:
+    found = Found(SPEC).noting([SHEDDING], {SHEDDING: "TRUE"})
+    pulsar = InMemoryPulsar(dynamic={SHEDDING: "false"})
+
+    asyncio.run(put_back(pulsar, found, dry_run=True))  # type: ignore[arg-type]
+    assert pulsar.dynamic == {SHEDDING: "false"}
+    asyncio.run(put_back(pulsar, found))  # type: ignore[arg-type]
+    asyncio.run(put_back(pulsar, found))  # type: ignore[arg-type]
+
+    assert pulsar.asked == [f"{SHEDDING}=TRUE"]

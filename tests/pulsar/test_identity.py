@@ -1,0 +1,219 @@
+"""Who asks Pulsar: OAuth 2 client credentials that are renewed, TLS with an authority of one's own."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from trimtab_operator.pulsar.errors import PulsarError, PulsarRefusedError, PulsarUnavailableError
+from trimtab_operator.pulsar.http import connected
+from trimtab_operator.pulsar.identity import Bearer
+from trimtab_operator.pulsar.oauth2 import Client, ClientCredentials
+from trimtab_pipeline.source import NO_CREDENTIALS, Credentials, CredentialsError
+from trimtab_testbed.certificates import Authority
+from trimtab_testbed.fake_pulsar import FakePulsar
+
+SECRET = "s3cret&word"
+
+
+@dataclass
+class Issuer:
+    """A token server: `life` seconds of each token, what it was posted, and how it fails."""
+
+    life: float = 3600.0
+    status: int = 200
+    endpoint: str = ""
+    posted: list[dict[str, str]] = field(default_factory=list)
+    url: str = ""
+
+    async def handle(self, request: web.BaseRequest) -> web.Response:
+        if request.path == "/realm/.well-known/openid-configuration":
+            return web.json_response({"token_endpoint": self.endpoint or f"{self.url}/token"})
+        form = {name: str(value) for name, value in (await request.post()).items()}
+        self.posted.append(form)
+        if self.status != 200:
+            return web.Response(status=self.status, text=f"no: {form['client_secret']}")
+        return web.json_response({"access_token": f"token-{len(self.posted)}", "expires_in": self.life})
+
+
+@asynccontextmanager
+async def issuing(issuer: Issuer) -> AsyncIterator[None]:
+    runner = web.ServerRunner(web.Server(issuer.handle), shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    issuer.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    try:
+        yield
+    finally:
+        await runner.cleanup()
+
+
+class Clock:
+    """Seconds that a test moves."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+Story = Callable[[ClientCredentials, Issuer, Clock], Any]
+
+
+def played(story: Story, issuer: Issuer | None = None, admit: Callable[[str], str] = str) -> None:
+    async def play() -> None:
+        found, clock = issuer or Issuer(), Clock()
+        async with issuing(found):
+            client = Client(f"{found.url}/realm/", "trimtab", SECRET, "urn:sn:pulsar", "admin")
+            await story(ClientCredentials(client, NO_CREDENTIALS, admit, clock), found, clock)
+
+    asyncio.run(play())
+
+
+def test_a_token_is_asked_for_once_and_renewed_before_it_ends() -> None:
+    async def story(who: ClientCredentials, issuer: Issuer, clock: Clock) -> None:
+        assert await who.headers() == await who.headers() == {"Authorization": "Bearer token-1"}
+        assert issuer.posted == [
+            {
+                "grant_type": "client_credentials",
+                "client_id": "trimtab",
+                "client_secret": SECRET,
+                "audience": "urn:sn:pulsar",
+                "scope": "admin",
+            }
+        ]
+        clock.now += 3539
+        assert (await who.headers())["Authorization"] == "Bearer token-1"
+        clock.now += 2
+        assert (await who.headers())["Authorization"] == "Bearer token-2"
+
+    played(story)
+
+
+def test_a_token_is_used_to_its_end_when_the_issuer_does_not_answer() -> None:
+    async def story(who: ClientCredentials, issuer: Issuer, clock: Clock) -> None:
+        await who.headers()
+        issuer.status = 503
+        clock.now += 3550
+        assert (await who.headers())["Authorization"] == "Bearer token-1"
+        assert (await who.headers())["Authorization"] == "Bearer token-1"
+        assert len(issuer.posted) == 2, "the issuer is not asked again at once"
+        clock.now += 60
+        with pytest.raises(PulsarUnavailableError, match="503"):
+            await who.headers()
+
+    played(story)
+
+
+def test_a_401_has_the_token_renewed_but_not_over_and_over() -> None:
+    async def story(who: ClientCredentials, _: Issuer, clock: Clock) -> None:
+        await who.headers()
+        assert not who.refused(), "it is brand new: another one would fare no better"
+        clock.now += 30
+        assert who.refused()
+        assert (await who.headers())["Authorization"] == "Bearer token-2"
+
+    played(story)
+
+
+def test_what_the_issuer_refuses_is_told_without_the_secret() -> None:
+    async def story(who: ClientCredentials, issuer: Issuer, _: Clock) -> None:
+        issuer.status = 401
+        with pytest.raises(PulsarRefusedError) as caught:
+            await who.headers()
+        assert "401 no: ***" in str(caught.value)
+        assert SECRET not in str(caught.value) + repr(who)
+
+    played(story)
+
+
+def test_the_secret_is_not_sent_to_an_endpoint_that_is_not_allowed() -> None:
+    def admit(url: str) -> str:
+        if "evil" in url:
+            raise ValueError(f"{url} is not among the URLs that policies may name")
+        return url
+
+    async def story(who: ClientCredentials, issuer: Issuer, _: Clock) -> None:
+        with pytest.raises(PulsarRefusedError, match=r"evil\.example is not among"):
+            await who.headers()
+        assert issuer.posted == []
+
+    played(story, Issuer(endpoint="http://evil.example"), admit)
+
+
+def test_a_request_that_was_refused_is_made_again_with_a_new_token() -> None:
+    async def story(who: ClientCredentials, _: Issuer, clock: Clock) -> None:
+        async with FakePulsar(token="token-2") as fake, connected(fake.url, identity=who) as admin:
+            await who.headers()
+            clock.now += 30
+            assert await admin.brokers() == set(fake.ids)
+            fake.token = "something else"
+            with pytest.raises(PulsarRefusedError, match="401"):
+                await admin.brokers()
+
+    played(story)
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("authority"))
+
+
+def guarded(authority: Authority, *, clients: bool) -> ssl.SSLContext:
+    """What brokers show; with `clients` they want to see a certificate, too."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*authority.server("broker"))
+    if clients:
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.load_verify_locations(authority.certificate)
+    return context
+
+
+def asked(tls: ssl.SSLContext, credentials: Credentials) -> frozenset[str]:
+    """What is owned by the second of two brokers that speak TLS: each is asked where the first redirects to."""
+
+    async def play() -> frozenset[str]:
+        async with FakePulsar(brokers=2, tls=tls) as fake:
+            fake.add("t/n", fake.ids[1])
+            async with connected(fake.url, identity=Bearer(credentials)) as admin:
+                assert (await admin.runtime(fake.ids[1]))["clusterName"] == "fake"
+                assert fake.asked[-1][0] == fake.ids[1]
+                return await admin.owned(fake.ids[1])
+
+    return asyncio.run(play())
+
+
+def pem(path: Path) -> str:
+    return path.read_text()
+
+
+def test_an_authority_of_ones_own_is_believed_and_no_other(authority: Authority) -> None:
+    tls = guarded(authority, clients=False)
+    assert asked(tls, Credentials(ca=pem(authority.certificate))) == {"t/n/0x00000000_0xffffffff"}
+    with pytest.raises(PulsarError, match="CERTIFICATE_VERIFY_FAILED"):
+        asked(tls, NO_CREDENTIALS)
+
+
+def test_a_client_certificate_is_shown(authority: Authority) -> None:
+    certificate, key = map(pem, authority.client("trimtab"))
+    credentials = Credentials(ca=pem(authority.certificate), certificate=certificate, key=key)
+    assert asked(guarded(authority, clients=True), credentials)
+    with pytest.raises(PulsarError):
+        asked(guarded(authority, clients=True), Credentials(ca=pem(authority.certificate)))
+
+
+def test_what_is_no_certificate_is_refused_by_its_name(authority: Authority) -> None:
+    with pytest.raises(CredentialsError, match="ca holds no certificate"):
+        Bearer(Credentials(ca="-----BEGIN NOTHING-----\n"))
+    (certificate, _), (_, other) = authority.client("one"), authority.client("other")
+    with pytest.raises(CredentialsError, match="certificate and key are no pair"):
+        Bearer(Credentials(certificate=pem(certificate), key=pem(other)))

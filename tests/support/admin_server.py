@@ -1,0 +1,76 @@
+"""The admin REST of one broker, as far as its statistics go: what a test says it serves, and how it misbehaves."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from local_server import LocalServer
+
+Topic = Mapping[str, Any]
+
+
+def topic_statistics(rate: float, *, producers: int = 1, consumers: int = 2) -> dict[str, Any]:
+    """A topic as Pulsar 4.0.8 tells of it: `rate` msg/s in, twice that out, 100 bytes each (less what is not read)."""
+    return {
+        "publishers": [{"msgRateIn": rate, "producerName": f"p-{k}"} for k in range(producers)],
+        "replication": {},
+        "subscriptions": {"s": {"consumers": [{"msgRateOut": rate} for _ in range(consumers)], "msgBacklog": 0}},
+        "producerCount": producers,
+        "msgRateIn": rate,
+        "msgRateOut": 2 * rate,
+        "msgThroughputIn": 100 * rate,
+        "msgThroughputOut": 200 * rate,
+    }
+
+
+class AdminServer(LocalServer):
+    """Serves ``/admin/v2/broker-stats/topics``.
+
+    topics: statistics by full name. delay: seconds before each answer. status, location, body: instead of the topics.
+    asked: the headers of each request.
+    """
+
+    def __init__(self, topics: Mapping[str, Topic] | None = None) -> None:
+        self.topics = dict(topics or {})
+        self.delay = 0.0
+        self.status, self.location, self.body = 200, "", ""
+        self.asked: list[dict[str, str]] = []
+
+    @property
+    def url(self) -> str:
+        """Base URL."""
+        return f"http://{self.address}"
+
+    def answer(self) -> str:
+        """The topics below namespace, bundle (which nobody reads) and domain."""
+        spaces: dict[str, Any] = {}
+        for name, told in self.topics.items():
+            domain, _, rest = name.partition("://")
+            bundles = spaces.setdefault("/".join(rest.split("/")[:2]), {"0x00000000_0xffffffff": {}})
+            bundles["0x00000000_0xffffffff"].setdefault(domain, {})[name] = told
+        return json.dumps(spaces)
+
+    def make(self) -> ThreadingHTTPServer:
+        """The server of the statistics."""
+        admin = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                admin.asked.append(dict(self.headers) | {"path": self.path})
+                time.sleep(admin.delay)
+                body = (admin.body or admin.answer()).encode()
+                self.send_response(admin.status)
+                if admin.location:
+                    self.send_header("Location", admin.location)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        return ThreadingHTTPServer(("127.0.0.1", 0), Handler)
