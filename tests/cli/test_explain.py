@@ -27,6 +27,7 @@ from trimtab_operator.cli.explaining_broker import BrokerStory
 from trimtab_operator.cli.explaining_bundle import BundleStory
 from trimtab_operator.cli.finding_records import near
 from trimtab_operator.cli.sentences import SENTENCES
+from trimtab_operator.cluster.move_costs import NOT_MEASURED, Interruption, MoveCosts
 from trimtab_operator.control.aftermath import followed, measured
 from trimtab_operator.control.decisions import DecisionRecord, Held, SplitView
 from trimtab_pipeline.decision_entries import Entry
@@ -389,3 +390,23 @@ def test_names_that_are_wrong_and_questions_that_come_too_early_are_told_so(play
         assert "nothing was decided about a yet: policy main decides every 60s, and has not yet" in err
 
     play(LEVEL, story)
+
+
+@pytest.mark.parametrize(
+    ("costs", "line"),
+    [
+        (NOT_MEASURED, "what a move costs: not measured yet in its namespace"),
+        (
+            MoveCosts((Interruption(0.1, 0.2), Interruption(0.3, 0.4))),
+            (
+                "what a move costs in its namespace: publishers wait 0.20 s (median of 2 moves, 0.30 s at worst); "
+                "all clients are back after 0.30 s (median of 2 moves, 0.40 s at worst)"
+            ),
+        ),
+    ],
+)
+def test_a_bundle_is_told_with_what_a_move_of_it_costs(costs: MoveCosts, line: str) -> None:
+    record = decided(LEVEL)
+    answer = of_bundle(record, record.stays[0].name, "a", replace(LATER, costs=costs)).explain()
+    assert answer is not None
+    assert line in answer.compared

@@ -9,6 +9,7 @@ import pytest
 from manifests import topic_namespace
 from policy_scene import Play, PolicyScene
 from trimtab_operator.control.cutting import cut
+from trimtab_operator.resources.pulsar import PulsarSpec
 from trimtab_strategies.testing import cluster
 
 pytestmark = pytest.mark.apiserver
@@ -71,6 +72,21 @@ def test_a_second_object_for_the_same_namespace_is_told_whose_the_bundles_are(pl
             "AlreadyCut",
             "its bundles belong to the TopicNamespace t-new: delete one",
         )
+        assert scene.versions("bundles") == before
+
+    play(LEVEL, story)
+
+
+def test_a_namespace_that_pulsar_has_or_will_have_is_not_cut(play: Play) -> None:
+    async def story(scene: PolicyScene) -> None:
+        before = scene.versions("bundles")
+        found = topic_namespace("t-found", tenant="t", name="found", bundles=3)
+        found["metadata"]["labels"] = {"trimtab.dev/discovered": "true"}
+        await cut(scene.context, scene.rest.create(scene.path("topicnamespaces"), found))
+
+        scene.context.link.spec = PulsarSpec(admin_url="http://pulsar.messaging.svc:8080")
+        await made(scene, "t-new", bundles=2)
+
         assert scene.versions("bundles") == before
 
     play(LEVEL, story)

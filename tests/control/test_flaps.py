@@ -16,6 +16,7 @@ from trimtab_operator.control.memory import Remembered
 from trimtab_operator.control.rivals import FIRST_RETREAT, LONGEST_RETREAT, Fight, writer_of_owner
 from trimtab_operator.control.telling import Teller
 from trimtab_operator.control.turnovers import Change, Kind, Turnovers
+from trimtab_operator.resources.bundle import RELEASE
 from trimtab_strategies.testing import cluster
 
 HOUR = 3600.0
@@ -238,6 +239,54 @@ def test_whoever_writes_over_its_wishes_makes_the_policy_advise_and_is_named(pla
         assert scene.wishes() != wishes
 
     play(HOT, story, **eager(maxUndoneMoves=2, coolDown="1s"))
+
+
+@pytest.mark.apiserver
+def test_a_person_ends_a_retreat_and_the_next_one_is_as_short_as_the_first(play: Play) -> None:
+    async def story(scene: PolicyScene) -> None:
+        policy, undo = scene.path("balancingpolicies", "main"), {"metadata": {"annotations": {RELEASE: "true"}}}
+
+        async def undone() -> None:
+            scene.give(min(name for name, wish in scene.wishes().items() if wish != scene.owners()[name]), "a")
+            await scene.turn(after=1)
+
+        await scene.turn()
+        await undone()
+        assert scene.condition("Contested") == ("True", "Contested")
+        await scene.land()
+        wishes = scene.wishes()
+        scene.rest.patch(policy, undo)
+        await scene.turn(after=1)
+        assert scene.condition("Contested") == ("False", "Alone")
+        assert RELEASE not in scene.policy()["metadata"].get("annotations", {})
+        assert "Released" in {reason for reason, _ in scene.events()}
+        assert scene.memory()["fight"] == [[], 0.0, 0]
+
+        await scene.cycle()
+        assert scene.wishes() != wishes
+        await undone()
+        assert scene.memory()["fight"] == [[], scene.clock + FIRST_RETREAT, 1]
+
+    play(HOT, story, **eager(maxUndoneMoves=1, coolDown="1s"))
+
+
+@pytest.mark.apiserver
+def test_only_the_word_true_ends_a_retreat(play: Play) -> None:
+    async def story(scene: PolicyScene) -> None:
+        await scene.turn()
+        scene.give(min(name for name, wish in scene.wishes().items() if wish != scene.owners()[name]), "a")
+        await scene.turn(after=1)
+        note = next(c["message"] for c in scene.status()["conditions"] if c["type"] == "Contested")
+        assert f'{RELEASE}="true"' in note
+
+        annotations = {RELEASE: "false"}
+        scene.rest.patch(scene.path("balancingpolicies", "main"), {"metadata": {"annotations": annotations}})
+        await scene.turn(after=1)
+
+        assert scene.condition("Contested") == ("True", "Contested")
+        assert scene.policy()["metadata"]["annotations"][RELEASE] == "false"
+
+    play(HOT, story, **eager(maxUndoneMoves=1))
 
 
 @pytest.mark.apiserver

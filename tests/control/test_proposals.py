@@ -317,6 +317,39 @@ def test_what_was_approved_rests_when_an_older_policy_takes_over_in_the_middle_o
     play(HOT, story, **eager(maxMovesInFlight=1) | APPROVE)
 
 
+def test_nothing_is_ready_to_be_approved_while_an_older_policy_has_the_brokers(play: Play) -> None:
+    async def story(scene: PolicyScene) -> None:
+        first = await offered(scene)
+
+        scene.context.claims["older"] = Claim("older", "1970")
+        await scene.turn(after=2)
+        assert scene.condition("ProposalReady") == ("False", "InvalidPolicy")
+
+        scene.context.leave("older")
+        await scene.turn(after=2)
+        assert scene.condition("ProposalReady") == ("True", "ProposalReady")
+        assert proposal(scene)["id"] == first["id"]
+
+    play(HOT, story, **APPROVE)
+
+
+def test_nothing_is_ready_to_be_approved_of_a_policy_that_can_not_be_run(play: Play) -> None:
+    async def story(scene: PolicyScene) -> None:
+        first = await offered(scene)
+
+        scene.edit(interval="0s")
+        scene.restart()
+        await scene.turn(after=2)
+        assert scene.condition("ProposalReady") == scene.condition("Valid") == ("False", "InvalidPolicy")
+
+        scene.edit(interval="30s")
+        await scene.turn(after=2)
+        assert scene.condition("ProposalReady") == ("True", "ProposalReady")
+        assert proposal(scene)["id"] != first["id"]
+
+    play(HOT, story, **APPROVE)
+
+
 # -- what withdraws a proposal --
 
 

@@ -12,6 +12,7 @@ from faulty_api import until
 from policy_scene import Play, PolicyScene
 from trimtab_operator.app import discover_once
 from trimtab_operator.control.rollout import POD_NAME, REVISION
+from trimtab_operator.control.tending import APPEARS_WITHIN
 from trimtab_pipeline.testing import StaticSource
 from trimtab_strategies.model import CPU, THROUGHPUT_IN
 from trimtab_strategies.testing import cluster
@@ -115,6 +116,36 @@ def test_every_bundle_moves_out_of_the_way_once_and_nothing_is_ever_without_a_br
         assert set(scene.context.absences.since) == set()
 
     play(LOAD, story, shedder=COARSE)
+
+
+@pytest.mark.parametrize(("seconds", "where"), [(1.0, {"p-2"}), (APPEARS_WITHIN, {"p-0"})])
+def test_bundles_of_a_pod_that_ends_wait_a_moment_for_the_one_that_was_ready_just_now(
+    play: Play, seconds: float, where: set[str]
+) -> None:
+    async def story(scene: PolicyScene) -> None:
+        pods = Restarting(scene)
+        for name in ("p-0", "p-1", "p-2"):
+            await pods.start(name, "old")
+            await pods.becomes_ready(name)
+        await pods.act()
+        await pods.end("p-2")
+        await pods.gone("p-2")
+        await pods.start("p-2", "new")
+        await pods.act()
+        own = {name for name, owner in scene.owners().items() if owner == "p-1"}
+
+        await pods.becomes_ready("p-2")
+        scene.rest.delete(pods.path("p-1"))
+        await until("the next pod ends", lambda: scene.context.stores.pods.items["p-1"].deleted)
+        await scene.turn(after=1)
+        assert {scene.wishes()[name] for name in own} == {"p-1"}, "its Broker does not say yet that it is ready"
+
+        if seconds < APPEARS_WITHIN:
+            await discover_once(scene.context)
+        await scene.turn(after=seconds)
+        assert {scene.wishes()[name] for name in own} == where
+
+    play(cluster(bundles=3, **{f"p-{i}": 0.2 for i in range(3)}), story, shedder=COARSE)
 
 
 def test_an_open_move_to_a_pod_that_ends_is_withdrawn(play: Play) -> None:

@@ -12,6 +12,7 @@ from manifests import policy
 from records import broker, bundle, topic_namespace, wished
 from trimtab_operator.actuators.declarative import DryRunActuator
 from trimtab_operator.control.executing import Executor
+from trimtab_operator.control.link import Link
 from trimtab_operator.control.memory import Remembered
 from trimtab_operator.control.progress import Execution
 from trimtab_operator.control.proposals import Cost, Proposal
@@ -31,7 +32,7 @@ class Records:
     """As much of a context as the questions look at: what the stores hold."""
 
     def __init__(self, found: Any, space: Any) -> None:
-        self.stores = self
+        self.stores, self.link = self, Link()
         self.bundles = self
         self.items = {} if found is None else {"b": found}
         self.topic_namespaces = type("Spaces", (), {"items": {"t-n": space} if space else {}})

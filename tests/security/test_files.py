@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from trimtab_pipeline.prometheus import tls_context
+from trimtab_pipeline.connecting import tls_context
 from trimtab_pipeline.scratch import Scratch
 from trimtab_pipeline.source import Credentials
 from trimtab_pipeline.spark_settings import SparkSettings

@@ -19,8 +19,12 @@ pytestmark = [pytest.mark.apiserver, pytest.mark.prometheus, pytest.mark.spark]
 Right = tuple[str, str, str]
 """API group, resource, verb."""
 
-CANT_BE_SHOWN: dict[Right, str] = {}
-"""Rights that this story can't show -> why, and which test does. None at the moment."""
+CANT_BE_SHOWN: dict[Right, str] = {
+    ("trimtab.dev", "topicnamespaces", "create"): "takes a Pulsar cluster: tests/e2e/test_mirror.py",
+    ("trimtab.dev", "topicnamespaces", "delete"): "takes a Pulsar cluster: tests/e2e/test_mirror.py",
+    ("", "configmaps", "delete"): "takes a Pulsar cluster: tests/e2e/test_wheel.py",
+}
+"""Rights that this story can't show -> why, and which test does."""
 
 
 @pytest.fixture(scope="module")

@@ -97,6 +97,10 @@ class Operator:
         self._server.stop(within)
         return self._server.returncode
 
+    def kill(self) -> None:
+        """SIGKILL: it finishes nothing, and says good-bye to nobody."""
+        self._server.kill()
+
 
 class Stage:
     """Context manager. Three brokers, eight bundles, far from level, unless `scenario` is another one.
@@ -130,13 +134,13 @@ class Stage:
         return part
 
     def _start(self) -> None:
-        self._enter(self.control_plane)
+        self._open_plane()
         self.rest = self.control_plane.rest
         crds = Path(__file__).parents[2] / "crds"
         self.rest.apply_crds([yaml.safe_load(file.read_text()) for file in sorted(crds.glob("*.yaml"))])
         self.rest.create_namespace(NAMESPACE)
         kubeconfig = self.control_plane.kubeconfig
-        world = World(self.scenario, rest=self.rest, kubeconfig=kubeconfig, namespace=NAMESPACE)
+        world = self._world(rest=self.rest, kubeconfig=kubeconfig, namespace=NAMESPACE)
         self.world = self._enter(world)
         self.prometheus = self._enter(Prometheus(self._prometheus_program, self.dir / "prometheus", world.targets))
         self.proxy = self._enter(FaultyProxy(self.prometheus.url))
@@ -146,6 +150,12 @@ class Stage:
         self._first_bundles = world.bundles()
         self.operator = Operator(shipped_kubeconfig(self.control_plane), self.dir).start()
         self._open.append(self.operator)
+
+    def _open_plane(self) -> None:
+        self._enter(self.control_plane)
+
+    def _world(self, **where: Any) -> World:
+        return World(self.scenario, **where)
 
     # -- what a person does --
 

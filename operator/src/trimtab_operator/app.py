@@ -13,6 +13,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from trimtab_operator.actuators.dividing import DeclarativeDivider
+from trimtab_operator.bridge.dividing import ChosenDivider
+from trimtab_operator.bridge.letting_go import LettingGo
+from trimtab_operator.bridge.parts import parts
+from trimtab_operator.bridge.running import Bridge
 from trimtab_operator.cluster.api import (
     BROKERS,
     BUNDLE_SPLITS,
@@ -28,6 +32,7 @@ from trimtab_operator.cluster.api import (
 from trimtab_operator.cluster.brokers import BrokerRecord, NodeRecord, broker_record, node_record, pod_record
 from trimtab_operator.cluster.bundles import bundle_record
 from trimtab_operator.cluster.events import EventPoster
+from trimtab_operator.cluster.fence import Fence
 from trimtab_operator.cluster.lease import Elector
 from trimtab_operator.cluster.refs import NODES
 from trimtab_operator.cluster.splits import split_record
@@ -40,6 +45,7 @@ from trimtab_operator.control.examining import Examiner
 from trimtab_operator.control.splitting import Splits
 from trimtab_operator.leadership import elected, kept_up, lead, stop_on_signal
 from trimtab_operator.pauses import leave_alone_what_is_there
+from trimtab_operator.pulsar.admin import Admin
 from trimtab_operator.resources.urls import SERVICES_ALONE, AllowedUrls
 from trimtab_operator.telemetry.http import serve
 from trimtab_operator.telemetry.metrics import Metrics
@@ -135,18 +141,21 @@ async def run_operator(
         log.info("serving /metrics, /healthz and /readyz on %s:%d", where.http_host, port)
         try:
             if await elected(context, elector, stop):
-                await lead(context, elector, stop, _writers(context))
+                await lead(context, elector, stop, _writers(context, elector.fence))
         finally:
             await ended(*tasks)
             await elector.release()
 
 
-def _writers(context: Context) -> Mapping[str, Callable[[], Awaitable[None]]]:
-    """What runs beside Kopf, and writes: only in the process that leads."""
+def _writers(context: Context, fence: Fence) -> Mapping[str, Callable[[], Awaitable[None]]]:
+    """What runs beside Kopf, and writes: only in the process that leads. fence: what writes to Pulsar pass, too."""
+    bridge = Bridge(context, fence, parts)
     return {
+        "bridge": bridge.run,
+        "letting go": LettingGo(context, fence.check).run,
         "discovery": lambda: discover_brokers(context),
         "examination": lambda: examine_topic_namespaces(context),
-        "splits": splits_of(context).run,
+        "splits": splits_of(context, lambda: bridge.admin).run,
     }
 
 
@@ -185,7 +194,8 @@ async def discover_once(context: Context) -> None:
     selectors = [s.pod_labels for s in context.policies.values() if s.pod_labels]
     pods, brokers = context.stores.pods.items.values(), context.stores.brokers.items
     policy_of = context.share_out().policy_of  # Kopf gives each policy's loop a copy of the context: its shares, too
-    changes = discover(pods, brokers, selectors, context.now(), policy_of, forgotten=context.forgotten())
+    ids = _listed(context) if context.link.linked else None
+    changes = discover(pods, brokers, selectors, context.now(), policy_of, forgotten=context.forgotten(), ids=ids)
     for manifest in changes.create:
         try:
             await context.api.create(BROKERS, context.namespace, manifest)
@@ -200,6 +210,13 @@ async def discover_once(context: Context) -> None:
             log.warning("discovery: %s", error)
     for broker in changes.delete:
         await _forget(context, broker)
+
+
+def _listed(context: Context) -> Mapping[str, str]:
+    """The ids of brokers that Pulsar lists; of those that were ready, as long as it was not seen."""
+    if context.link.ids is not None:
+        return context.link.ids
+    return {broker.name: broker.id for broker in context.stores.brokers.items.values() if broker.ready}
 
 
 async def _forget(context: Context, broker: BrokerRecord) -> None:
@@ -224,9 +241,10 @@ async def examine_topic_namespaces(context: Context) -> None:
         await asyncio.sleep(EXAMINE_EVERY)
 
 
-def splits_of(context: Context) -> Splits:
-    """What carries out the BundleSplits of `context`."""
-    return Splits(context, DeclarativeDivider(context.api, context.namespace, context.now))
+def splits_of(context: Context, admin: Callable[[], Admin | None] = lambda: None) -> Splits:
+    """What carries out the BundleSplits of `context`. admin: the client of the linked Pulsar cluster that is open."""
+    declarative = DeclarativeDivider(context.api, context.namespace, context.now)
+    return Splits(context, ChosenDivider(context, admin, declarative))
 
 
 def readiness(context: Context, elector: Elector) -> tuple[bool, str]:

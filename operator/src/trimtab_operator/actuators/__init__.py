@@ -34,11 +34,15 @@ class Actuator(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a split has come: done; or undone, so that the parent is as it was; or neither, and what it waits for."""
+    """How far a split has come: done; or undone, so that the parent is as it was; or neither, and what it waits for.
+
+    reason: why it is undone, where there is a word for it.
+    """
 
     done: bool = False
     undone: bool = False
     text: str = ""
+    reason: Reason | None = None
 
 
 class Divider(Protocol):

@@ -13,6 +13,7 @@ from typing import Any
 
 from trimtab_operator.actuators import Written
 from trimtab_operator.cluster.api import BUNDLE_SPLITS, BUNDLES, Api, ApiError, ConflictError, NotFoundError
+from trimtab_operator.cluster.bundle_objects import BundleObjects
 from trimtab_operator.cluster.bundles import BundleRecord
 from trimtab_operator.cluster.naming import split_name
 from trimtab_operator.cluster.status import timestamp
@@ -35,13 +36,8 @@ class DeclarativeActuator:
 
     async def wish(self, bundle: BundleRecord, owner: str, reason: Reason) -> Written:
         """Write `owner` and who decided on it."""
-        assignment = {
-            "owner": owner,
-            "policy": self.policy,
-            "epoch": self.epoch,
-            "reason": str(reason),
-            "time": timestamp(self.now()),
-        }
+        objects = BundleObjects(self.api, self.namespace, self.now)
+        assignment = objects.assignment(owner, self.policy, self.epoch, str(reason))
         return await self._write(bundle, {"spec": {"owner": owner, "assignment": assignment}})
 
     async def free(self, bundle: BundleRecord) -> Written:

@@ -15,7 +15,6 @@ from trimtab_operator.actuators import Progress
 from trimtab_operator.actuators.split_steps import (
     Child,
     Order,
-    Raw,
     Seen,
     Step,
     next_step,
@@ -23,10 +22,10 @@ from trimtab_operator.actuators.split_steps import (
     to_move,
     unlocked_state,
 )
-from trimtab_operator.cluster.api import BUNDLES, TOPIC_NAMESPACES, Api, ConflictError, NotFoundError
+from trimtab_operator.cluster.api import TOPIC_NAMESPACES, Api, ConflictError, NotFoundError
+from trimtab_operator.cluster.bundle_objects import BundleObjects, bundle_manifest
 from trimtab_operator.cluster.status import timestamp
-from trimtab_operator.resources.bundle import PARENT, BundleState
-from trimtab_operator.resources.common import API_VERSION
+from trimtab_operator.resources.bundle import BundleState
 from trimtab_strategies.model import Reason
 
 MOST_STEPS = 32
@@ -40,6 +39,10 @@ class DeclarativeDivider:
     api: Api
     namespace: str
     now: Callable[[], float]
+
+    @property
+    def _objects(self) -> BundleObjects:
+        return BundleObjects(self.api, self.namespace, self.now)
 
     async def advance(self, order: Order, give_up: str = "") -> Progress:
         """Do what can be done now. Raises `ApiError`; asked again, it goes on from where it was.
@@ -63,14 +66,10 @@ class DeclarativeDivider:
         return Progress(text=why)
 
     async def _look(self, order: Order) -> Seen:
-        children = await asyncio.gather(*(self._get(child.bundle) for child in order.children))
-        return Seen(await self._get(order.bundle), children)  # after the children: what is deleted is what had them
-
-    async def _get(self, name: str) -> Raw | None:
-        try:
-            return await self.api.get(BUNDLES, self.namespace, name)
-        except NotFoundError:
-            return None
+        children = await asyncio.gather(*(self._objects.get(child.bundle) for child in order.children))
+        return Seen(
+            await self._objects.get(order.bundle), children
+        )  # after the children: what is deleted is what had them
 
     async def _take(self, step: Step, order: Order, seen: Seen) -> None:
         steps: dict[Step, Callable[[Order, Seen], Awaitable[None]]] = {
@@ -86,12 +85,12 @@ class DeclarativeDivider:
 
     async def _lock(self, order: Order, seen: Seen) -> None:
         status = {"state": str(BundleState.SPLITTING), "split": order.split, "since": timestamp(self.now())}
-        await self._patch(seen.parent, {"status": status}, subresource="status")
+        await self._objects.patch(seen.parent, {"status": status}, subresource="status")
 
     async def _unlock(self, order: Order, seen: Seen) -> None:  # noqa: ARG002  the face of all steps
         assert seen.parent is not None
         status = {"state": unlocked_state(seen.parent), "split": None}
-        await self._patch(seen.parent, {"status": status}, subresource="status")
+        await self._objects.patch(seen.parent, {"status": status}, subresource="status")
 
     async def _create(self, order: Order, seen: Seen) -> None:
         space = await self.api.get(TOPIC_NAMESPACES, self.namespace, order.topic_namespace)
@@ -99,63 +98,35 @@ class DeclarativeDivider:
         for child, found in zip(order.children, seen.children, strict=True):
             if found is None:
                 manifest = self._manifest(child, order, space["metadata"]["uid"], pinned=pinned)
-                await self.api.create(BUNDLES, self.namespace, manifest)
+                await self._objects.create(manifest)
 
     def _manifest(self, child: Child, order: Order, uid: str, *, pinned: bool) -> dict[str, Any]:
-        owner = {
-            "apiVersion": API_VERSION,
-            "kind": "TopicNamespace",
-            "name": order.topic_namespace,
-            "uid": uid,
-            "controller": True,
+        spec = {
+            "owner": order.source,
+            "pinned": pinned,
+            "assignment": self._assignment(order, order.source, str(Reason.SPLITTING)),
         }
-        return {
-            "apiVersion": API_VERSION,
-            "kind": "Bundle",
-            "metadata": {
-                "name": child.bundle,
-                "ownerReferences": [owner],
-                "annotations": {PARENT: order.bundle},
-            },
-            "spec": {
-                "topicNamespace": order.topic_namespace,
-                "range": {"lower": child.lower, "upper": child.upper},
-                "owner": order.source,
-                "pinned": pinned,
-                "assignment": self._assignment(order, order.source, str(Reason.SPLITTING)),
-            },
-        }
+        return bundle_manifest(
+            child.bundle, order.topic_namespace, uid, child.lower, child.upper, spec, parent=order.bundle
+        )
 
     async def _delete(self, order: Order, seen: Seen) -> None:  # noqa: ARG002  the face of all steps
-        assert seen.parent is not None
-        await self._drop(seen.parent, at=seen.parent["metadata"]["resourceVersion"])
+        await self._objects.delete(seen.parent)
 
     async def _remove(self, order: Order, seen: Seen) -> None:
         for child in seen.children:
             if child is not None and parent_of(child) == order.bundle:
-                await self._drop(child)
-
-    async def _drop(self, bundle: Raw, *, at: str = "") -> None:
-        meta = bundle["metadata"]
-        await self.api.delete(BUNDLES, self.namespace, meta["name"], uid=meta["uid"], resource_version=at)
+                await self._objects.delete(child, as_seen=False)
 
     async def _release(self, order: Order, seen: Seen) -> None:  # noqa: ARG002  the face of all steps
         for child in seen.children:
             if child is not None and parent_of(child):
-                await self._patch(child, {"metadata": {"annotations": {PARENT: None}}})
+                await self._objects.release(child)
 
     async def _move(self, order: Order, seen: Seen) -> None:
         for child, raw in to_move(order, seen):
             assignment = self._assignment(order, child.destination, order.reason)
-            await self._patch(raw, {"spec": {"owner": child.destination, "assignment": assignment}})
+            await self._objects.patch(raw, {"spec": {"owner": child.destination, "assignment": assignment}})
 
     def _assignment(self, order: Order, owner: str, reason: str) -> dict[str, Any]:
-        now = timestamp(self.now())
-        return {"owner": owner, "policy": order.policy, "epoch": order.epoch, "reason": reason, "time": now}
-
-    async def _patch(self, bundle: Raw | None, body: dict[str, Any], *, subresource: str = "") -> None:
-        """Merge-patch a bundle if it is still as it was seen."""
-        assert bundle is not None
-        meta = {**body.get("metadata", {}), "resourceVersion": bundle["metadata"]["resourceVersion"]}
-        name = bundle["metadata"]["name"]
-        await self.api.patch(BUNDLES, self.namespace, name, {**body, "metadata": meta}, subresource=subresource)
+        return self._objects.assignment(owner, order.policy, order.epoch, reason)

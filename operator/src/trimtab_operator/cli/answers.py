@@ -10,6 +10,7 @@ from typing import Any
 from trimtab_operator.cli.moments import iso, length, written
 from trimtab_operator.cli.sentences import SENTENCES
 from trimtab_operator.cluster.bundles import BundleRecord
+from trimtab_operator.cluster.move_costs import MoveCosts
 from trimtab_operator.control.decisions import BrokerView, DecisionRecord, MoveView
 from trimtab_strategies.model import RESOURCES, Reason
 
@@ -26,7 +27,7 @@ class Facts:
 
     now: epoch seconds. last: time and outcome of the last cycle, None before the first. quarantine: by name of the
     Bundle object, until when (epoch seconds). usage: CPU percent by broker, as its status shows it. bundle: the one
-    that was asked about.
+    that was asked about. costs: what moves of its namespace cost so far, None where nobody measures that.
     """
 
     now: float
@@ -38,6 +39,7 @@ class Facts:
     quarantine: Mapping[str, float] = field(default_factory=dict)
     usage: Mapping[str, float] = field(default_factory=dict)
     bundle: BundleRecord | None = None
+    costs: MoveCosts | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,8 @@ VERBS: Mapping[str, str] = {
     "split": "divide a bundle",
     "observe": "show the load of a cluster",
     "history": "show, export or import the history of load",
+    "migrate": "print the policy that balances as a Pulsar cluster does",
+    "restore": "put back what was switched off in Pulsar, and release finalizers",
     "warm": "make Spark start faster on this machine",
     "crds": "print, write or check the custom resource definitions",
     "rbac": "print, write or check the Role of the operator",

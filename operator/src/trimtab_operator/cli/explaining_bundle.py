@@ -76,6 +76,7 @@ class BundleStory:
             lines += decided(record, self.facts, self.records)
             lines += figures(record, self.facts, self.owner) + self._own(record)
             lines += self._destination(record, to) if to else []
+        lines += self._costs()
         reasons = [reason, *(other for other, _ in others)]
         return Answer(
             self.name,
@@ -163,7 +164,7 @@ class BundleStory:
         lines = decided(record, self.facts, self.records)
         if move.load is not None:
             lines.append(f"the bundle: {points(move.load)} of the CPU of {move.source or 'its owner'}")
-        lines += self._ends(record, move)
+        lines += [*self._ends(record, move), *self._costs()]
         lines += [self._rejected(other.broker, other.reason, other.after) for other in move.rejected]
         return Answer(
             self.name,
@@ -260,6 +261,17 @@ class BundleStory:
         return (
             [f"the bundle: {points(stay.load)} of the CPU of {stay.broker}"] if stay and stay.load is not None else []
         )
+
+    def _costs(self) -> list[str]:
+        """What a move of it costs its clients, by the latest moves of its namespace."""
+        if self.facts.costs is None:
+            return []
+        gap, back = self.facts.costs.publish_gap, self.facts.costs.reconnect
+        if gap is None and back is None:
+            return ["what a move costs: not measured yet in its namespace"]
+        parts = [f"publishers wait {gap}"] if gap is not None else []
+        parts += [f"all clients are back after {back}"] if back is not None else []
+        return [f"what a move costs in its namespace: {'; '.join(parts)}"]
 
     def _destination(self, record: DecisionRecord, to: str) -> list[str]:
         view = record.broker(to)

@@ -12,8 +12,18 @@ from typing import Any
 from trimtab_operator.cli.answers import Facts
 from trimtab_operator.cli.failure import CommandError
 from trimtab_operator.cli.move import object_name
-from trimtab_operator.cluster.api import BROKERS, BUNDLES, CONFIG_MAPS, POLICIES, Api, NotFoundError, ResourceRef
+from trimtab_operator.cluster.api import (
+    BROKERS,
+    BUNDLES,
+    CONFIG_MAPS,
+    POLICIES,
+    TOPIC_NAMESPACES,
+    Api,
+    NotFoundError,
+    ResourceRef,
+)
 from trimtab_operator.cluster.bundles import BundleRecord, bundle_record
+from trimtab_operator.cluster.move_costs import MoveCosts
 from trimtab_operator.cluster.naming import decisions_name, memory_name
 from trimtab_operator.cluster.status import epoch
 from trimtab_operator.control.aftermath import followed
@@ -21,6 +31,7 @@ from trimtab_operator.control.decision_store import unpacked
 from trimtab_operator.control.decisions import DecisionRecord, ForeignRecordError
 from trimtab_operator.control.memory import ForeignMemoryError, Remembered
 from trimtab_operator.resources.common import seconds
+from trimtab_operator.resources.policy import ActuatorType
 from trimtab_operator.resources.proposal import PAUSE_ANNOTATION
 from trimtab_strategies.model import some
 
@@ -114,6 +125,7 @@ async def _found(api: Api, namespace: str, name: str, broker: str, bundle: Bundl
         quarantine=await _quarantine(api, namespace, policy["metadata"]["name"]) if bundle is not None else {},
         usage=_usage(brokers),
         bundle=bundle,
+        costs=await _costs(api, namespace, policy, bundle),
     )
     if bundle is not None:
         seen = bundle.since if math.isfinite(bundle.since) else facts.now
@@ -156,6 +168,16 @@ async def _quarantine(api: Api, namespace: str, policy: str) -> Mapping[str, flo
         return Remembered.from_json((found.get("data") or {}).get("memory.json", "")).quarantine
     except (NotFoundError, ForeignMemoryError):
         return {}
+
+
+async def _costs(api: Api, namespace: str, policy: Object, bundle: BundleRecord | None) -> MoveCosts | None:
+    """What moves of the bundle's namespace cost; None where nobody measures that, or it is not known what it is of."""
+    if bundle is None or policy["spec"].get("actuator") != ActuatorType.PULSAR:
+        return None
+    try:
+        return MoveCosts.of((await api.get(TOPIC_NAMESPACES, namespace, bundle.topic_namespace)).get("status") or {})
+    except NotFoundError:
+        return None
 
 
 def _paused(policy: Object) -> bool:

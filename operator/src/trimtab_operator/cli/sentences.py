@@ -155,7 +155,17 @@ SENTENCES: Mapping[Reason, Sentence] = {
     ),
     Reason.CONTESTED: Sentence(
         "something else undoes what the policy moves, so it only advises for a while",
-        ("switch the other one off; the policy's Events name it: kubectl describe bpol {policy} -n {namespace}",),
+        (
+            "switch the other one off; the policy's Events name it: kubectl describe bpol {policy} -n {namespace}",
+            'then let it act at once: kubectl annotate bpol {policy} -n {namespace} trimtab.dev/release="true"',
+        ),
+    ),
+    Reason.TWO_HANDS: Sentence(
+        "Pulsar's own shedding or automatic split is on, and two that move bundles would undo each other's moves",
+        (
+            "see where it is on: kubectl describe balancingpolicy {policy} -n {namespace}",
+            "set spec.pulsar.ownBalancing: SwitchOff, or switch it off yourself",
+        ),
     ),
     Reason.IN_FLIGHT: Sentence(
         "an earlier move of it has not landed yet", ("wait: it lands, or is withdrawn after limits.moveTimeout",)
@@ -197,6 +207,7 @@ SENTENCES: Mapping[Reason, Sentence] = {
         "the destination did not confirm it in time",
         (f"give it longer: {_set(limits={'moveTimeout': '120s'})}", "read the log of the broker"),
     ),
+    Reason.ELSEWHERE: Sentence("its owner let go, and another broker than the one that was meant took it"),
     Reason.SUPERSEDED: Sentence("a newer wish replaced it"),
     Reason.DEADLINE: Sentence("the cycle ran out of time", (_LOG,)),
     Reason.UNKNOWN_BUNDLE: Sentence(

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from trimtab_operator.cli.approve import in_words
 from trimtab_operator.cli.grid import Grid, console, print_grid
+from trimtab_operator.control.pricing import Cost
 from trimtab_operator.resources.proposal import PAUSE_ANNOTATION
 
 Data = Mapping[str, Any]
@@ -102,7 +103,8 @@ def _interrupts(cost: Data | None) -> str:
     if not cost:
         return ""
     unknown = f"; of {cost['unknown']} of its bundles that is not known" if cost.get("unknown") else ""
-    return f"interrupts {cost['connections']} connections and {cost['topics']} topics{unknown}"
+    took = Cost(0, 0, **{name: cost[name] for name in ("seconds", "worst", "unmeasured") if name in cost}).duration
+    return f"interrupts {cost['connections']} connections and {cost['topics']} topics{unknown}{took}"
 
 
 def _range(ends: Data) -> str:

@@ -25,8 +25,9 @@ class BrokerRecord:
     weight:       how much it should carry relative to the others as its spec says, None when that does not.
     target_weight, score: as last written to its status, None when they were not.
     policy:       the policy that looks after it, as last written to its status; empty when none ever did.
-    discovered:   whether it was made for a pod that was found, and no person has set anything since.
+    discovered:   whether it was made for a pod or broker that was found, and no person has set anything since.
     conditions:   as its status has them.
+    id:           ``host:webPort`` by which Pulsar lists it, as last written to its status; empty when it never did.
     """
 
     name: str
@@ -49,6 +50,7 @@ class BrokerRecord:
     policy: str = ""
     discovered: bool = False
     conditions: tuple[Mapping[str, Any], ...] = ()
+    id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,13 +108,15 @@ def broker_record(raw: Mapping[str, Any]) -> BrokerRecord:
         policy=status.get("policy") or "",
         discovered=(meta.get("labels") or _NOTHING).get(DISCOVERED) == "true" and _untouched(spec),
         conditions=tuple(status.get("conditions") or ()),
+        id=status.get("id") or "",
     )
 
 
 def _untouched(spec: Mapping[str, Any]) -> bool:
-    """Whether a Broker's spec says no more than its pod's name, and what the API server adds."""
+    """Whether a Broker's spec says no more than its pod's name or its address, and what the API server adds."""
     added = {"schedulable": True, "failureDomain": "", "version": "", "loadManager": ""}
-    return all(key == "pod" or (key in added and value == added[key]) for key, value in spec.items())
+    said = [key for key, value in spec.items() if key not in added or value != added[key]]
+    return said in (["pod"], ["address"])
 
 
 def pod_record(raw: Mapping[str, Any]) -> PodRecord:

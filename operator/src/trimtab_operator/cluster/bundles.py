@@ -27,6 +27,7 @@ class BundleRecord:
     assigned_epoch:      which leader chose it, counted; 0 when a person wrote the wish.
     policy:              in whose name it was chosen, empty when a person wrote the wish.
     released:            whether a person asks to end its quarantine.
+    made:                whether it belongs to its TopicNamespace, as those do that no person has made.
     split:               the BundleSplit that divides it now, empty none.
     parent:              the Bundle it is being cut out of, empty none.
     """
@@ -51,6 +52,7 @@ class BundleRecord:
     assigned_epoch: int = 0
     policy: str = ""
     released: bool = False
+    made: bool = False
 
     @property
     def open_wish(self) -> bool:
@@ -95,4 +97,5 @@ def bundle_record(raw: Mapping[str, Any]) -> BundleRecord:
         assigned_epoch=assignment.get("epoch") or 0,
         policy=intern(assignment.get("policy") or ""),
         released=(meta.get("annotations") or _NOTHING).get(RELEASE) == "true",
+        made=any(owner.get("controller") for owner in meta.get("ownerReferences") or ()),
     )

@@ -12,6 +12,9 @@ import re
 LONGEST = 253
 """Characters a Kubernetes object name may have (DNS-1123 subdomain)."""
 
+PULSAR_FOUND = "trimtab-pulsar-found"
+"""Name of the ConfigMap that keeps what was found of Pulsar's own balancing before it was switched off."""
+
 _RANGE = len("-0x00000000-0x00000000")
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _BUNDLE = re.compile(r"(?P<tenant>[^/]+)/(?P<name>[^/]+)/(?P<lower>0x[0-9a-f]{8})_(?P<upper>0x[0-9a-f]{8})")
@@ -30,9 +33,12 @@ def parse_pulsar_bundle(text: str) -> tuple[str, str, str, str]:
     return match["tenant"], match["name"], match["lower"], match["upper"]
 
 
-def topic_namespace_name(tenant: str, name: str) -> str:
-    """Name that the TopicNamespace object of ``tenant/name`` gets when Trimtab makes it."""
-    return _slug(f"{tenant}/{name}", exact="-" not in tenant, longest=LONGEST - _RANGE)
+def topic_namespace_name(tenant: str, name: str, *, hashed: bool = False) -> str:
+    """Name that the TopicNamespace object of ``tenant/name`` gets when Trimtab makes it.
+
+    hashed: with a hash in any case, for when somebody called another object so.
+    """
+    return _slug(f"{tenant}/{name}", exact="-" not in tenant and not hashed, longest=LONGEST - _RANGE)
 
 
 def bundle_name(tenant: str, name: str, lower: str, upper: str) -> str:

@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from trimtab_operator.cluster.move_costs import NOT_MEASURED, MoveCosts
+from trimtab_operator.resources.broker import DISCOVERED
+from trimtab_operator.resources.topic_namespace import DEFAULT_BUNDLES
 from trimtab_strategies.model import Isolation, NamespacePolicy
 
 _NOTHING: Mapping[str, Any] = {}
@@ -19,6 +22,9 @@ class TopicNamespaceRecord:
     policy:     what is asked for its bundles.
     bundles:    how many it was cut into, 0 while it was not.
     conditions: as its status has them.
+    asked:      how many bundles it is to begin with.
+    discovered: whether it was made because Pulsar has such a namespace, and follows that.
+    move_costs: what the latest moves of its bundles cost.
     """
 
     name: str
@@ -29,6 +35,9 @@ class TopicNamespaceRecord:
     resource_version: str
     conditions: tuple[Mapping[str, Any], ...]
     uid: str = ""
+    asked: int = 1
+    discovered: bool = False
+    move_costs: MoveCosts = NOT_MEASURED
 
 
 def topic_namespace_record(raw: Mapping[str, Any]) -> TopicNamespaceRecord:
@@ -43,6 +52,9 @@ def topic_namespace_record(raw: Mapping[str, Any]) -> TopicNamespaceRecord:
         resource_version=meta["resourceVersion"],
         conditions=tuple(status.get("conditions") or ()),
         uid=meta["uid"],
+        asked=spec.get("bundles", DEFAULT_BUNDLES),
+        discovered=(meta.get("labels") or _NOTHING).get(DISCOVERED) == "true",
+        move_costs=MoveCosts.of(status),
     )
 
 

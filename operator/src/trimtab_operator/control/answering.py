@@ -55,7 +55,4 @@ def in_short(proposal: Proposal) -> str:
     parts = [counted(len(proposal.moves), "move")]
     if proposal.splits:
         parts.append(counted(len(proposal.splits), "split"))
-    price = proposal.cost
-    unknown = f", of {counted(price.unknown, 'bundle')} unknown" if price.unknown else ""
-    interrupted = f"{counted(price.connections, 'connection')}, {counted(price.topics, 'topic')}{unknown}"
-    return f"{' and '.join(parts)} (interrupts {interrupted})"
+    return f"{' and '.join(parts)} (interrupts {proposal.cost})"

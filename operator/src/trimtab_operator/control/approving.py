@@ -20,6 +20,7 @@ from trimtab_operator.control.annotations import Asked, take_off
 from trimtab_operator.control.answering import in_short, outdated, refusal
 from trimtab_operator.control.context import Context
 from trimtab_operator.control.executing import Executor
+from trimtab_operator.control.one_hand import two_hands
 from trimtab_operator.control.progress import Execution, Mark
 from trimtab_operator.control.proposal_states import COMMANDS, Event, after, may
 from trimtab_operator.control.proposal_store import ProposalStore, Standing
@@ -31,7 +32,7 @@ from trimtab_operator.control.telling import Teller
 from trimtab_operator.control.turn import Turn
 from trimtab_operator.resources.policy import Mode
 from trimtab_operator.resources.proposal import ProposalState
-from trimtab_strategies.model import counted
+from trimtab_strategies.model import HeldBack, counted
 
 log = logging.getLogger(__name__)
 
@@ -104,10 +105,19 @@ class Approver:
                 generation=result.generation,
                 made_at=result.started,
                 expires_after=settings.approval_expires_after,
+                measured=result.measured,
             )
             until, what = timestamp(proposal.expires_at), in_short(proposal)
             how = f"trimtab approve {self.policy} --proposal {proposal.id}"
             await self._pass(Event.OFFER, f"{what} can be approved until {until}: {how}", proposal)
+
+    async def bar(self, refusal: HeldBack, generation: int) -> None:
+        """Say that nothing can be approved while the policy is refused; the next look tells what can.
+
+        generation: of the policy that was read. Raises `ApiError`.
+        """
+        self._told_of = 0
+        await self._speaker.barred(refusal, generation)
 
     # -- where it stands --
 
@@ -180,6 +190,8 @@ class Approver:
         if asked is None or meta["uid"] != self.uid or meta["generation"] != settings.generation:
             return False  # taken already, or the policy is another one by now: the next turn reads it whole
         word, why = asked.word, refusal(asked.word, asked.pinned, self.standing, settings)
+        if why is None and COMMANDS[word] is Event.APPROVE:
+            why = two_hands(self.context.link) or None
         if why is None:
             command = Command(word, f"{word}: {await self._do(COMMANDS[word])}")
         else:

@@ -12,6 +12,7 @@ from trimtab_operator.cluster.api import Api
 from trimtab_operator.cluster.brokers import BrokerRecord, NodeRecord, PodRecord
 from trimtab_operator.cluster.bundles import BundleRecord
 from trimtab_operator.cluster.events import EventPoster
+from trimtab_operator.cluster.move_costs import MoveCosts
 from trimtab_operator.cluster.splits import SplitRecord
 from trimtab_operator.cluster.store import Store
 from trimtab_operator.cluster.topic_namespaces import TopicNamespaceRecord
@@ -20,6 +21,7 @@ from trimtab_operator.control.advice import Sizing
 from trimtab_operator.control.asked import policies, traits
 from trimtab_operator.control.divided import Divided, KnownTopics, unborn
 from trimtab_operator.control.flights import Flights
+from trimtab_operator.control.link import Link
 from trimtab_operator.control.newborn import Expected, expected, still_expected
 from trimtab_operator.control.rollout import Departures, departures
 from trimtab_operator.control.settings import FORGET_AFTER, Settings
@@ -78,6 +80,7 @@ class Context:
     divided: bundles that are being divided, or cut out. topics: those that the last cycle of each policy saw.
     expected: what is believed of bundles that were cut out lately, in Pulsar's spelling.
     nodes: the cluster's, where they are watched.
+    link: the Pulsar cluster behind the objects, where there is one.
     leader, epoch: who leads, for what is told, and of which epoch this is; empty and 0 where nobody is elected.
     """
 
@@ -106,6 +109,7 @@ class Context:
     divided: Divided = field(default_factory=Divided)
     topics: dict[str, KnownTopics] = field(default_factory=dict)
     expected: dict[str, Expected] = field(default_factory=dict)
+    link: Link = field(default_factory=Link)
     leader: str = ""
     epoch: int = 0
     nodes: Store[NodeRecord] | None = None
@@ -178,6 +182,15 @@ class Context:
         self.metrics.forget_policy(policy)
         self.share_out()
 
+    def speaker(self) -> Settings | None:
+        """The policy that says who carries wishes out: the oldest that runs; None while none does."""
+        return next((found for name in self.shares.standing if (found := self.policies.get(name))), None)
+
+    def relink(self) -> None:
+        """Have the link name the cluster that the policy names which speaks for all; what was known of another goes."""
+        speaker = self.speaker()
+        self.link.lead_to(speaker.pulsar if speaker else None, speaker.name if speaker else "")
+
     def brokers_of(self, policy: str) -> dict[str, BrokerRecord]:
         """The Broker objects that a policy looks after, in the order of their names."""
         found = sorted(self.stores.brokers.items.items())
@@ -218,18 +231,30 @@ class Context:
             traits=traits(brokers, self.stores.pods.items, load_manager=load_manager),
             expected=still_expected(self.expected, self.clock()),
             departures=self.departures(settings.name),
+            admin=self.link.urls if settings.asks_brokers else {},
         )
 
+    def move_costs(self) -> dict[str, MoveCosts] | None:
+        """What moves cost so far, by ``tenant/name``; None where nobody measures it."""
+        spaces = self.stores.topic_namespaces.items.values()
+        return {space.full_name: space.move_costs for space in spaces} if self.link.linked else None
+
     def forgotten(self) -> frozenset[str]:
-        """Brokers whose pod has been gone for longer than their policy remembers it, and that nobody needs."""
-        brokers, pods, now = self.stores.brokers.items, self.stores.pods.items, self.clock()
-        self.podless.see([b.name for b in brokers.values() if not b.pod or b.pod in pods], brokers, now)
+        """Brokers whose pod, or address, has been gone for longer than their policy remembers it, and nobody needs."""
+        brokers, now = self.stores.brokers.items, self.clock()
+        self.podless.see([b.name for b in brokers.values() if self._stands_for_something(b)], brokers, now)
         if not self.podless.since:
             return frozenset()
         needed = set(self.owners())
         policies = {name: self.policies.get(self.shares.policy_of.get(name, "")) for name in self.podless.since}
         after = {name: FORGET_AFTER if p is None else p.forget_after for name, p in policies.items()}
         return frozenset(name for name in after if name in self.podless.lost(now, after[name]) and name not in needed)
+
+    def _stands_for_something(self, broker: BrokerRecord) -> bool:
+        """Whether there is what a Broker was made for. One that a person declared stands for what that person knows."""
+        if broker.pod:
+            return broker.pod in self.stores.pods.items
+        return not broker.discovered or self.link.ids is None or broker.name in self.link.ids
 
     def departures(self, policy: str) -> Departures:
         """Who of a policy's brokers is on its way out."""

@@ -1,4 +1,4 @@
-"""Credentials of a policy's source, from Secrets of its own namespace that were released for that.
+"""Credentials that a policy names, from Secrets of its own namespace that were released for that.
 
 Whoever may write a policy could otherwise have any Secret of the namespace sent to a server of their own; hence the
 label, which takes the right to write the Secret. Credentials are values, never logged, and not kept on any disk; a
@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 from trimtab_operator.cluster.api import SECRETS, Api, NotFoundError, RefusedError
 from trimtab_operator.resources.common import GROUP
-from trimtab_operator.resources.prometheus import Auth, Header, SecretKey
+from trimtab_operator.resources.prometheus import Auth, Header, SecretKey, Tls
 from trimtab_pipeline.source import Credentials, CredentialsError, SourceMisconfiguredError
 
 RELEASED = f"{GROUP}/credentials"
@@ -23,22 +23,20 @@ _PEM = "-----BEGIN "
 
 
 class Keyring:
-    """Reads the Secrets that one policy names, each once."""
+    """Reads the Secrets that one policy names, each once. where: the field that names them, for what is said."""
 
-    def __init__(self, api: Api, namespace: str) -> None:
-        self._api, self._namespace = api, namespace
+    def __init__(self, api: Api, namespace: str, where: str = _WHERE) -> None:
+        self._api, self._namespace, self._where = api, namespace, where
         self._found: dict[str, Mapping[str, str]] = {}
 
     async def credentials(self, auth: Auth) -> Credentials:
         """What `auth` asks for. Raises `SourceMisconfiguredError` naming field, Secret and remedy, and `ApiError`."""
-        basic, tls = auth.basic, auth.tls
+        basic = auth.basic
         parts = {
-            "bearer_token": await self._text("bearerToken", auth.bearer_token),
-            "username": await self._text("basic.username", basic.username if basic else None),
-            "password": await self._text("basic.password", basic.password if basic else None),
-            "ca": await self._pem("tls.ca", tls.ca if tls else None),
-            "certificate": await self._pem("tls.certificate", tls.certificate if tls else None),
-            "key": await self._pem("tls.key", tls.key if tls else None),
+            "bearer_token": await self.text("bearerToken", auth.bearer_token),
+            "username": await self.text("basic.username", basic.username if basic else None),
+            "password": await self.text("basic.password", basic.password if basic else None),
+            **await self.tls(auth.tls),
         }
         headers = [(header.name, await self._header(k, header)) for k, header in enumerate(auth.headers)]
         try:
@@ -46,22 +44,33 @@ class Keyring:
         except CredentialsError as error:
             raise SourceMisconfiguredError(f"{_WHERE}: {error}") from None
 
+    async def tls(self, tls: Tls | None) -> dict[str, str]:
+        """What `tls` asks for, by the words of `Credentials`. Raises `SourceMisconfiguredError`, `ApiError`."""
+        return {
+            "ca": await self._pem("tls.ca", tls.ca if tls else None),
+            "certificate": await self._pem("tls.certificate", tls.certificate if tls else None),
+            "key": await self._pem("tls.key", tls.key if tls else None),
+        }
+
     async def _header(self, number: int, header: Header) -> str:
-        return header.value if header.value is not None else await self._text(f"headers[{number}]", header.secret)
+        return header.value if header.value is not None else await self.text(f"headers[{number}]", header.secret)
 
     async def _pem(self, field: str, where: SecretKey | None) -> str:
         """The same for TLS: what is no PEM text would be taken for the name of a file, and none is theirs."""
-        text = await self._text(field, where)
+        text = await self.text(field, where)
         if where is not None and _PEM not in text:
-            told = f"{_WHERE}.{field}: Secret {where.secret}, key {where.key}"
+            told = f"{self._where}.{field}: Secret {where.secret}, key {where.key}"
             raise SourceMisconfiguredError(f"{told}: its value is no PEM text (there is no {_PEM})")
         return text
 
-    async def _text(self, field: str, where: SecretKey | None) -> str:
-        """The entry at `where`, without the line break at its end that editors leave; empty for nowhere."""
+    async def text(self, field: str, where: SecretKey | None) -> str:
+        """The entry at `where`, without the line break at its end that editors leave; empty for nowhere.
+
+        field: below the one that names the Secrets. Raises `SourceMisconfiguredError`, `ApiError`.
+        """
         if where is None:
             return ""
-        secret = f"{_WHERE}.{field}: Secret {where.secret}"
+        secret = f"{self._where}.{field}: Secret {where.secret}"
         entries = await self._entries(where.secret, secret)
         if where.key not in entries:
             there = f"there are {', '.join(sorted(entries))}" if entries else "it is empty"
@@ -85,7 +94,7 @@ class Keyring:
             raise SourceMisconfiguredError(f"{told} can't be read: {error}") from error
         if (secret["metadata"].get("labels") or {}).get(RELEASED) != "true":
             raise SourceMisconfiguredError(
-                f"{told} is not released for this: label it {RELEASED}=true if the source's server may have it"
+                f"{told} is not released for this: label it {RELEASED}=true if the server may have it"
             )
         self._found[name] = secret.get("data") or {}
         return self._found[name]

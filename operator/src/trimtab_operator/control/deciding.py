@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from trimtab_operator.control.advice import UNASKED, Sizing
 from trimtab_operator.control.context import Context
+from trimtab_operator.control.crosschecking import distrust
 from trimtab_operator.control.cycle import Look, Stopwatch, carry_out, ended, look, plan
 from trimtab_operator.control.divided import KnownTopics
 from trimtab_operator.control.memory import Remembered
@@ -54,7 +55,7 @@ class Decider:
         if (refusal := refused_cycle(self.context, settings)) is not None:
             return self._refused(turn, now, watch, refusal)
         try:
-            seen = await self._measured(turn, now, watch)
+            seen = self._crosschecked(await self._measured(turn, now, watch))
         except SourceUnavailableError as error:
             return self._refused(turn, now, watch, unmeasurable(error))
         decision = await self._plan(seen, turn, watch)
@@ -65,6 +66,14 @@ class Decider:
         memory = unspent(decision, turn.memory, result.split_requests)
         remembered = turn.remembered.after(memory, result.moves_made, now)
         return result, replace(remembered, of=settings.strategies)
+
+    def _crosschecked(self, seen: Look) -> Look:
+        """What was seen, without trust in brokers of which Pulsar has told something else for long."""
+        link = self.context.link
+        if not link.linked:
+            return seen
+        link.crosscheck.see(seen.load, self.context.clock())
+        return replace(seen, load=distrust(seen.load, link.crosscheck))
 
     async def _plan(self, seen: Look, turn: Turn, watch: Stopwatch) -> Decision:
         """The decision; without memory when that is what keeps it from being made, as it would do so for ever."""
@@ -103,6 +112,7 @@ class Decider:
             weights=broker_weights(decision.plan, decision.memory, seen.load.traits),
             names={bundle: seen.records[bundle].name for bundle in decision.plan.named},
             sizing=self._sizing(seen, turn),
+            measured=self.context.move_costs(),
         )
 
     def _sizing(self, seen: Look, turn: Turn) -> Sizing:

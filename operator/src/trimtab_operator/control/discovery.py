@@ -35,11 +35,13 @@ def discover(
     policy_of: Mapping[str, str] = MappingProxyType({}),
     *,
     forgotten: Collection[str] = (),
+    ids: Mapping[str, str] | None = None,
 ) -> Changes:
     """What to change so that every pod matching a selector has a Broker, and every Broker knows whether it is ready.
 
     policy_of: by name of a broker the policy that looks after it, which its status is to tell. forgotten: names of
-    brokers whose pod has been gone for so long that it won't come back, and that have nothing to do.
+    brokers whose pod has been gone for so long that it won't come back, and that have nothing to do. ids: where a
+    Pulsar cluster stands behind them, that of each broker it lists as active; one that it does not list is not ready.
 
     A Broker is named after its pod. One whose pod is gone stays (its settings, such as `schedulable`, outlive a
     restart) and is not ready. Once it is forgotten it is deleted, if discovery made it and no person has set anything:
@@ -56,12 +58,19 @@ def discover(
     for broker in brokers.values():
         if broker in changes.delete:
             continue
-        ready = by_name[broker.pod].ready if broker.pod in by_name else not broker.pod
-        if ready != broker.ready:
+        if ids is not None and (found := ids.get(broker.name, broker.id)) != broker.id:
+            changes.status.append((broker.name, {"id": found}))
+        if (ready := _ready(broker, by_name.get(broker.pod), ids)) != broker.ready:
             changes.status.append((broker.name, _readiness(ready, now)))
         if (policy := policy_of.get(broker.name, broker.policy)) != broker.policy:
             changes.status.append((broker.name, {"policy": policy}))
     return changes
+
+
+def _ready(broker: BrokerRecord, pod: PodRecord | None, ids: Mapping[str, str] | None) -> bool:
+    if ids is not None:
+        return broker.name in ids and (pod is None or pod.ready)
+    return pod.ready if pod is not None else not broker.pod
 
 
 def _manifest(pod: str) -> dict[str, Any]:

@@ -184,6 +184,7 @@ class PolicyLoop:
             context.policies[self.name] = settings
         else:
             context.policies.pop(self.name, None)
+        context.relink()
         if (refusal := refused_turn(context, self.name)) is not None:
             if not self._still_discovering(settings, refusal):
                 await self._refuse(policy, refusal)
@@ -217,7 +218,7 @@ class PolicyLoop:
 
     async def _watch_over(self, turn: Turn, policy: Mapping[str, Any]) -> Turn:
         """Take note of what others did to the policy's bundles; the turn with what is remembered of it."""
-        remembered = await self._vigil.attend(turn)
+        remembered = await self._vigil.attend(turn, policy)
         if remembered is not turn.remembered:
             turn = replace(turn, remembered=await self._remember(remembered))
         await self._vigil.tell(turn, policy)
@@ -258,6 +259,7 @@ class PolicyLoop:
         except SourceUnavailableError as error:
             log.debug("policy %s: a glance failed, the next decision will tell: %s", self.name, error)
         else:
+            context.link.crosscheck.see(load, context.clock())
             await self._teller.brokers(load, time.monotonic() - begun)
             why = why or self._watch.crossed(load, settings)
         if why:
@@ -324,6 +326,8 @@ class PolicyLoop:
         if self._refused == (generation, refusal.reason) and clock < self._remind_at:
             return
         await self._teller.cycle(CycleResult(self.context.now(), {}, generation, refusal=refusal))
+        if refusal.reason is Reason.INVALID_POLICY:
+            await self._approver.bar(refusal, generation)
         self._refused, self._remind_at = (generation, refusal.reason), clock + REMIND
 
     async def _recall(self) -> Remembered:

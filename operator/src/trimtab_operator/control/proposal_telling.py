@@ -53,6 +53,18 @@ class ProposalTeller:
 
         await self.teller.status(made)
 
+    async def barred(self, refusal: HeldBack, generation: int) -> None:
+        """Take back that a proposal is ready, because of `refusal`. generation: of the policy that was read."""
+        now, kind, text = self.teller.context.now(), CONDITIONS[0], shortened(refusal.detail)
+
+        def made(previous: Mapping[str, Any]) -> dict[str, Any]:
+            found = [dict(condition) for condition in previous.get("conditions") or ()]
+            if any(condition["type"] == kind for condition in found):
+                found = set_condition(found, kind, "False", str(refusal.reason), text, generation, now)
+            return {"conditions": found}
+
+        await self.teller.status(made)
+
     async def reached(self, state: ProposalState, message: str) -> None:
         """The Event of a new state."""
         kind = "Warning" if state is ProposalState.NOT_READY else "Normal"

@@ -9,14 +9,13 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any, Self
 
-import numpy as np
-
 from trimtab_operator.cluster.status import timestamp
+from trimtab_operator.control.pricing import Cost, Measured, cost
 from trimtab_operator.resources.bundle_split import MOST_BOUNDARIES
 from trimtab_operator.resources.proposal import SHOWN, ProposalState
 from trimtab_strategies.model import CPU, RESOURCES, ClusterLoad, Move, Plan, Reason, Split
@@ -32,15 +31,6 @@ _PLAIN = ("id", "generation", "made_at", "expires_at", "names", "brokers", "befo
 
 class ForeignProposalError(ValueError):
     """The ConfigMap holds something that is not ours; says how to remedy it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """What the moves interrupt: producers and consumers, topics; unknown: bundles of which that is not known."""
-
-    connections: int
-    topics: int
-    unknown: int = 0
 
 
 @dataclass(frozen=True)
@@ -74,10 +64,12 @@ class Proposal:
         generation: int,
         made_at: float,
         expires_after: float = math.inf,
+        measured: Measured | None = None,
     ) -> Self:
         """What `plan`, made from `load`, comes to.
 
         names: of the Bundle objects, by Pulsar's spelling. made_at: epoch seconds; expires_after: seconds from then.
+        measured: what moves cost so far; None where nobody measures that.
         """
         touched = plan.bundles
         made = cls(
@@ -91,7 +83,7 @@ class Proposal:
             brokers=plan.brokers,
             before=_percents(plan.before),
             after=_percents(plan.after),
-            cost=cost(touched, load),
+            cost=cost(touched, load, measured),
         )
         return replace(made, id=made.digest)
 
@@ -187,16 +179,6 @@ def blank(state: ProposalState | None, message: str) -> dict[str, Any]:
     lists = dict[str, Any](moves=[], splits=[], ranges=[], brokers=[], total=0, totalSplits=0)
     absent = dict.fromkeys(("id", "madeAt", "expiresAt", "cpuBefore", "cpuAfter", "cost"))
     return {"state": None if state is None else str(state), "message": message or None, **lists, **absent}
-
-
-def cost(bundles: Sequence[str], load: ClusterLoad | None) -> Cost:
-    """What moving or splitting `bundles` interrupts, by the topics and sessions that `load` knows of them."""
-    if load is None:
-        return Cost(0, 0, len(bundles))
-    rows = np.array([load.bundles.index[name] for name in bundles if name in load.bundles.index], dtype=np.int64)
-    sessions, topics = load.bundles.sessions[rows], load.bundles.topics[rows]
-    known = np.isfinite(sessions) & np.isfinite(topics)
-    return Cost(int(sessions[known].sum()), int(topics[known].sum()), len(bundles) - int(known.sum()))
 
 
 def _split(value: dict[str, Any]) -> Split:

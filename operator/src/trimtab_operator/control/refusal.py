@@ -12,6 +12,8 @@ def refused_turn(context: Context, policy: str) -> HeldBack | None:
     """Why not even upkeep may run for the policy of that name, or None."""
     if (overlap := overlapping(context, policy)) is not None:
         return overlap
+    if (other := disagreeing(context, policy)) is not None:
+        return other
     if stale := context.stores.stale():
         return HeldBack("", Reason.STORE_NOT_SYNCED, stale)
     if not context.stores.brokers.items:
@@ -29,6 +31,16 @@ def overlapping(context: Context, policy: str) -> HeldBack | None:
     names = f"policies {overlap.older} and {policy} would both balance {shown}"
     remedy = f"{overlap.older} is older and goes on; give them spec.brokers that don't overlap, or delete one"
     return HeldBack("", Reason.INVALID_POLICY, f"{names}: {remedy}")
+
+
+def disagreeing(context: Context, policy: str) -> HeldBack | None:
+    """Why a policy may not run that has wishes carried out by another than the oldest policy has, or None."""
+    settings, speaker = context.policies.get(policy), context.speaker()
+    if settings is None or speaker is None or settings.pulsar == speaker.pulsar:
+        return None
+    text = f"spec.actuator and spec.pulsar differ from those of {speaker.name}, which is older"
+    remedy = "one Kubernetes namespace holds one cluster: make them equal, or use another namespace"
+    return HeldBack("", Reason.INVALID_POLICY, f"{text}; {remedy}")
 
 
 def refused_cycle(context: Context, settings: Settings) -> HeldBack | None:

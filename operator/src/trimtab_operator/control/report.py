@@ -13,6 +13,7 @@ from trimtab_operator.actuators import Written
 from trimtab_operator.cluster.status import set_condition, timestamp
 from trimtab_operator.control.advice import RIGHT_SIZED, Sizing, sized
 from trimtab_operator.control.pointing import where_to_ask
+from trimtab_operator.control.pricing import Measured
 from trimtab_operator.control.proposals import Proposal
 from trimtab_operator.control.weights import BrokerWeight
 from trimtab_strategies.model import (
@@ -69,6 +70,8 @@ class CycleResult:
     """How each broker stands to its target weight, by name; empty where the shedder has none."""
     names: Mapping[str, str] = field(default_factory=dict)
     """Object name of each bundle in the plan's moves and splits, and of those noted down as staying."""
+    measured: Measured | None = None
+    """What moves cost so far; None: nobody measures that."""
     sizing: Sizing | None = None
     """What is known of the cluster's size; None: nothing is to be said of it."""
 
@@ -170,7 +173,12 @@ def _proposal(result: CycleResult) -> dict[str, Any] | None:
     if result.plan is None:
         return None
     return Proposal.of(
-        result.plan, result.load, names=result.names, generation=result.generation, made_at=result.started
+        result.plan,
+        result.load,
+        names=result.names,
+        generation=result.generation,
+        made_at=result.started,
+        measured=result.measured,
     ).shown()
 
 
@@ -271,7 +279,7 @@ def transitions(previous: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str
     return [c for c in changed if c["type"] != "Ready" or not others]
 
 
-_TOLD = frozenset({"Valid", "DataTrusted", "Ready", RIGHT_SIZED})
+_TOLD = frozenset({"Valid", "DataTrusted", "Ready", "Linked", "OneHand", RIGHT_SIZED})
 
 
 def _news(before: tuple[str, str], condition: Mapping[str, Any]) -> bool:

@@ -11,7 +11,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from trimtab_operator.cluster.status import timestamp
 from trimtab_operator.control.turnovers import HOUR, Change, Kind
+from trimtab_operator.resources.bundle import RELEASE
 
 FIRST_RETREAT = 0.5 * HOUR
 LONGEST_RETREAT = 8 * HOUR
@@ -55,6 +57,11 @@ class Fight:
 
 PEACE = Fight()
 """Nobody undid anything."""
+
+
+def advises_until(fight: Fight) -> str:
+    """Until when a policy that gives way does so, and what ends that sooner: the predicate of a sentence."""
+    return f'only advises until {timestamp(fight.until)}, or until it is annotated {RELEASE}="true"'
 
 
 def writer_of_owner(bundle: Mapping[str, Any]) -> str:

@@ -9,6 +9,7 @@ from trimtab_operator.actuators.declarative import DryRunActuator
 from trimtab_operator.cluster.bundles import BundleRecord
 from trimtab_operator.cluster.status import timestamp
 from trimtab_operator.control.context import Context
+from trimtab_operator.control.rivals import advises_until
 from trimtab_operator.control.turn import Turn
 from trimtab_operator.control.windows import opening
 from trimtab_operator.resources.policy import Mode
@@ -63,7 +64,11 @@ def rule(context: Context, turn: Turn) -> Ruling:
 def _restrained(context: Context, turn: Turn) -> Ruling:
     """What becomes of a plan in mode Auto, but for what is evacuated."""
     if (fight := turn.remembered.fight).retreating(context.now()):
-        return shown(Reason.CONTESTED, f"others undo what it moves: it only advises until {timestamp(fight.until)}")
+        return shown(Reason.CONTESTED, f"others undo what it moves: it {advises_until(fight)}")
+    if context.link.linked and context.link.problem:
+        return shown(Reason.SOURCE_UNAVAILABLE, f"Pulsar can't be asked: {context.link.problem}")
+    if context.link.linked and not context.link.hand.held:
+        return shown(Reason.TWO_HANDS, context.link.hand.text)
     if not (window := opening(turn.settings.windows, context.now())).open:
         when = f"acts again from {timestamp(window.until)}" if window.until else "no window opens within a week"
         return shown(Reason.OUTSIDE_WINDOW, f"spec.windows: {when}")

@@ -15,8 +15,9 @@ from trimtab_operator.resources.common import seconds
 from trimtab_operator.resources.policy import BalancingPolicySpec, BrokerSelector, Mode
 from trimtab_operator.resources.prometheus import Auth, TrustSpec
 from trimtab_operator.resources.proposal import PAUSE_ANNOTATION
+from trimtab_operator.resources.pulsar import PulsarSpec
 from trimtab_operator.resources.windows import Window
-from trimtab_pipeline.source import PrometheusSettings, Trust
+from trimtab_pipeline.source import NOBODY_IN_PARTICULAR, PrometheusSettings, StatisticsSettings, Trust
 from trimtab_strategies import registry
 from trimtab_strategies.balancer import Pair
 from trimtab_strategies.constraints import Limits
@@ -48,6 +49,7 @@ class Settings:
     approval_expires_after: how long a proposal waits. max_moves_in_flight: of an approved proposal, open at once.
 
     prometheus: without credentials; `auth` says which Secrets hold those.
+    pulsar: the cluster that carries wishes out; None: brokers that watch the objects do.
     """
 
     name: str
@@ -74,6 +76,7 @@ class Settings:
     aim: Aim | None = None
     max_undone_moves: int = 5
     windows: tuple[Window, ...] = ()
+    pulsar: PulsarSpec | None = None
 
     @classmethod
     def of(cls, policy: Mapping[str, Any]) -> Self:
@@ -112,7 +115,13 @@ class Settings:
             aim=_aim(spec),
             max_undone_moves=spec.limits.max_undone_moves,
             windows=spec.windows,
+            pulsar=spec.pulsar,
         )
+
+    @property
+    def asks_brokers(self) -> bool:
+        """Whether brokers tell the load of their bundles themselves."""
+        return self.prometheus.bundle_metrics == "statistics"
 
     @property
     def claim(self) -> Claim:
@@ -167,12 +176,14 @@ def _prometheus(spec: BalancingPolicySpec, namespace: str) -> PrometheusSettings
         trust=_trust(source.trust),
         nic_speed=source.nic_speed,
         container=source.container,
+        namespace_label=source.namespace_label,
         bundle_metrics=source.bundle_metrics.value.lower(),
         queries=source.queries.given() if source.queries else (),
         averages=source.averages.value.lower(),
         hot_bundles=source.hot_bundles,
         method=source.method.value,
         partial_response=source.partial_response,
+        statistics=StatisticsSettings(timeout=seconds(spec.pulsar.timeout)) if spec.pulsar else NOBODY_IN_PARTICULAR,
     )
 
 

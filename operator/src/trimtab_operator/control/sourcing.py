@@ -17,6 +17,7 @@ from trimtab_pipeline.source import (
     Observation,
     PrometheusSettings,
     SourceMisconfiguredError,
+    StatisticsSettings,
     Topology,
 )
 
@@ -61,7 +62,7 @@ class Sourcing:
         except SourceMisconfiguredError as error:
             self._forget()
             return RefusingSource(error)
-        wanted = replace(settings.prometheus, url=url, credentials=credentials)
+        wanted = replace(settings.prometheus, url=url, credentials=credentials, statistics=self._statistics(settings))
         if self._source is None or self._of != wanted:
             self.close()
             self._source = self._context.sources.open(f"{self._context.namespace}/{self._name}", wanted)
@@ -86,6 +87,12 @@ class Sourcing:
             return context.urls.admit(settings.prometheus.url, context.namespace, secrets=secrets)
         except RefusedUrlError as error:
             raise SourceMisconfiguredError(f"spec.source.prometheus.url: {error}") from None
+
+    def _statistics(self, settings: Settings) -> StatisticsSettings:
+        """How brokers are asked, where they are: by whom the linked client is."""
+        if not settings.asks_brokers:
+            return settings.prometheus.statistics
+        return replace(settings.prometheus.statistics, credentials=self._context.link.credentials)
 
     async def _credentials(self, auth: Auth | None, *, afresh: bool) -> Credentials:
         if auth is None:

@@ -15,6 +15,7 @@ from typing import Any
 from trimtab_operator.actuators import Divider, Progress
 from trimtab_operator.actuators.split_steps import Child, Order, Raw
 from trimtab_operator.cluster.api import BUNDLE_SPLITS, BUNDLES, ApiError, ConflictError, NotFoundError
+from trimtab_operator.cluster.bundle_objects import owned_by
 from trimtab_operator.cluster.splits import SplitRecord, split_record
 from trimtab_operator.cluster.status import set_condition, timestamp
 from trimtab_operator.control.context import Context
@@ -141,7 +142,7 @@ class Splits:
         space = surroundings.space
         if record.owned or space is None or not space.uid:
             return record
-        owner = {"apiVersion": API_VERSION, "kind": "TopicNamespace", "name": space.name, "uid": space.uid}
+        owner = owned_by(space.name, space.uid)
         meta = {"resourceVersion": record.resource_version, "ownerReferences": [owner]}
         context = self.context
         return split_record(await context.api.patch(BUNDLE_SPLITS, context.namespace, record.name, {"metadata": meta}))
@@ -176,7 +177,8 @@ class Splits:
             names = ", ".join(child.bundle for child in record.status.children[:3])
             await self._finish(record, Phase.COMPLETED, "Completed", f"{len(record.status.children)} children: {names}")
         elif progress.undone:
-            await self._finish(record, Phase.FAILED, Reason.TIMED_OUT if late else Reason.SUPERSEDED, progress.text)
+            reason = progress.reason or (Reason.TIMED_OUT if late else Reason.SUPERSEDED)
+            await self._finish(record, Phase.FAILED, reason, progress.text)
         elif waited > TELL_AFTER:
             await self._tell_waiting(record, progress)
 

@@ -19,6 +19,8 @@ from trimtab_operator.cluster.brokers import BrokerRecord
 from trimtab_operator.control.context import Context
 from trimtab_operator.control.flights import Outcome
 from trimtab_operator.control.leading import led
+from trimtab_operator.control.linked import linked
+from trimtab_operator.control.one_hand import steered
 from trimtab_operator.control.pointing import where_to_ask
 from trimtab_operator.control.report import CycleResult, broker_load, cpu_range, policy_status, transitions
 from trimtab_operator.control.upkeep import Upkeep
@@ -88,7 +90,10 @@ class Teller:
             return []  # a new policy of the same name, which speaks for itself
         previous = policy.get("status") or {}
         status = make(previous)
-        status["conditions"] = led(context, status["conditions"], policy["metadata"]["generation"])
+        generation = policy["metadata"]["generation"]
+        found = led(context, status["conditions"], generation)
+        found = linked(found, context.link, generation, context.now())
+        status["conditions"] = steered(found, context.link, generation, context.now())
         body = {"metadata": {"resourceVersion": policy["metadata"]["resourceVersion"]}, "status": status}
         await context.api.patch(POLICIES, context.namespace, self.policy, body, subresource="status")
         return transitions(previous.get("conditions") or [], status["conditions"])

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 
 from trimtab_operator.actuators import Actuator, Written
 from trimtab_operator.cluster.bundles import BundleRecord
@@ -31,6 +32,10 @@ MANY = 2_000
 RETRY_HOMELESS = 10.0
 """Seconds before the same homeless bundles are tried again after no broker could take them."""
 
+APPEARS_WITHIN = 10.0
+"""Seconds for which bundles that make way for a restart wait for the pod that has just restarted to count as a broker.
+A StatefulSet ends the next pod as soon as that one is ready; anywhere else they would have to move once more."""
+
 
 @dataclass(slots=True)
 class Tender:
@@ -40,6 +45,7 @@ class Tender:
     _tried: frozenset[str] = frozenset()
     _retry_at: float = 0.0
     _mass: bool = False
+    _waits_until: float = inf
 
     async def tend(self, turn: Turn, teller: Teller) -> None:
         """One round. Raises `ApiError` only for what concerns the whole round; a bundle's conflict is its own."""
@@ -53,7 +59,7 @@ class Tender:
         await teller.outcomes(flights.outcomes(mine))
         flights.forget_landed(now, settings.prometheus.window, mine)
         bundles = [bundle for bundle in self._concerned(lost | ending) if mine(bundle.name)]
-        work = await _worked_out(bundles, lost, overdue, ending)
+        work = await _worked_out(bundles, lost, overdue, ending, linked=self.context.link.linked)
         await self._brake(work, lost, settings, teller)
         if work.empty:
             return
@@ -94,6 +100,8 @@ class Tender:
         freed, spaces = {bundle.name for bundle in work.frees}, self.context.stores.topic_namespaces.items
         # a bundle whose TopicNamespace is gone is about to go, too: nobody knows by which name it would be measured
         homeless = [(b, why) for b, why in work.homeless if b.name not in freed and b.topic_namespace in spaces]
+        if self._appearing(turn.settings.name):
+            homeless = [(bundle, why) for bundle, why in homeless if why is not Reason.ROLLING_OUT]
         names, now = frozenset(bundle.name for bundle, _ in homeless), self.context.clock()
         if not homeless or (names == self._tried and now < self._retry_at):
             return []
@@ -105,6 +113,15 @@ class Tender:
             wanted = [spelling[b.name] for b, reason in homeless if reason is why and b.name in spelling]
             done += await _place(wanted, why, seen, turn)
         return done
+
+    def _appearing(self, policy: str) -> bool:
+        """Whether a pod that has restarted is ready, and is about to count as a broker, but does not yet."""
+        brokers, now = self.context.brokers_of(policy), self.context.clock()
+        if all(brokers[name].ready for name in self.context.departures(policy).rollout.restarted):
+            self._waits_until = inf
+            return False
+        self._waits_until = min(self._waits_until, now + APPEARS_WITHIN)
+        return now < self._waits_until
 
     async def _look(self, turn: Turn) -> Look:
         """The cluster as measured; when that fails, for whatever cause, as the resources describe it."""
@@ -121,12 +138,12 @@ class Tender:
 
 
 async def _worked_out(
-    bundles: list[BundleRecord], lost: frozenset[str], overdue: set[str], ending: frozenset[str]
+    bundles: list[BundleRecord], lost: frozenset[str], overdue: set[str], ending: frozenset[str], *, linked: bool
 ) -> Upkeep:
     """The upkeep of `bundles`, in the order of their names."""
 
     def in_order() -> Upkeep:
-        return upkeep(sorted(bundles, key=lambda bundle: bundle.name), lost, overdue, ending)
+        return upkeep(sorted(bundles, key=lambda bundle: bundle.name), lost, overdue, ending, linked=linked)
 
     return in_order() if len(bundles) < MANY else await asyncio.to_thread(in_order)
 

@@ -32,7 +32,7 @@ class Picture:
     clock:      the moment, on the clock of the flights.
     policies:   what is asked, by ``tenant/name``. traits: what brokers are, by name.
     expected:   what is believed of bundles that were cut out lately, in Pulsar's spelling.
-    departures: brokers on their way out.
+    departures: brokers on their way out. admin: by name of a broker the URL it is asked for its statistics at.
     """
 
     brokers: Sequence[BrokerRecord]
@@ -44,17 +44,20 @@ class Picture:
     traits: Mapping[str, BrokerTraits] = field(default_factory=dict)
     expected: Mapping[str, Expected] = field(default_factory=dict)
     departures: Departures = NO_DEPARTURES
+    admin: Mapping[str, str] = field(default_factory=dict)
 
 
 def last_unload(bundle: BundleRecord) -> float:
     """Epoch seconds at which the bundle last moved from one owner to another, NaN never.
 
     What the operator decided carries its own time. An owner that differs from the one the operator chose was written
-    by a person or by Git; such a move counts from when it was confirmed.
+    by a person or by Git; such a move counts from when it was confirmed. Where a bundle was when it was first seen it
+    did not move to.
     """
     if bundle.assigned_owner != bundle.owner:
         return bundle.since if bundle.generation > 1 else np.nan
-    return bundle.assigned_at if bundle.reason in COUNTS_AS_MOVE else np.nan
+    found_there = bundle.reason == Reason.ADOPTED and bundle.generation == 1
+    return bundle.assigned_at if bundle.reason in COUNTS_AS_MOVE and not found_there else np.nan
 
 
 def topology(picture: Picture, *, window: float) -> tuple[Topology, tuple[BundleRecord, ...]]:
@@ -87,6 +90,7 @@ def topology(picture: Picture, *, window: float) -> tuple[Topology, tuple[Bundle
         in_flight=np.array([b.open_wish or bool(b.split) for b in bundles], dtype=bool),
         moving_from=moving_from,
         moving_share=moving_share,
+        admin=tuple(picture.admin.get(broker.name, "") for broker in picture.brokers),
     ), bundles
 
 

@@ -9,11 +9,14 @@ This is not balancing. It runs often, in every mode, and moves nothing that has 
 | an open wish that is overdue, or whose destination is lost, and the source still serves | the wish is withdrawn |
 | no living owner, nobody asked | it is *homeless*: the placement chooses (`UNOWNED`, `BROKER_LOST`, `TIMED_OUT`) |
 | an owner whose pod is being terminated | the same, while it still serves (`ROLLING_OUT`); what is pinned waits |
+
+Where a Pulsar cluster carries the wishes out, its brokers find owners by themselves, and let go before they end: there
+nobody is freed or homeless, and a wish that can't land is withdrawn, to whoever serves the bundle, be that nobody.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from trimtab_operator.cluster.bundles import BundleRecord
@@ -49,13 +52,21 @@ def needs_care(bundle: BundleRecord) -> bool:
 
 
 def upkeep(
-    bundles: Iterable[BundleRecord], lost: Collection[str], overdue: Collection[str], ending: Collection[str] = ()
+    bundles: Iterable[BundleRecord],
+    lost: Collection[str],
+    overdue: Collection[str],
+    ending: Collection[str] = (),
+    *,
+    linked: bool = False,
 ) -> Upkeep:
     """Work for `bundles`, given the names of lost brokers and of bundles whose open wish is overdue.
 
-    ending: names of brokers that still serve, and won't for long.
+    ending: names of brokers that still serve, and won't for long. linked: whether a Pulsar cluster stands behind them.
     """
     work = Upkeep()
+    if linked:
+        work.wishes = [wish for bundle in bundles for wish in _linked(bundle, lost, overdue)]
+        return work
     for bundle in bundles:
         if bundle.open_wish and not _pointless(bundle, ending):
             _open_wish(work, bundle, lost, overdue, ending)
@@ -86,6 +97,18 @@ def _open_wish(
         work.frees.append(bundle)
     if destination_lost or late:
         work.homeless.append((bundle, Reason.BROKER_LOST if destination_lost else Reason.TIMED_OUT))
+
+
+def _linked(bundle: BundleRecord, lost: Collection[str], overdue: Collection[str]) -> Iterator[Wish]:
+    """What is to be wished of a bundle that a Pulsar cluster finds owners for."""
+    alive = bundle.status_owner if bundle.status_owner not in lost else ""
+    if bundle.open_wish:
+        destination_lost = bundle.owner in lost
+        if (destination_lost or bundle.name in overdue) and bundle.owner != alive:
+            yield Wish(bundle, alive, Reason.BROKER_LOST if destination_lost else Reason.TIMED_OUT)
+    elif alive and bundle.owner != alive:
+        restored = bundle.pinned and bundle.owner and bundle.owner not in lost
+        yield Wish(bundle, bundle.owner, Reason.RESTORED) if restored else Wish(bundle, alive, Reason.ADOPTED)
 
 
 def _settled(work: Upkeep, bundle: BundleRecord, lost: Collection[str]) -> None:

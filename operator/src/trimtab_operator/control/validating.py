@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from trimtab_operator.cluster.brokers import BrokerRecord
 from trimtab_operator.cluster.bundles import BundleRecord
 from trimtab_operator.control.context import Context
+from trimtab_operator.control.one_hand import two_hands
 from trimtab_operator.control.ruling import EVACUATIONS
 from trimtab_operator.control.settings import Settings
 from trimtab_operator.resources.bundle import BundleState
@@ -59,6 +60,11 @@ def _brake(_move: Move, _record: BundleRecord, scene: Scene) -> Why | None:
     if mass_failure(gone, total, scene.settings.limits):
         return Reason.MASS_FAILURE, f"{gone} of {total} brokers are not ready"
     return None
+
+
+def _hand(move: Move, _record: BundleRecord, scene: Scene) -> Why | None:
+    why = "" if move.reason in EVACUATIONS else two_hands(scene.context.link)
+    return (Reason.TWO_HANDS, why) if why else None
 
 
 def _hour(_move: Move, _record: BundleRecord, scene: Scene) -> Why | None:
@@ -114,5 +120,5 @@ def _destination(move: Move, _record: BundleRecord, scene: Scene) -> Why | None:
     return None
 
 
-QUESTIONS: tuple[Question, ...] = (_brake, _hour, _owner, _bundle, _namespace, _destination)
+QUESTIONS: tuple[Question, ...] = (_brake, _hand, _hour, _owner, _bundle, _namespace, _destination)
 """Asked in this order."""

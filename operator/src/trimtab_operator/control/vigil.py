@@ -9,10 +9,11 @@ from typing import Any
 
 from trimtab_operator.cluster.api import BUNDLES, ApiError, NotFoundError
 from trimtab_operator.cluster.status import set_condition, timestamp
+from trimtab_operator.control.annotations import take_release
 from trimtab_operator.control.context import Context
 from trimtab_operator.control.flaps import flapping, owner_changes, quarantined
 from trimtab_operator.control.memory import Remembered
-from trimtab_operator.control.rivals import UNDOING, Fight, writer_of_owner
+from trimtab_operator.control.rivals import PEACE, UNDOING, Fight, advises_until, writer_of_owner
 from trimtab_operator.control.telling import Teller
 from trimtab_operator.control.turn import Turn
 from trimtab_operator.control.turnovers import Change, Kind
@@ -34,19 +35,20 @@ class Vigil:
     teller: Teller
     _told: tuple[Mapping[str, float], float, int] | None = None
 
-    async def attend(self, turn: Turn) -> Remembered:
-        """What the policy remembers once it took note of what others did since the last turn.
+    async def attend(self, turn: Turn, policy: Mapping[str, Any]) -> Remembered:
+        """What the policy remembers once it took note of what others did since the last turn. policy: as read.
 
         It is to be kept before `tell` tells it, as nothing is seen twice. Raises `ApiError` before anything was taken.
         """
         remembered, settings, now = turn.remembered, turn.settings, self.context.now()
         gone = await self._let_go(remembered.quarantine)
+        released = await take_release(self.context.api, policy)
         changes = self.context.turnovers.take(lambda bundle: self.context.cares(self.policy, bundle), now)
         for kind, count in Counter(change.kind for change in changes if change.kind not in WISHED_FOR).items():
             self.context.metrics.foreign_moves.labels(self.policy, kind.value).inc(count)
         flapped = self._flapped(changes, settings.limits.cool_down, remembered.quarantine)
         kept = quarantined(remembered.quarantine, flapped, now + settings.quarantine, now, gone)
-        fight = remembered.fight.after(changes, settings.max_undone_moves, now)
+        fight = PEACE if released else remembered.fight.after(changes, settings.max_undone_moves, now)
         await self._tell_events(flapped, fight, remembered.fight, changes)
         same = kept == remembered.quarantine and fight == remembered.fight
         return remembered if same else replace(remembered, quarantine=kept, fight=fight)
@@ -79,10 +81,13 @@ class Vigil:
         if fight.retreats and fight.until != before.until:
             last = next((change for change in reversed(changes) if change.kind in UNDOING), None)
             await self.teller.event("Warning", str(Reason.CONTESTED), await self._rival(last, fight))
+        if before.retreating(self.context.now()) and not fight.retreats:
+            text = "its moves are carried out again, as a person said; what undid them before is forgotten"
+            await self.teller.event("Normal", "Released", text)
 
     async def _rival(self, last: Change | None, fight: Fight) -> str:
         """Who it is, as far as can be told, and what to do. last: what it did, None nothing since the last turn."""
-        until = f"this policy only advises until {timestamp(fight.until)}"
+        until = f"this policy {advises_until(fight)}"
         if last is None:
             return f"as many of its moves were undone as limits.maxUndoneMoves allows: {until}"
         if last.kind is Kind.UNDONE:
@@ -123,7 +128,7 @@ def _status(
     conditions = previous.get("conditions") or []
     text = f"{counted(len(kept), 'bundle')} came back again and again: left alone for a while"
     flap = ("True", str(Reason.QUARANTINED), text) if kept else ("False", "Settled", "no bundle comes back again")
-    until = f"others undo what this policy moves: it only advises until {timestamp(fight.until)}"
+    until = f"others undo what this policy moves: it {advises_until(fight)}"
     rival = ("True", str(Reason.CONTESTED), until) if fight.retreating(now) else ("False", "Alone", "nobody undoes it")
     for kind, told in (("Flapping", flap), ("Contested", rival)):
         conditions = set_condition(conditions, kind, *told, generation, now)

@@ -6,16 +6,25 @@ from typing import Any
 
 import kopf
 
+from trimtab_operator.bridge.letting_go import LET_GO_WITHIN, let_go
 from trimtab_operator.control.context import Context
 from trimtab_operator.control.loop import PolicyLoop
 from trimtab_operator.resources.common import GROUP, VERSION
 
+_BACKOFF = 10.0 + LET_GO_WITHIN
+"""Seconds after which Kopf cancels a loop that was told to stop."""
+
 
 def register(registry: kopf.OperatorRegistry) -> None:
     """Add the handlers to `registry`."""
-    kopf.daemon(GROUP, VERSION, "balancingpolicies", registry=registry, cancellation_backoff=10.0)(balance)
+    kopf.daemon(GROUP, VERSION, "balancingpolicies", registry=registry, cancellation_backoff=_BACKOFF)(balance)
 
 
 async def balance(*, name: str, uid: str, body: kopf.Body, stopped: Any, memo: Context, **_: Any) -> None:
-    """Run the policy's loop until Kopf says stop: the policy was deleted, or the operator ends."""
+    """Run the policy's loop until Kopf says stop: the policy was deleted, or the operator ends.
+
+    The finalizer of a deleted policy goes when this returns, so what is to be put back for it comes first.
+    """
     await PolicyLoop(name, uid, memo, read=lambda: dict(body)).run(stopped)
+    if stopped.reason is not None and kopf.DaemonStoppingReason.RESOURCE_DELETED in stopped.reason:
+        await let_go(memo)

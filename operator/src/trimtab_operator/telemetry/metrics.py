@@ -17,6 +17,7 @@ CONTENT_TYPE = CONTENT_TYPE_LATEST
 """Media type of `Metrics.text`."""
 
 _CYCLE_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+_MOVE_BUCKETS = (0.025, 0.05, 0.1, 0.2, 0.4, 0.8, 1.5, 3, 6, 12, 30)
 _REQUEST_BUCKETS = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
 
@@ -91,11 +92,57 @@ class Metrics:
         )
         self.quarantined = gauge("quarantined_bundles", "Bundles left alone as they flapped, by policy.", "policy")
         self.in_flight = gauge("moves_in_flight", "Moves written that have not landed, by policy.", "policy")
+        self.own_balancing_off = gauge(
+            "pulsar_own_balancing_off", "1 while Trimtab has switched off Pulsar's own shedding or automatic split."
+        )
+        self.own_balancing_undone = counter(
+            "pulsar_own_balancing_undone_total", "Times that somebody switched on again what Trimtab had switched off."
+        )
         self.store_objects = gauge("store_objects", "Objects in the operator's picture, by kind.", "kind")
         self.store_age = gauge("store_age_seconds", "Time since that picture was last known to be current.", "kind")
         self.dropped_samples = counter("dropped_samples_total", "Samples not used, by reason.", "reason")
         self.api_request_seconds = histogram(
             "api_request_seconds", "Kubernetes API requests, by verb and status.", ("verb", "code"), _REQUEST_BUCKETS
+        )
+        self.mirror_seconds = gauge(
+            "pulsar_mirror_seconds",
+            "What one look at a Pulsar cluster takes: owners (all brokers once), namespaces (all of them once).",
+            "part",
+        )
+        self.mirror_writes = counter(
+            "pulsar_mirror_writes_total",
+            "Writes to objects so that they say what Pulsar says, by kind and verb.",
+            *("kind", "verb"),
+        )
+        self.pulsar_requests = counter(
+            "pulsar_requests_total",
+            "Requests to Pulsar's admin REST, by call and status (error: no answer).",
+            *("call", "code"),
+        )
+        self.pulsar_request_seconds = histogram(
+            "pulsar_request_seconds",
+            "Duration of those requests, each hop of a redirect by itself.",
+            ("call",),
+            _REQUEST_BUCKETS,
+        )
+        self.pulsar_budget_wait = counter(
+            "pulsar_budget_wait_seconds_total", "Time that looks at Pulsar waited for spec.pulsar.requestsPerSecond."
+        )
+        self.pulsar_unloads = counter(
+            "pulsar_unloads_total",
+            "How wishes carried out by unloads ended: Landed, Elsewhere, Nobody, Stale, Inactive, Failed.",
+            "result",
+        )
+        self.pulsar_landing_seconds = histogram(
+            "pulsar_landing_seconds", "From an unload's request to the new owner's being seen.", (), _REQUEST_BUCKETS
+        )
+        self.linked = gauge("pulsar_linked", "1 while the linked Pulsar cluster answers, 0 while it does not.")
+        self.move_interruption = histogram(
+            "move_interruption_seconds", "Until a moved bundle's publishers were back; a sample.", (), _MOVE_BUCKETS
+        )
+        self.crosscheck = gauge(
+            "pulsar_crosscheck_ratio",
+            "Largest factor between a broker's messages by Prometheus and by itself, 1 or more.",
         )
         self.leader = gauge("leader", "1 in the process that leads, 0 in a standby.")
         build = gauge("build_info", "Always 1; version of Trimtab and of Python.", "version", "python")
@@ -104,6 +151,11 @@ class Metrics:
     def observe_request(self, verb: str, code: str, seconds: float) -> None:
         """Record one Kubernetes API request: what `Api.connect(observe=...)` wants."""
         self.api_request_seconds.labels(verb, code).observe(seconds)
+
+    def observe_pulsar(self, call: str, code: str, seconds: float) -> None:
+        """Record one request to Pulsar: what `pulsar.transport.Guards` wants."""
+        self.pulsar_requests.labels(call, code).inc()
+        self.pulsar_request_seconds.labels(call).observe(seconds)
 
     def forget_policy(self, policy: str) -> None:
         """Show no gauge of a policy that is gone: an alert on it would never end."""

@@ -1,0 +1,283 @@
+"""`PulsarDivider`: splits that Pulsar carries out, at positions of ours, verified by reading its boundaries again.
+
+Each look is at Pulsar and at the API server, and each write carries what was seen, so whoever takes a split up after a
+crash, or while the mirror writes the same objects, goes on with what is left (`dividing_steps`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from trimtab_operator.actuators import Divider, Progress
+from trimtab_operator.actuators.split_steps import Order, Raw, parent_of, unlocked_state
+from trimtab_operator.bridge.dividing_steps import (
+    FEW,
+    Seen,
+    Step,
+    cuts,
+    next_step,
+    one_of,
+    to_move,
+    untold,
+    within,
+)
+from trimtab_operator.bridge.finding import owners_of
+from trimtab_operator.cluster.api import TOPIC_NAMESPACES, ConflictError, NotFoundError
+from trimtab_operator.cluster.bundle_objects import BundleObjects, bundle_manifest
+from trimtab_operator.cluster.naming import bundle_name, pulsar_bundle
+from trimtab_operator.cluster.status import timestamp
+from trimtab_operator.control.context import Context
+from trimtab_operator.pulsar.admin import Admin
+from trimtab_operator.pulsar.errors import PulsarError, SplitRefusedError, StaleBundleError, UnknownError
+from trimtab_operator.resources.bundle import BundleState
+from trimtab_strategies.model import Reason, counted
+
+log = logging.getLogger(__name__)
+
+MOST_STEPS = 32
+"""Steps made at one go."""
+READ_AGAIN = (0.1, 0.2, 0.4, 0.8, 1.5)
+"""Seconds before each look at boundaries or owners after a cut. Measured: both are right after some 100 ms."""
+
+
+class _RefusedError(Exception):
+    """Pulsar won't cut the bundle, however often it is asked."""
+
+    def __init__(self, reason: Reason, text: str) -> None:
+        super().__init__(text)
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class _Space:
+    """The namespace of the bundle: the object's name and uid, and Pulsar's words for it."""
+
+    name: str
+    uid: str
+    tenant: str
+    namespace: str
+
+    @property
+    def full(self) -> str:
+        return f"{self.tenant}/{self.namespace}"
+
+    def bundle(self, lower: int, upper: int) -> str:
+        """In Pulsar's spelling."""
+        return pulsar_bundle(self.tenant, self.namespace, f"0x{lower:08x}", f"0x{upper:08x}")
+
+    def object(self, lower: int, upper: int) -> str:
+        """Name of the Bundle object of a range."""
+        return bundle_name(self.tenant, self.namespace, f"0x{lower:08x}", f"0x{upper:08x}")
+
+
+@dataclass(frozen=True, slots=True)
+class PulsarDivider:
+    """Divides bundles of the cluster behind `admin`."""
+
+    context: Context
+    admin: Admin
+
+    @property
+    def _objects(self) -> BundleObjects:
+        return BundleObjects(self.context.api, self.context.namespace, self.context.now)
+
+    async def advance(self, order: Order, give_up: str = "") -> Progress:
+        """Do what can be done now. Raises `ApiError`; asked again, it goes on from where it was.
+
+        give_up: why to go back if Pulsar has not divided the bundle yet; empty: not to.
+        """
+        reason, why = None, ""
+        try:
+            space = await self._space(order)
+        except NotFoundError as error:
+            return Progress(undone=True, text=f"TopicNamespace {order.topic_namespace} is gone: {error}")
+        for _ in range(MOST_STEPS):
+            try:
+                seen = await self._look(order, space)
+                step, why = next_step(order, seen, give_up)
+                if step in {Step.WAIT, Step.DONE, Step.UNDONE}:
+                    return Progress(done=step is Step.DONE, undone=step is Step.UNDONE, text=why, reason=reason)
+                await self._take(step, order, space, seen)
+            except _RefusedError as error:
+                reason, give_up = error.reason, str(error)
+            except (ConflictError, NotFoundError) as error:
+                why = str(error)  # somebody else was faster: look again
+            except StaleBundleError as error:
+                why = str(error)
+                await asyncio.sleep(READ_AGAIN[1])  # the boundaries that were read are old
+            except PulsarError as error:
+                return Progress(text=str(error))
+        return Progress(text=why)
+
+    # -- looking --
+
+    async def _space(self, order: Order) -> _Space:
+        raw = await self.context.api.get(TOPIC_NAMESPACES, self.context.namespace, order.topic_namespace)
+        meta, spec = raw["metadata"], raw["spec"]
+        return _Space(meta["name"], meta["uid"], spec["tenant"], spec["name"])
+
+    def _whole(self, order: Order) -> tuple[int, int]:
+        """The range of the bundle that is divided; from its parts once it is gone."""
+        record = self.context.stores.bundles.items.get(order.bundle)
+        ends = (order.children[0].lower, order.children[-1].upper) if record is None else (record.lower, record.upper)
+        return int(ends[0], 16), int(ends[1], 16)
+
+    async def _look(self, order: Order, space: _Space) -> Seen:
+        whole = self._whole(order)
+        try:
+            edges = within(await self.admin.boundaries(space.full), *whole)
+        except UnknownError:
+            edges = ()
+        ranges = list(pairwise(edges)) if len(edges) > 2 else []  # noqa: PLR2004  whole: no children
+        found = await asyncio.gather(*(self._objects.get(space.object(*part)) for part in ranges))
+        children = {part: raw for part, raw in zip(ranges, found, strict=True) if raw is not None}
+        return Seen(
+            whole, await self._objects.get(order.bundle), edges, children
+        )  # last: what is deleted is what had them
+
+    async def _owners(self, order: Order, space: _Space, seen: Seen) -> Mapping[tuple[int, int], str]:
+        """Name of the Broker that serves each child, where one is seen to. The owner of the whole is asked first."""
+        ids = self.context.link.ids or {}
+        names = {broker: name for name, broker in ids.items()}
+        asked = [ids[name] for name in sorted(ids, key=lambda name: name != order.source)]
+        parts = {space.bundle(*part): part for part in seen.ranges}
+        found = await owners_of(self.admin, parts, asked)
+        return {parts[bundle]: names[owner] for bundle, owner in found.items() if owner in names}
+
+    # -- doing --
+
+    async def _take(self, step: Step, order: Order, space: _Space, seen: Seen) -> None:
+        steps: dict[Step, Callable[[Order, _Space, Seen], Awaitable[None]]] = {
+            Step.LOCK: self._lock,
+            Step.CUT: self._cut,
+            Step.CREATE: self._create,
+            Step.DELETE: self._delete,
+            Step.RELEASE: self._release,
+            Step.MOVE: self._move,
+            Step.UNLOCK: self._unlock,
+        }
+        await steps[step](order, space, seen)
+
+    async def _lock(self, order: Order, space: _Space, seen: Seen) -> None:
+        await self._topics(space.bundle(*seen.whole))
+        status = {"state": str(BundleState.SPLITTING), "split": order.split, "since": timestamp(self.context.now())}
+        await self._objects.patch(seen.parent, {"status": status}, subresource="status")
+
+    async def _unlock(self, order: Order, space: _Space, seen: Seen) -> None:  # noqa: ARG002  the face of all steps
+        assert seen.parent is not None
+        status = {"state": unlocked_state(seen.parent), "split": None}
+        await self._objects.patch(seen.parent, {"status": status}, subresource="status")
+
+    async def _topics(self, bundle: str) -> list[int]:
+        """Positions of its loaded topics. Raises `_RefusedError` for fewer than Pulsar divides."""
+        positions = list((await self.admin.topic_positions(bundle)).values())
+        if len(positions) < FEW:
+            text = (
+                f"{bundle} has {counted(len(positions), 'loaded topic')}, and Pulsar divides none with fewer than {FEW}"
+            )
+            raise _RefusedError(Reason.TOO_FEW_TOPICS, f"{text}: add partitions, or topics")
+        return positions
+
+    async def _cut(self, order: Order, space: _Space, seen: Seen) -> None:
+        """Have Pulsar cut the first part that is not as ordered, at all positions or else at one."""
+        (lower, upper), positions = next(iter(cuts(order, seen).items()))
+        bundle = space.bundle(lower, upper)
+        topics = await self._topics(bundle)
+        log.info("split %s: has Pulsar divide %s at %s", order.split, bundle, ", ".join(map(hex, positions)))
+        try:
+            await self._ask(space, seen, bundle, positions)
+        except SplitRefusedError as error:
+            if len(positions) == 1:
+                raise _RefusedError(Reason.INVALID_SPLIT, str(error)) from error
+            one = one_of(positions, lower, upper, topics)  # the extensible load manager takes one at a time
+            try:
+                await self._ask(space, seen, bundle, [one])
+            except SplitRefusedError as second:
+                raise _RefusedError(Reason.INVALID_SPLIT, str(second)) from second
+
+    async def _ask(self, space: _Space, seen: Seen, bundle: str, positions: list[int]) -> None:
+        """Raises `_RefusedError` when Pulsar has said yes, and the boundaries are as before."""
+        await self.admin.split(bundle, positions)
+        for pause in READ_AGAIN:
+            if within(await self.admin.boundaries(space.full), *seen.whole) != seen.edges:
+                return
+            await asyncio.sleep(pause)
+        text = f"Pulsar took the split of {bundle}, and its boundaries are as before: it may have lost topics meanwhile"
+        raise _RefusedError(Reason.INVALID_SPLIT, text)
+
+    async def _create(self, order: Order, space: _Space, seen: Seen) -> None:
+        """An object for each bundle that Pulsar has, with the owner that Pulsar gave it."""
+        owners = await self._owners(order, space, seen)
+        for pause in READ_AGAIN:
+            if len(owners) == len(seen.ranges):
+                break
+            await asyncio.sleep(pause)
+            owners = await self._owners(order, space, seen)
+        pinned = seen.parent is not None and bool(seen.parent["spec"].get("pinned"))
+        cut_out_of = order.bundle if seen.parent is not None else ""
+        for part in seen.ranges:
+            owner, child = owners.get(part, ""), seen.children.get(part)
+            if child is None:
+                child = await self._bear(order, space, part, owner, pinned=pinned, parent=cut_out_of)
+            if untold(child):
+                await self._confirm(child, owner)
+
+    async def _bear(
+        self, order: Order, space: _Space, part: tuple[int, int], owner: str, *, pinned: bool, parent: str
+    ) -> Raw:
+        assignment = self._assignment(order, owner, str(Reason.SPLITTING))
+        spec = {"owner": owner, "pinned": pinned, "assignment": assignment}
+        lower, upper = (f"0x{edge:08x}" for edge in part)
+        manifest = bundle_manifest(space.object(*part), space.name, space.uid, lower, upper, spec, parent=parent)
+        return await self._objects.create(manifest)
+
+    async def _confirm(self, child: Raw, owner: str) -> None:
+        """Say who serves a child, as Pulsar does."""
+        status = {
+            "owner": owner,
+            "state": str(BundleState.OWNED if owner else BundleState.FREE),
+            "since": timestamp(self.context.now()),
+            "observedGeneration": child["metadata"]["generation"],
+        }
+        await self._objects.patch(child, {"status": status}, subresource="status")
+
+    async def _delete(self, order: Order, space: _Space, seen: Seen) -> None:  # noqa: ARG002  the face of all steps
+        await self._objects.delete(seen.parent)
+
+    async def _release(self, order: Order, space: _Space, seen: Seen) -> None:  # noqa: ARG002  the face of all steps
+        for child in seen.children.values():
+            if parent_of(child):
+                await self._objects.release(child)
+
+    async def _move(self, order: Order, space: _Space, seen: Seen) -> None:  # noqa: ARG002  the face of all steps
+        for child, raw in to_move(order, seen):
+            assignment = self._assignment(order, child.destination, order.reason)
+            await self._objects.patch(raw, {"spec": {"owner": child.destination, "assignment": assignment}})
+
+    def _assignment(self, order: Order, owner: str, reason: str) -> dict[str, Any]:
+        return self._objects.assignment(owner, order.policy, order.epoch, reason)
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenDivider:
+    """Has Pulsar divide where it is linked, else the brokers that watch the objects.
+
+    admin: the client that is open now, None there is none.
+    """
+
+    context: Context
+    admin: Callable[[], Admin | None]
+    otherwise: Divider
+
+    async def advance(self, order: Order, give_up: str = "") -> Progress:
+        """As the divider that it chooses."""
+        if not self.context.link.linked:
+            return await self.otherwise.advance(order, give_up)
+        if (admin := self.admin()) is None or self.context.link.ids is None:
+            return Progress(text=f"Pulsar can't be asked: {self.context.link.problem or 'it was not seen yet'}")
+        return await PulsarDivider(self.context, admin).advance(order, give_up)

@@ -1,0 +1,62 @@
+"""Who the operator is to Pulsar, from the Secrets that `spec.pulsar.auth` names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from trimtab_operator.control.context import Context
+from trimtab_operator.control.credentials import Keyring
+from trimtab_operator.pulsar.identity import Bearer, Identity
+from trimtab_operator.pulsar.oauth2 import Client, ClientCredentials
+from trimtab_operator.resources.pulsar import OAuth2, PulsarAuth
+from trimtab_pipeline.source import NO_CREDENTIALS, Credentials, CredentialsError, SourceMisconfiguredError
+
+WHERE = "spec.pulsar.auth"
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """What the Secrets hold at one time; equal for as long as they hold the same. Its texts are never shown."""
+
+    credentials: Credentials = NO_CREDENTIALS
+    client: Client | None = None
+
+    @property
+    def secret(self) -> bool:
+        """Whether any of it is from a Secret."""
+        return self.client is not None or self.credentials != NO_CREDENTIALS
+
+    def identity(self, context: Context, on_refused: Callable[[], None]) -> Identity:
+        """Who asks with it. on_refused: called when brokers don't take it. Raises `SourceMisconfiguredError`."""
+        admit = partial(context.urls.admit, namespace=context.namespace, secrets=True)
+        try:
+            if self.client is not None:
+                return ClientCredentials(self.client, self.credentials, admit)
+            return Bearer(self.credentials, on_refused)
+        except CredentialsError as error:
+            raise SourceMisconfiguredError(f"{WHERE}: {error}") from None
+
+
+async def read_proof(context: Context, auth: PulsarAuth | None) -> Proof:
+    """What the Secrets hold now. Raises `SourceMisconfiguredError` naming field, Secret and remedy, and `ApiError`."""
+    if auth is None:
+        return Proof()
+    keyring = Keyring(context.api, context.namespace, WHERE)
+    token, tls = await keyring.text("token", auth.token), await keyring.tls(auth.tls)
+    try:
+        credentials = Credentials(token, ca=tls["ca"], certificate=tls["certificate"], key=tls["key"])
+    except CredentialsError as error:
+        raise SourceMisconfiguredError(f"{WHERE}: {error}") from None
+    return Proof(credentials, await _client(keyring, auth.oauth2) if auth.oauth2 else None)
+
+
+async def _client(keyring: Keyring, oauth2: OAuth2) -> Client:
+    return Client(
+        oauth2.issuer_url,
+        await keyring.text("oauth2.clientId", oauth2.client_id),
+        await keyring.text("oauth2.clientSecret", oauth2.client_secret),
+        oauth2.audience,
+        oauth2.scope,
+    )

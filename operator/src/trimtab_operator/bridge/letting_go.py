@@ -1,0 +1,122 @@
+"""Puts Pulsar's own balancing back when no policy is left that has it off: the wheel turns only while one is linked.
+
+A policy that is deleted keeps Kopf's finalizer until that is done (`let_go`), or for a minute if Pulsar does not
+answer: a namespace must be deletable also when its Pulsar cluster is gone. What was found is kept then, tried again for
+as long as an operator leads, and left to `trimtab restore`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from trimtab_operator.bridge.found import FoundStore
+from trimtab_operator.bridge.identifying import read_proof
+from trimtab_operator.bridge.wheel import may_switch_off
+from trimtab_operator.cluster.api import POLICIES, ApiError
+from trimtab_operator.control.context import Context
+from trimtab_operator.pulsar.admin import Admin
+from trimtab_operator.pulsar.balancing import ForeignFindingsError, Found
+from trimtab_operator.pulsar.errors import PulsarError
+from trimtab_operator.pulsar.http import connected
+from trimtab_operator.pulsar.restoring import put_back
+from trimtab_operator.pulsar.transport import Guards
+from trimtab_operator.resources.common import seconds
+from trimtab_operator.resources.policy import Mode
+from trimtab_operator.resources.pulsar import OwnBalancing, PulsarSpec
+from trimtab_operator.resources.urls import RefusedUrlError
+from trimtab_pipeline.source import SourceMisconfiguredError
+
+log = logging.getLogger(__name__)
+
+LOOK_EVERY = 1.0
+"""Seconds between two looks at whether something is to be put back."""
+TRY_AGAIN = 10.0
+"""Seconds until it is tried again after it failed."""
+LET_GO_WITHIN, LOOK_AGAIN = 60.0, 0.1
+"""Seconds for which a policy's deletion waits, and between two looks meanwhile."""
+
+REFUSALS = (PulsarError, ApiError, RefusedUrlError, SourceMisconfiguredError, ForeignFindingsError)
+"""What can keep it from being put back."""
+
+
+@asynccontextmanager
+async def reached(context: Context, spec: PulsarSpec, fence: Callable[[str], None]) -> AsyncIterator[Admin]:
+    """A client for the cluster of `spec`, for a moment. Raises what is in `REFUSALS`."""
+    secret = spec.auth is not None and spec.auth.secret
+    admit = partial(context.urls.admit, namespace=context.namespace, secrets=secret)
+    admit(spec.admin_url)  # before any Secret is read
+    proof = await read_proof(context, spec.auth)
+    identity, guards = proof.identity(context, lambda: None), Guards(admit=admit, fence=fence)
+    limits = {"timeout": seconds(spec.timeout), "requests_per_second": float(spec.requests_per_second)}
+    async with connected(spec.admin_url, guards=guards, identity=identity, **limits) as admin:
+        yield admin
+
+
+@dataclass(slots=True)
+class LettingGo:
+    """Looks after what was found where no Pulsar is linked (any more). fence: called before each write to Pulsar."""
+
+    context: Context
+    fence: Callable[[str], None]
+
+    async def run(self) -> None:
+        """Forever."""
+        while True:
+            try:
+                await self.look()
+            except REFUSALS as error:
+                log.warning("Pulsar's own balancing is not put back yet (or use trimtab restore): %s", error)
+                await asyncio.sleep(TRY_AGAIN)
+            await asyncio.sleep(LOOK_EVERY)
+
+    async def look(self) -> None:
+        """Put back what no policy needs off any more. Raises what is in `REFUSALS`."""
+        link = self.context.link
+        if link.linked or link.switched_off is False:
+            return
+        async with link.steering:
+            store = FoundStore(self.context.api, self.context.namespace)
+            if (found := await store.load()) is None:
+                link.switched_off = False
+            elif not await self._needed():
+                await self._put_back(store, found)
+
+    async def _needed(self) -> bool:
+        """Whether there is a policy that has it off, as the API server says: loops begin one after the other."""
+        async for page in self.context.api.list(POLICIES, self.context.namespace):
+            if any(has_it_off(policy) for policy in page.items):
+                return True
+        return False
+
+    async def _put_back(self, store: FoundStore, found: Found) -> None:
+        async with reached(self.context, found.pulsar, self.fence) as admin:
+            done = await put_back(admin, found)
+        await store.forget()
+        self.context.link.switched_off = False
+        self.context.metrics.own_balancing_off.set(0)
+        log.info("Pulsar's own balancing is put back: %s", "; ".join(done))
+
+
+def has_it_off(policy: Mapping[str, Any]) -> bool:
+    """Whether a BalancingPolicy object (as JSON) has Pulsar's own balancing off: it moves bundles, and may."""
+    spec = policy.get("spec") or {}
+    moves = spec.get("mode", Mode.DRY_RUN) != Mode.DRY_RUN
+    allowed = (spec.get("pulsar") or {}).get("ownBalancing") == OwnBalancing.SWITCH_OFF
+    return moves and allowed and not policy["metadata"].get("deletionTimestamp")
+
+
+async def let_go(context: Context, within: float = LET_GO_WITHIN) -> bool:
+    """Wait until what was switched off is put back, or a policy is left that has it off; False: not in time."""
+    end = context.clock() + within
+    while context.link.switched_off and not may_switch_off(context):
+        if context.clock() >= end:
+            log.warning("Pulsar's own balancing is still switched off: trimtab restore puts it back")
+            return False
+        await asyncio.sleep(LOOK_AGAIN)
+    return True

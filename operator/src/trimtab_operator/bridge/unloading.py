@@ -1,0 +1,237 @@
+"""One wish after the other steps by which it is carried out, each of which looks again before it acts."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from trimtab_operator.bridge.finding import Finder
+from trimtab_operator.bridge.orders import Landed, Landing, Leaving, Order, Result, named
+from trimtab_operator.cluster.api import BUNDLES, ConflictError, NotFoundError
+from trimtab_operator.cluster.bundles import BundleRecord, bundle_record
+from trimtab_operator.cluster.status import timestamp
+from trimtab_operator.control.context import Context
+from trimtab_operator.pulsar.admin import Admin
+from trimtab_operator.pulsar.errors import (
+    InactiveDestinationError,
+    PulsarError,
+    PulsarUnavailableError,
+    SameBrokerError,
+    StaleBundleError,
+    UnknownError,
+)
+from trimtab_operator.resources.bundle import BundleState
+from trimtab_operator.resources.common import API_VERSION
+from trimtab_strategies.model import Reason, counted
+
+log = logging.getLogger(__name__)
+
+MOST_UNLOADS = 3
+"""Unloads for one wish: each cuts clients off, so what goes elsewhere so often is told instead."""
+
+_STAYS = frozenset({Reason.TIMED_OUT, Reason.BROKER_LOST, Reason.ADOPTED})
+"""Why upkeep wishes a bundle where it is believed to be. If it is elsewhere by now, that is told, and not undone."""
+
+HELD_UP = 1.0
+"""Seconds for which those who want to know of a move beforehand may hold it up."""
+
+
+class _OverError(Exception):
+    """The wish is no longer what it was: nothing is left to do."""
+
+
+@dataclass(slots=True)
+class Unloading:
+    """Carries wishes out by `admin`, whose looks wait for no budget."""
+
+    context: Context
+    admin: Admin
+    finder: Finder
+    _landed: list[Landed] = field(default_factory=list)
+    _leaving: list[Leaving] = field(default_factory=list)
+    _said: dict[str, int] = field(default_factory=dict)
+    _unloads: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+    def subscribe(self, landed: Landed, leaving: Leaving | None = None) -> None:
+        """See `Carrier.subscribe`."""
+        self._landed.append(landed)
+        if leaving is not None:
+            self._leaving.append(leaving)
+
+    async def carry(self, order: Order) -> Result | None:
+        """Carry the wish out; None: there was nothing to do for us. Raises `ApiError`, `PulsarError`."""
+        try:
+            result = await self._carry(order)
+        except _OverError:
+            return None
+        except StaleBundleError as error:
+            self.context.link.suspects.add(order.namespace)
+            result = await self._give_up(order, Result.STALE, str(error))
+        except UnknownError as error:
+            self.context.link.suspects.add(order.namespace)
+            result = await self._give_up(order, Result.FAILED, str(error))
+        except InactiveDestinationError:
+            result = await self.inactive(order.record)
+        except PulsarError:
+            self._count(Result.FAILED)
+            raise
+        return result
+
+    async def inactive(self, record: BundleRecord) -> Result:
+        """Say, once, that the destination is not there. The policy's upkeep withdraws the wish."""
+        text = f"{record.owner} is not among the active brokers: {record.name} is not unloaded"
+        if self._said.get(record.name) != record.generation:
+            self._said[record.name] = record.generation
+            self._count(Result.INACTIVE)
+            await self._event(record, "Warning", "InactiveDestination", text)
+        return Result.INACTIVE
+
+    async def _carry(self, order: Order) -> Result | None:
+        while True:
+            self._still_wished(order)
+            owner = await self._owner(order)
+            if owner == order.destination:
+                await self._confirm(order)
+                return None
+            if owner and _withdrawn(order.record):
+                await self._write(order, self._served(order, named(owner, self.context.link.ids or {})))
+                return None
+            if (unloads := self._unloads_of(order)) >= MOST_UNLOADS:
+                return await self._elsewhere(order, owner)
+            order = await self._releasing(order, owner)
+            asked = await self._ready(order)
+            await self._unload(order, unloads)
+            released = self.context.now()
+            if await self.finder.landed(order) == order.destination:
+                owned = self.context.now()
+                await self._confirm(order)
+                self._tell(order, (asked, released, owned), unloads + 1)
+                return Result.LANDED
+
+    def _unloads_of(self, order: Order) -> int:
+        """How often the bundle was unloaded for this wish."""
+        generation, times = self._unloads.get(order.record.name, (0, 0))
+        return times if generation == order.record.generation else 0
+
+    async def _ready(self, order: Order) -> float:
+        """Let those look at the bundle first who want to; epoch seconds after that."""
+        await asyncio.gather(*(_for_a_moment(leaving(order)) for leaving in self._leaving))
+        return self.context.now()
+
+    def _still_wished(self, order: Order) -> None:
+        """Raises `_OverError` when somebody wished something else meanwhile, or the destination is gone."""
+        now = self.context.stores.bundles.items.get(order.record.name)
+        if now is None or now.generation != order.record.generation or now.split:
+            raise _OverError
+        if order.destination not in (self.context.link.ids or {}).values():
+            raise InactiveDestinationError(f"{order.record.owner} is not active any more", status=0)
+
+    async def _owner(self, order: Order) -> str:
+        """Who serves it, empty nobody. Raises `PulsarError`.
+
+        The extensible load manager transfers only what somebody serves: it finds an owner first. The modular one
+        remembers where what it unloads is to go, even if nobody served it.
+        """
+        if owner := await self.finder.owner(order):
+            return owner
+        modular = await self.finder.modular()
+        return await self.admin.lookup(topic) if not modular and (topic := order.topic()) else ""
+
+    async def _unload(self, order: Order, before: int) -> None:
+        """Unload it, which was done so often `before`. Raises `PulsarError`.
+
+        A failure of no own meaning may be that of a rival who unloads it at the same time, or the loss of an answer:
+        who serves the bundle then says what came of it.
+        """
+        self._unloads[order.record.name] = (order.record.generation, before + 1)
+        try:
+            await self.admin.unload(order.full_name, order.destination)
+        except SameBrokerError:
+            log.info("bundle %s: %s has it already", order.record.name, order.record.owner)
+        except PulsarUnavailableError as error:
+            log.warning("bundle %s: %s", order.record.name, error)
+            self._count(Result.FAILED)
+
+    async def _releasing(self, order: Order, owner: str) -> Order:
+        name = named(owner, self.context.link.ids or {}) or (order.record.status_owner if owner else "")
+        state = BundleState.RELEASING if owner else BundleState.ASSIGNING
+        return await self._write(order, {"owner": name, "state": str(state)})
+
+    async def _confirm(self, order: Order) -> None:
+        self._unloads.pop(order.record.name, None)
+        await self._write(order, self._served(order, order.record.owner))
+
+    async def _elsewhere(self, order: Order, owner: str) -> Result:
+        """Tell where it is: the loop adopts that, or plans anew."""
+        if not owner:
+            return await self._give_up(order, Result.NOBODY, "it was released, and nobody was seen to take it")
+        name = named(owner, self.context.link.ids or {})
+        await self._write(order, self._served(order, name))
+        text = f"{counted(MOST_UNLOADS, 'time')} unloaded to {order.record.owner}, and {name or owner} has it"
+        return await self._give_up(order, Result.ELSEWHERE, text)
+
+    def _served(self, order: Order, owner: str) -> Mapping[str, Any]:
+        state = BundleState.OWNED if owner else BundleState.FREE
+        return {"owner": owner, "state": str(state), "observedGeneration": order.record.generation}
+
+    async def _write(self, order: Order, status: Mapping[str, Any]) -> Order:
+        """Write the status, if nobody has changed the bundle. Raises `_OverError`, `ApiError`."""
+        record = order.record
+        if (record.status_owner, record.state) != (status["owner"], status["state"]):
+            status = {**status, "since": timestamp(self.context.now())}
+        body = {"metadata": {"resourceVersion": record.resource_version}, "status": status}
+        try:
+            raw = await self.context.api.patch(BUNDLES, self.context.namespace, record.name, body, subresource="status")
+        except (ConflictError, NotFoundError) as error:
+            log.info("bundle %s: looking again: %s", record.name, error)
+            raise _OverError from None
+        return order.at(bundle_record(raw))
+
+    def _tell(self, order: Order, times: tuple[float, float, float], unloads: int) -> None:
+        """The move has landed: say so to all who want to know. times: asked, released, owned."""
+        record, ids, (asked, released, owned) = order.record, self.context.link.ids or {}, times
+        source = named(order.source, ids) or record.status_owner
+        landing = Landing(record.name, record.topic_namespace, order.full_name, source, record.owner, *times, unloads)
+        log.info(
+            "bundle %s: from %s to %s, released after %.0f ms, served again after %.0f ms, %s",
+            *(record.name, source or "nobody", record.owner, 1000 * (released - asked), 1000 * (owned - asked)),
+            counted(unloads, "unload"),
+        )
+        self._count(Result.LANDED)
+        self.context.metrics.pulsar_landing_seconds.observe(owned - asked)
+        for landed in self._landed:
+            landed(landing)
+
+    async def _give_up(self, order: Order, result: Result, text: str) -> Result:
+        self._count(result)
+        reason = str(Reason.ELSEWHERE) if result is Result.ELSEWHERE else f"Unload{result}"
+        await self._event(order.record, "Warning", reason, f"{order.record.name}: {text}")
+        return result
+
+    def _count(self, result: Result) -> None:
+        self.context.metrics.pulsar_unloads.labels(str(result)).inc()
+
+    async def _event(self, record: BundleRecord, kind: str, reason: str, text: str) -> None:
+        log.warning("bundle %s: %s", record.name, text)
+        meta = {"name": record.name, "namespace": self.context.namespace}
+        involved = {"apiVersion": API_VERSION, "kind": "Bundle", "metadata": meta}
+        await self.context.events.post(involved, kind, reason, text, action="Unload")
+
+
+def _withdrawn(record: BundleRecord) -> bool:
+    """Whether the wish only says that the bundle is to stay: it has landed after all, or somebody moved it."""
+    return record.assigned_owner == record.owner and record.reason in _STAYS
+
+
+async def _for_a_moment(waiting: Any) -> None:
+    """Wait for it no longer than may be. What it raises is logged, and goes no further."""
+    try:
+        async with asyncio.timeout(HELD_UP):
+            await waiting
+    except TimeoutError:
+        log.debug("what is to be known before a move took too long")
+    except Exception:
+        log.exception("what is to be known before a move failed")

@@ -1,0 +1,82 @@
+"""Who serves what on brokers with the modular load manager, which can't be asked for all they serve (`Admin.owned`).
+
+Their load reports are hints: each lists the bundles of whose topics the broker has statistics, up to a minute late, and
+not those that nobody uses. So bundles are asked for one by one (`Admin.owner`): first those of which the reports say
+something new, then the others, those first that were asked for longest ago, as many in a sweep as `most` allows. In a
+small cluster that is all of them; in a large one what is in use is seen within a sweep of its report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+
+from trimtab_operator.bridge.finding import told
+from trimtab_operator.control.cycle import at_most
+from trimtab_operator.pulsar.admin import Admin
+from trimtab_operator.pulsar.budget import Budget
+from trimtab_operator.pulsar.errors import PulsarError
+
+LOOKS = 8
+"""Requests under way at once."""
+
+
+@dataclass(slots=True)
+class Verifier:
+    """Remembers what was found of each bundle (Pulsar's spelling), and asks for some in each sweep.
+
+    found: bundle -> id of the broker that serves it, empty nobody. most: bundles asked for in one sweep.
+    """
+
+    admin: Admin
+    budget: Budget
+    most: int = 80
+    found: dict[str, str] = field(default_factory=dict)
+    _hints: dict[str, frozenset[str]] = field(default_factory=dict)
+    _asked: dict[str, int] = field(default_factory=dict)
+    _sweep: int = 0
+
+    async def verify(self, reports: Mapping[str, Iterable[str]], bundles: Collection[str]) -> dict[str, str]:
+        """Id of the broker, empty nobody, of each bundle that this sweep says something of.
+
+        reports: id of a broker -> bundles. bundles: those that have an object, and a status: of these nothing is said
+        but what was asked for now, or, of those never asked for, what a report says; the rest may have changed since.
+        """
+        self._sweep += 1
+        hints = _by_bundle(reports)
+        known = {*bundles, *hints}
+        self._forget(known)
+        asked = sorted(known, key=partial(self._turn, hints))[: self.most]
+        await at_most(LOOKS, partial(self._ask, list(reports), hints), asked)
+        objects = set(bundles)
+        fresh = {b: owner for b, owner in self.found.items() if b not in objects or self._asked[b] == self._sweep}
+        hinted = {b: next(iter(at)) for b, at in hints.items() if len(at) == 1 and b not in self._asked}
+        return hinted | fresh
+
+    def _turn(self, hints: Mapping[str, frozenset[str]], bundle: str) -> tuple[bool, int, str]:
+        """Those first of which there is news; then those that were asked for longest ago."""
+        news = hints.get(bundle, frozenset()) != self._hints.get(bundle, frozenset())
+        return not news, self._asked.get(bundle, 0), bundle
+
+    async def _ask(self, brokers: list[str], hints: Mapping[str, frozenset[str]], bundle: str) -> None:
+        await self.budget.wait()
+        try:
+            self.found[bundle] = await told(self.admin, bundle, brokers)
+        except PulsarError:
+            return  # it was split, or nobody answers: what was known stays, and it is asked for again
+        self._asked[bundle] = self._sweep
+        self._hints[bundle] = hints.get(bundle, frozenset())
+
+    def _forget(self, known: set[str]) -> None:
+        for bundle in self.found.keys() - known:
+            del self.found[bundle], self._hints[bundle], self._asked[bundle]
+
+
+def _by_bundle(reports: Mapping[str, Iterable[str]]) -> dict[str, frozenset[str]]:
+    """Ids of the brokers that list it, by bundle."""
+    found: dict[str, frozenset[str]] = {}
+    for broker, listed in reports.items():
+        for bundle in listed:
+            found[bundle] = found.get(bundle, frozenset()) | {broker}
+    return found

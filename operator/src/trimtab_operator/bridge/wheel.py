@@ -1,0 +1,239 @@
+"""`Wheel`: sees to it that nobody but Trimtab balances the cluster while Trimtab does.
+
+Each broker is asked for the configuration it runs with: a file may differ from broker to broker, and a dynamic value
+does not say what a broker made of it. Where the policy allows it, what is on is switched off for the whole cluster;
+what was found is kept first (`found`), and put back once no policy moves bundles any more. Who switches it on again is
+answered, but not for ever: after the third time within an hour, Trimtab only advises until an hour has passed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from trimtab_operator.bridge.found import FoundStore
+from trimtab_operator.cluster.api import ApiError
+from trimtab_operator.control.context import Context
+from trimtab_operator.control.cycle import at_most
+from trimtab_operator.control.link import OneHand
+from trimtab_operator.pulsar.admin import Admin
+from trimtab_operator.pulsar.balancing import (
+    OFF,
+    UNLOADING_SPLITS,
+    ForeignFindingsError,
+    Found,
+    described,
+    is_true,
+    switched_on,
+)
+from trimtab_operator.pulsar.errors import PulsarError
+from trimtab_operator.pulsar.restoring import put_back
+from trimtab_operator.resources.common import API_VERSION
+from trimtab_operator.resources.policy import Mode
+from trimtab_operator.resources.pulsar import OwnBalancing
+from trimtab_strategies.model import Reason, counted, some
+
+log = logging.getLogger(__name__)
+
+LOOK_EVERY = 15.0
+"""Seconds from one look at all brokers to the next; policies that change are seen within a second."""
+TRIES, TRY_AFTER = 3, 1.0
+"""Looks, and seconds before each, until what was switched off must be off on all brokers. Measured: less than 1 s."""
+ENOUGH = 3
+"""Times within an hour that somebody may undo it before Trimtab gives in."""
+AT_ONCE = 8
+"""Brokers asked at the same time."""
+
+_REMEDY = (
+    "set these to false in each broker's configuration (pulsar-admin brokers update-dynamic-config), or have Trimtab"
+    " do that with spec.pulsar.ownBalancing: SwitchOff"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Readings:
+    """What the brokers run with. on: by broker its switches that are on, of those that have any. unread: by broker why.
+
+    count: brokers asked. unloading: those that would unload the halves of a split of their own.
+    """
+
+    count: int = 0
+    on: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    unread: Mapping[str, str] = field(default_factory=dict)
+    unloading: tuple[str, ...] = ()
+
+    @property
+    def switches(self) -> tuple[str, ...]:
+        """Those that are on anywhere."""
+        return tuple(sorted({switch for switches in self.on.values() for switch in switches}))
+
+    def hand(self, remedy: str) -> OneHand:
+        """What that means. remedy: what is to be done where somebody else balances."""
+        also = f"; {UNLOADING_SPLITS} is on at {some(self.unloading, 3)}" if self.unloading else ""
+        if self.on:
+            return OneHand(held=False, text=f"{described(self.on)}{also}: {remedy}")
+        if self.unread:
+            told = [f"{broker} ({why})" for broker, why in sorted(self.unread.items())]
+            return OneHand(
+                held=None, text=f"the configuration of {some(told, 3)} can't be read: nothing moves until it is"
+            )
+        if not self.count:
+            return OneHand(held=None, text="Pulsar lists no active broker")
+        return OneHand(
+            held=True, text=f"Pulsar's own shedding and automatic split are off on {counted(self.count, 'broker')}"
+        )
+
+
+def may_switch_off(context: Context) -> bool:
+    """Whether a policy that runs moves bundles, and allows Pulsar's own balancing to be switched off for that."""
+    return any(
+        settings.mode is not Mode.DRY_RUN
+        and settings.pulsar is not None
+        and settings.pulsar.own_balancing is OwnBalancing.SWITCH_OFF
+        for settings in context.policies.values()
+    )
+
+
+@dataclass(slots=True)
+class Wheel:
+    """Looks at the cluster behind `admin` in the name of the policies of `context`."""
+
+    context: Context
+    admin: Admin
+    _store: FoundStore = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._store = FoundStore(self.context.api, self.context.namespace)
+
+    async def run(self) -> None:
+        """Look after look, until cancelled. What can't be read is told, and tried again."""
+        while True:
+            wanted = self._wanted()
+            await self._look_safely()
+            for _ in range(int(LOOK_EVERY)):
+                await asyncio.sleep(1.0)
+                if self._wanted() != wanted:
+                    break
+
+    def _wanted(self) -> tuple[object, ...]:
+        policies = self.context.policies.values()
+        return tuple(sorted((p.name, p.generation, str(p.mode)) for p in policies))
+
+    async def _look_safely(self) -> None:
+        try:
+            await self.look()
+        except (PulsarError, ApiError, ForeignFindingsError) as error:
+            log.warning("Pulsar's own balancing: %s", error)
+            self._tell(OneHand(held=None, text=f"whether Pulsar balances by itself is not known: {error}"))
+
+    async def look(self) -> None:
+        """Look once, and do what the policies allow. Raises `PulsarError`, `ApiError`, `ForeignFindingsError`."""
+        async with self.context.link.steering:
+            found, readings, remedy = await self._store.load(), await self._read(), _REMEDY
+            if not may_switch_off(self.context):
+                if found is not None:
+                    await self._give_back(found)
+                    found, readings = None, await self._read()
+            elif readings.on:
+                found, readings, remedy = await self._switch_off(found, readings)
+            self._note(found)
+            self._tell(readings.hand(remedy))
+
+    def _note(self, found: Found | None) -> None:
+        """Say whether something is kept that is to be put back."""
+        off = found is not None and bool(found.overrides)
+        self.context.link.switched_off = off
+        self.context.metrics.own_balancing_off.set(off)
+
+    async def _read(self) -> Readings:
+        brokers = sorted(await self.admin.brokers())
+        found = await at_most(AT_ONCE, self._of, brokers)
+        on, unread, unloading = dict[str, tuple[str, ...]](), dict[str, str](), list[str]()
+        for broker, runtime in zip(brokers, found, strict=True):
+            switches = switched_on(runtime) if not isinstance(runtime, PulsarError) else ()
+            if isinstance(runtime, PulsarError):
+                unread[broker] = str(runtime)
+            elif switches is None:
+                unread[broker] = "it does not name the switches"
+            elif switches:
+                on[broker] = switches
+                if is_true(runtime.get(UNLOADING_SPLITS, OFF)):
+                    unloading.append(broker)
+        return Readings(len(brokers), on, unread, tuple(unloading))
+
+    async def _of(self, broker: str) -> Mapping[str, str] | PulsarError:
+        try:
+            return await self.admin.runtime(broker)
+        except PulsarError as error:
+            return error
+
+    async def _switch_off(self, found: Found | None, readings: Readings) -> tuple[Found | None, Readings, str]:
+        """Switch off what is on; what is kept then, what was read after it, and what is to be done about the rest."""
+        overrides, spec, now = await self.admin.overrides(), self.context.link.spec, self.context.now()
+        kept = found or (Found(spec) if spec is not None else None)
+        todo = [switch for switch in readings.switches if overrides.get(switch) != OFF]
+        if kept is None or not may_switch_off(self.context):
+            return found, readings, _REMEDY
+        if len(kept.undone_lately(now)) >= ENOUGH:
+            return found, readings, _given_in(kept, now)
+        if again := [switch for switch in todo if switch in kept.overrides]:
+            kept = kept.undone_again(now)
+            await self._store.save(kept)
+            await self._tell_undone(again, len(kept.undone))
+            if len(kept.undone) >= ENOUGH:
+                return kept, readings, _given_in(kept, now)
+        if todo:
+            kept = kept.noting(todo, overrides)
+            await self._store.save(kept)
+            self._note(kept)
+            for switch in todo:
+                await self.admin.override(switch, OFF)
+            await self._event("Normal", "SwitchedOff", f"{' and '.join(todo)} switched off ({described(readings.on)})")
+        return kept, await self._settled(readings), "switched off, and not yet off there"
+
+    async def _settled(self, readings: Readings) -> Readings:
+        """What the brokers run with once all have followed, or after the last try."""
+        for _ in range(TRIES):
+            if not readings.on:
+                break
+            await asyncio.sleep(TRY_AFTER)
+            readings = await self._read()
+        return readings
+
+    async def _give_back(self, found: Found) -> None:
+        done = await put_back(self.admin, found)
+        await self._store.forget()
+        log.info("Pulsar's own balancing is put back: %s", "; ".join(done))
+        await self._event("Normal", "PutBack", "; ".join(done))
+
+    async def _tell_undone(self, switches: list[str], times: int) -> None:
+        self.context.metrics.own_balancing_undone.inc()
+        what = f"somebody switched {' and '.join(switches)} on again, {counted(times, 'time')} within an hour"
+        then = "Trimtab gives in, and only advises" if times >= ENOUGH else "switched off again"
+        await self._event("Warning", str(Reason.TWO_HANDS), f"{what}: {then}")
+
+    def _tell(self, hand: OneHand) -> None:
+        before, self.context.link.hand = self.context.link.hand, hand
+        if before.held != hand.held:
+            log.info("one hand on the wheel: %s: %s", hand.held, hand.text)
+            self.context.wake()
+
+    async def _event(self, kind: str, reason: str, text: str) -> None:
+        log.info("%s: %s", reason, text)
+        context = self.context
+        name = context.link.policy or next(iter(context.policies), "")
+        involved = {
+            "apiVersion": API_VERSION,
+            "kind": "BalancingPolicy",
+            "name": name,
+            "namespace": context.namespace,
+        }
+        await context.events.post(involved, kind, reason, text, action="Steer")
+
+
+def _given_in(found: Found, now: float) -> str:
+    times = counted(len(found.undone_lately(now)), "time")
+    who = "find out who does (another operator, a script, a Helm value), or set ownBalancing: Verify"
+    return f"it was switched on again {times} within an hour, and Trimtab does not fight: {who}"

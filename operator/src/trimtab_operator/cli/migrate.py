@@ -1,0 +1,86 @@
+"""`trimtab migrate`: print the BalancingPolicy that balances as a running Pulsar cluster balances itself."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+
+from trimtab_operator.cli.failure import FINE, CommandError
+from trimtab_operator.cli.migrating import Migration, differing, migrate
+from trimtab_operator.cli.pulsar import add_pulsar_options, asked_pulsar
+from trimtab_operator.control.cycle import at_most
+from trimtab_operator.pulsar.admin import Admin
+from trimtab_operator.resources.common import API_VERSION
+
+_PROMETHEUS = "http://prometheus.monitoring.svc:9090"
+_DESCRIPTION = """\
+Reads the configuration that every broker of a Pulsar cluster runs with (its file, and dynamic values on top), and
+prints the BalancingPolicy that balances in the same way: shedder, placement, selection, split rule, cool-down. What
+has no equivalent, and where brokers differ, is said beside it. Nothing is changed: the policy is in mode DryRun.
+
+examples:
+  trimtab migrate --admin-url http://pulsar-broker:8080 > policy.yaml
+  trimtab migrate --admin-url https://pulsar:8443 --token-file token --ca-file ca.pem -o json
+"""
+
+
+def register(subparsers: Any) -> None:
+    """Add the verb."""
+    parser = subparsers.add_parser(
+        "migrate",
+        help="print the policy that balances as a Pulsar cluster does",
+        description=_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_pulsar_options(parser, required=True)
+    parser.add_argument("--name", default="main", help="of the BalancingPolicy (%(default)s)")
+    parser.add_argument("--prometheus-url", metavar="URL", help=f"the server that scrapes the brokers ({_PROMETHEUS})")
+    parser.add_argument("-o", "--output", choices=("yaml", "json"), default="yaml", help="(%(default)s)")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Carry out the verb; returns the exit code. Raises `CommandError`."""
+    leader, runtimes = asyncio.run(asked_pulsar(arguments, _read))
+    url = arguments.prometheus_url or _PROMETHEUS
+    found = migrate(runtimes[leader], admin_url=arguments.admin_url, prometheus=url)
+    notes = differing(runtimes)
+    if notes:
+        notes.append(f"of what differs, that of {leader} was taken, which leads")
+    if not arguments.prometheus_url:
+        notes.append(f"spec.source.prometheus.url is a guess ({url}): give --prometheus-url")
+    _show(arguments, Migration(found.spec, notes + found.notes))
+    return FINE
+
+
+async def _read(admin: Admin) -> tuple[str, Mapping[str, Mapping[str, str]]]:
+    """Id of the broker that leads, and the configuration of each by id."""
+    brokers = sorted(await admin.brokers())
+    if not brokers:
+        raise CommandError("Pulsar lists no active broker: start one, or name another cluster")
+    runtimes = dict(zip(brokers, await at_most(8, admin.runtime, brokers), strict=True))
+    leader = await admin.leader()
+    return (leader if leader in runtimes else brokers[0]), runtimes
+
+
+def _show(arguments: argparse.Namespace, found: Migration) -> None:
+    manifest = {
+        "apiVersion": API_VERSION,
+        "kind": "BalancingPolicy",
+        "metadata": {"name": arguments.name},
+        "spec": found.spec,
+    }
+    if arguments.output == "json":
+        print(json.dumps(manifest, indent=2))
+        for note in found.notes:
+            print(f"note: {note}", file=sys.stderr)
+        return
+    for note in found.notes:
+        print(f"# {note}")
+    print(yaml.safe_dump(manifest, sort_keys=False), end="")

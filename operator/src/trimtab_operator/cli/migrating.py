@@ -1,0 +1,243 @@
+"""From the configuration that Pulsar's brokers run with to the BalancingPolicy that balances as they do. Pure.
+
+Which parameter is which key stands in the parameters' own texts (`params.pulsar_keys`), so a strategy that is added to
+the registry can be migrated to at once. What is left at its default is not written down.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, get_origin
+
+from pydantic import ValidationError
+from pydantic.alias_generators import to_camel
+
+from trimtab_operator.pulsar.balancing import ENABLED, SHEDDING, SPLITTING, is_true
+from trimtab_operator.pulsar.load_manager import LoadManager, load_manager
+from trimtab_operator.resources.policy import BalancingPolicySpec
+from trimtab_operator.resources.unions import member
+from trimtab_strategies.params import StrategyParams, pulsar_keys
+from trimtab_strategies.registry import PLACEMENTS, SELECTIONS, SHEDDERS, SPLITTERS, Row
+
+_STRATEGY, _PLACEMENT = "loadBalancerLoadSheddingStrategy", "loadBalancerLoadPlacementStrategy"
+_INTERVAL, _GRACE = "loadBalancerSheddingIntervalMinutes", "loadBalancerSheddingGracePeriodMinutes"
+_NIC = "loadBalancerOverrideBrokerNicSpeedGbps"
+_MISSPELT = {
+    "loadBalancerBandwidthInResourceWeight": "loadBalancerBandwithInResourceWeight",
+    "loadBalancerBandwidthOutResourceWeight": "loadBalancerBandwithOutResourceWeight",
+}
+"""Keys that Pulsar still takes under an older spelling, which counts while the newer one is at its default of 1."""
+
+_DEFAULTS = {
+    LoadManager.MODULAR: ("ThresholdShedder", "LeastLongTermMessageRate", "BundleSplitterTask", "Modular"),
+    LoadManager.EXTENSIBLE: (
+        "TransferShedder",
+        "ExtensibleLeastResourceUsageWithWeight",
+        "DefaultNamespaceBundleSplitStrategy",
+        "Extensible",
+    ),
+}
+"""What a load manager runs when its configuration names nothing that it can run, then its split rule and selection."""
+_RUNS = {
+    LoadManager.MODULAR: ({"ThresholdShedder", "OverloadShedder", "UniformLoadShedder", "AvgShedder"}, ".impl."),
+    LoadManager.EXTENSIBLE: ({"TransferShedder"}, ".extensions."),
+}
+"""The shedders that a load manager can run, and where the classes of its placements are."""
+_NOT_PARAMETERS = frozenset({"load_manager"})
+"""Of a selection: that would keep bundles from brokers of another manager, while a cluster runs only one."""
+
+_NO_EQUIVALENT: Mapping[str, tuple[str, str]] = {
+    "loadBalancerPlacementStrategy": ("leastLoadedServer", "only Pulsar's simple load manager reads it"),
+    "loadBalancerReportUpdateThresholdPercentage": ("10", "load comes from Prometheus, as it is scraped"),
+    "loadBalancerReportUpdateMinIntervalMillis": ("5000", "load comes from Prometheus, as it is scraped"),
+    "loadBalancerReportUpdateMaxIntervalMinutes": ("15", "load comes from Prometheus, as it is scraped"),
+    "loadBalancerHostUsageCheckIntervalMinutes": ("1", "load comes from Prometheus, as it is scraped"),
+    "loadBalancerResourceQuotaUpdateIntervalMinutes": ("15", "there are no resource quotas"),
+    "loadBalancerBrokerUnderloadedThresholdPercentage": ("50", "no strategy that can be named reads it"),
+    "loadBalancerBrokerComfortLoadLevelPercentage": ("65", "no strategy that can be named reads it"),
+    "loadBalancerSplitIntervalMinutes": ("1", "splits are decided in each cycle (spec.interval)"),
+    "namespaceBundleUnloadingTimeoutMs": ("60000", "limits.moveTimeout is how long a move may take"),
+    "loadBalancerMultiPhaseBundleUnload": ("true", "it is how brokers unload, and goes on counting"),
+}
+"""Keys of Pulsar's balancing that no field stands for: their default, and why."""
+
+
+@dataclass(slots=True)
+class Migration:
+    """spec: of the BalancingPolicy. notes: what has no equivalent, was doubted, or is to be filled in, in words."""
+
+    spec: dict[str, Any]
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Reader:
+    """Reads one configuration; what it can't take over is noted."""
+
+    runtime: Mapping[str, str]
+    manager: LoadManager
+    notes: list[str] = field(default_factory=list)
+
+    def chosen(self, key: str, table: Mapping[str, Row[Any]], fallback: str) -> str:
+        """The name of the row whose original `key` names, or of what the load manager runs instead."""
+        named = self.runtime.get(key, "")
+        simple = named.rpartition(".")[2]
+        shedders, package = _RUNS[self.manager]
+        rows = [name for name, row in table.items() if row.original and row.original.rpartition(".")[2] == simple]
+        if table is SHEDDERS:
+            fits = [name for name in rows if name in shedders]
+        else:
+            fits = [name for name in rows if package in table[name].original]
+        if fits:
+            return fits[0]
+        ours = "can't be run by" if rows else "is no strategy of Pulsar's own, or not one of"
+        instead = "runs instead" if self.manager is LoadManager.EXTENSIBLE else "is taken instead"
+        self.notes.append(f"{key} = {named or '(nothing)'} {ours} {self.manager}: {fallback} {instead}")
+        return fallback
+
+    def params(self, params: type[StrategyParams]) -> dict[str, Any]:
+        """The parameters that are not at their default, by their name in a policy."""
+        found = dict[str, Any]()
+        for key, name in pulsar_keys(params).items():
+            if name in _NOT_PARAMETERS or (text := self._text(key)) is None:
+                continue
+            info = params.model_fields[name]
+            value = _value(text, listed=get_origin(info.annotation) is tuple)
+            try:
+                checked = getattr(params.model_validate({name: value}), name)
+            except ValidationError as error:
+                why = error.errors()[0]["msg"]
+                self.notes.append(
+                    f"{key} = {text} can't be taken over ({why}): {to_camel(name)} is left at its default"
+                )
+                continue
+            if checked != info.default:
+                found[to_camel(name)] = list(checked) if isinstance(checked, tuple) else _plain(checked)
+        return found
+
+    def _text(self, key: str) -> str | None:
+        text = self.runtime.get(key)
+        old = self.runtime.get(_MISSPELT.get(key, ""))
+        if old is not None and (text is None or _value(text) == 1) and _value(old) != 1:
+            self.notes.append(f"{_MISSPELT[key]} = {old} counts as {key}, as that is at its default")
+            return old
+        return text
+
+    def union(self, name: str, table: Mapping[str, Row[Any]]) -> dict[str, Any]:
+        """One of a policy's strategies: its type, and what is not at its default."""
+        tuned = self.params(table[name].params)
+        return {"type": name, **({member(name): tuned} if tuned else {})}
+
+    def minutes(self, key: str, default: str) -> str:
+        """A duration of whole minutes as a policy has it."""
+        text = self.runtime.get(key, "")
+        if not re.fullmatch(r"[0-9]+", text) or len(text) > 6:  # noqa: PLR2004  a policy takes some 15 digits
+            self.notes.append(f"{key} = {text or '(nothing)'} is no number of minutes: {default} is taken")
+            return default
+        if int(text) == 0:
+            self.notes.append(f"{key} = 0 becomes 1s, as no duration of a policy may be nothing")
+            return "1s"
+        return f"{int(text)}m"
+
+
+def migrate(runtime: Mapping[str, str], *, admin_url: str, prometheus: str) -> Migration:
+    """The policy for a cluster that runs with `runtime`. prometheus: URL of the server that scrapes it."""
+    manager = load_manager(runtime)
+    reader = _Reader(runtime, manager if manager in _DEFAULTS else LoadManager.MODULAR)
+    if manager not in _DEFAULTS:
+        named = runtime.get("loadManagerClassName") or "(nothing)"
+        reader.notes.append(f"loadManagerClassName = {named} is neither of the two known ones: read as if modular")
+    shedder, placement, splitter, selection = _DEFAULTS[reader.manager]
+    source: dict[str, Any] = {"url": prometheus, **_nic_speed(reader)}
+    spec: dict[str, Any] = {
+        "mode": "DryRun",
+        "interval": reader.minutes(_INTERVAL, "1m"),
+        "actuator": "Pulsar",
+        "pulsar": {"adminUrl": admin_url},
+        "source": {"prometheus": source},
+        "shedder": reader.union(reader.chosen(_STRATEGY, SHEDDERS, shedder), SHEDDERS),
+        "placement": reader.union(reader.chosen(_PLACEMENT, PLACEMENTS, placement), PLACEMENTS),
+        "selection": reader.union(selection, SELECTIONS),
+        **_split(reader, splitter),
+        "limits": {"coolDown": reader.minutes(_GRACE, "30m")},
+    }
+    BalancingPolicySpec.model_validate(spec)
+    return Migration(spec, [*_off(runtime), *reader.notes, *_without_equivalent(runtime)])
+
+
+def _off(runtime: Mapping[str, str]) -> list[str]:
+    notes = []
+    if not is_true(runtime.get(ENABLED, "true")):
+        notes.append(f"{ENABLED} is false: Pulsar sheds nothing now, so this policy would do more than Pulsar does")
+    elif not is_true(runtime.get(SHEDDING, "true")):
+        notes.append(f"{SHEDDING} is false: Pulsar sheds nothing now, so this policy would do more than Pulsar does")
+    return notes
+
+
+def _split(reader: _Reader, splitter: str) -> dict[str, Any]:
+    if not is_true(reader.runtime.get(SPLITTING, "true")):
+        reader.notes.append(f"{SPLITTING} is false: the policy has no split rule (spec.split)")
+        return {}
+    return {"split": reader.union(splitter, SPLITTERS)}
+
+
+def _nic_speed(reader: _Reader) -> dict[str, Any]:
+    text = reader.runtime.get(_NIC, "")
+    found = re.fullmatch(r"(?:Optional\[)?([0-9.]+)\]?", text)
+    if found is None or not (speed := float(_value(found[1])) * 1e9 / 8):
+        return {}
+    return {"nicSpeed": speed}
+
+
+def _without_equivalent(runtime: Mapping[str, str]) -> list[str]:
+    return [
+        f"{key} = {runtime[key]} has no equivalent: {why}"
+        for key, (default, why) in _NO_EQUIVALENT.items()
+        if key in runtime and _value(runtime[key]) != _value(default)
+    ]
+
+
+def differing(runtimes: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """Keys of the balancing that brokers disagree about, in words. runtimes: configuration by broker."""
+    keys = sorted({key for runtime in runtimes.values() for key in runtime if _concerns(key)})
+    notes = []
+    for key in keys:
+        by_value: dict[str, list[str]] = {}
+        for broker, runtime in sorted(runtimes.items()):
+            by_value.setdefault(runtime.get(key, "(nothing)"), []).append(broker)
+        if len(by_value) > 1:
+            told = "; ".join(f"{value} at {', '.join(brokers)}" for value, brokers in by_value.items())
+            notes.append(f"brokers differ in {key}: {told}")
+    return notes
+
+
+def _concerns(key: str) -> bool:
+    """Whether a key is one of balancing."""
+    tables: tuple[Mapping[str, Row[Any]], ...] = (SHEDDERS, PLACEMENTS, SPLITTERS, SELECTIONS)
+    return (
+        key.startswith(("loadBalance", "loadManagerClass"))
+        or key in _NO_EQUIVALENT
+        or any(key in pulsar_keys(row.params) for table in tables for row in table.values())
+    )
+
+
+def _value(text: str, *, listed: bool = False) -> Any:
+    """A text as Pulsar writes it, as a value: list, number, or text."""
+    if listed:
+        return [word for word in re.split(r"[,\s]+", text.strip("[]")) if word]
+    if text.lower() in {"true", "false"}:
+        return text.lower() == "true"
+    try:
+        number = float(text)
+    except ValueError:
+        return text
+    return int(number) if number.is_integer() else number
+
+
+def _plain(value: Any) -> Any:
+    """A number without a fraction that is none, an enumeration's text."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return str(value) if isinstance(value, str) else value

@@ -1,0 +1,147 @@
+"""`trimtab restore`: the way out. Puts Pulsar's own balancing back and releases finalizers; needs no operator."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from concurrent.futures import Future
+from typing import Any
+
+from trimtab_operator.app import new_context
+from trimtab_operator.bridge.found import FoundStore
+from trimtab_operator.bridge.letting_go import REFUSALS, has_it_off, reached
+from trimtab_operator.cli.asking import add_verb, asked
+from trimtab_operator.cli.failure import FINDING, FINE, CommandError
+from trimtab_operator.cli.pulsar import add_pulsar_options, asked_pulsar
+from trimtab_operator.cluster.api import POLICIES, TOPIC_NAMESPACES, Api, ConflictError, NotFoundError, ResourceRef
+from trimtab_operator.cluster.naming import PULSAR_FOUND
+from trimtab_operator.pulsar.balancing import ForeignFindingsError, Found
+from trimtab_operator.pulsar.restoring import put_back
+from trimtab_operator.resources.common import GROUP
+from trimtab_operator.resources.policy import Mode
+from trimtab_operator.resources.urls import AllowedUrls
+from trimtab_operator.telemetry.metrics import Metrics
+from trimtab_pipeline.source import LoadSource, PrometheusSettings
+
+_FINALIZER = f"{GROUP}/finalizer"
+_DESCRIPTION = """\
+Leaves a Pulsar cluster as it was before Trimtab balanced it:
+
+  1. policies that have Pulsar's own balancing off go to mode DryRun, or they would switch it off again
+  2. what was found of Pulsar's own shedding and automatic split, before they were switched off, is put back
+  3. Trimtab's finalizers are taken off BalancingPolicies and TopicNamespaces, so that these can be deleted
+
+What moved stays where it is. It works with an operator and without one, can be repeated, and exits with 1 if something
+could not be done. Pulsar is asked as the policies did: the URL, and the names of Secrets, were noted down when it was
+switched off.
+
+examples:
+  trimtab restore -n messaging --dry-run     say what would be done
+  trimtab restore -n messaging
+  trimtab restore -n messaging --admin-url http://127.0.0.1:8080 --token-file token     from outside of the cluster
+"""
+
+
+class _NoSources:
+    """Measures nothing."""
+
+    def open(self, policy: str, settings: PrometheusSettings) -> LoadSource:
+        """There is none."""
+        raise NotImplementedError(f"no load is measured here: {policy}, {settings.url}")
+
+    def warm_up(self) -> Future[None]:
+        """There is nothing to warm."""
+        return Future()
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+
+def register(subparsers: Any) -> None:
+    """Add the verb."""
+    summary = "put back what was switched off in Pulsar, and release finalizers"
+    parser = add_verb(subparsers, "restore", summary, _DESCRIPTION)
+    add_pulsar_options(parser, required=False)
+    parser.add_argument("--dry-run", action="store_true", help="change nothing")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Carry out the verb; returns the exit code. Raises `CommandError`."""
+    return asked(arguments, lambda api: restore(api, arguments))
+
+
+async def restore(api: Api, arguments: argparse.Namespace) -> int:
+    """Do it, saying each step; the exit code. Raises `ApiError`."""
+    await _advise_only(api, arguments)
+    done = await _pulsar(api, arguments)
+    for ref in (POLICIES, TOPIC_NAMESPACES):
+        await _release(api, ref, arguments)
+    return FINE if done else FINDING
+
+
+def _say(arguments: argparse.Namespace, text: str) -> None:
+    print(f"would be done: {text}" if arguments.dry_run else text)
+
+
+async def _objects(api: Api, ref: ResourceRef, namespace: str) -> list[Mapping[str, Any]]:
+    try:
+        return [item async for page in api.list(ref, namespace) for item in page.items]
+    except NotFoundError:
+        return []  # the kind is gone already
+
+
+async def _advise_only(api: Api, arguments: argparse.Namespace) -> None:
+    for policy in await _objects(api, POLICIES, arguments.namespace):
+        if has_it_off(policy):
+            name = policy["metadata"]["name"]
+            _say(arguments, f"policy {name}: mode {policy['spec']['mode']} becomes DryRun")
+            if not arguments.dry_run:
+                await api.patch(POLICIES, arguments.namespace, name, {"spec": {"mode": str(Mode.DRY_RUN)}})
+
+
+async def _pulsar(api: Api, arguments: argparse.Namespace) -> bool:
+    """Put Pulsar's own balancing back; whether nothing is left to do."""
+    store = FoundStore(api, arguments.namespace)
+    try:
+        if (found := await store.load()) is None:
+            print("Pulsar: nothing was switched off, or it was put back already")
+            return True
+        steps = await _put_back(api, arguments, found)
+    except ForeignFindingsError as error:
+        print(f"Pulsar: ConfigMap {PULSAR_FOUND}: {error}: set the switches by hand, and delete it")
+        return False
+    except (*REFUSALS, CommandError) as error:
+        print(f"Pulsar: not put back: {error}")
+        return False
+    for step in steps:
+        _say(arguments, f"Pulsar: {step}")
+    if not arguments.dry_run:
+        await store.forget()
+    return True
+
+
+async def _put_back(api: Api, arguments: argparse.Namespace, found: Found) -> list[str]:
+    if arguments.admin_url:
+        return await asked_pulsar(arguments, lambda admin: put_back(admin, found, dry_run=arguments.dry_run))
+    context = new_context(api, arguments.namespace, _NoSources(), Metrics())
+    context.urls = AllowedUrls.of(("*",))  # the Secrets are read with the rights of the person who asks
+    async with reached(context, found.pulsar, lambda _write: None) as admin:
+        return await put_back(admin, found, dry_run=arguments.dry_run)
+
+
+async def _release(api: Api, ref: ResourceRef, arguments: argparse.Namespace) -> None:
+    """Take Trimtab's finalizer off the objects of a kind."""
+    for item in await _objects(api, ref, arguments.namespace):
+        meta = item["metadata"]
+        if _FINALIZER not in (held := meta.get("finalizers") or []):
+            continue
+        _say(arguments, f"{ref.kind} {meta['name']}: finalizer taken off")
+        if arguments.dry_run:
+            continue
+        left = [finalizer for finalizer in held if finalizer != _FINALIZER]
+        body = {"metadata": {"resourceVersion": meta["resourceVersion"], "finalizers": left}}
+        try:
+            await api.patch(ref, arguments.namespace, meta["name"], body)
+        except (ConflictError, NotFoundError) as error:
+            print(f"{ref.kind} {meta['name']}: it changed meanwhile, repeat this: {error}")

@@ -1,0 +1,312 @@
+"""Wishes are carried out on Pulsar: unloaded, read back, tried again, and told as they are."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from faulty_api import until
+from policy_scene import PolicyScene, played
+from trimtab_operator.bridge import finding
+from trimtab_operator.bridge.carrier import Carrier
+from trimtab_operator.bridge.orders import Landing
+from trimtab_operator.cluster.naming import parse_pulsar_bundle
+from trimtab_operator.control.cycle import ended
+from trimtab_operator.pulsar.http import HttpAdmin, connected
+from trimtab_operator.resources.pulsar import PulsarSpec
+from trimtab_strategies.testing import cluster
+from trimtab_testbed.control_plane import ControlPlane
+from trimtab_testbed.fake_pulsar import FakePulsar
+
+pytestmark = pytest.mark.apiserver
+
+LOAD = cluster(bundles=2, a=0.5, b=0.5, c=0.5)
+MANAGERS = pytest.mark.parametrize("extensible", [False, True], ids=["modular", "extensible"])
+
+
+class Carrying:
+    """A carrier between a scene, whose brokers are a, b and c, and a fake cluster of three brokers."""
+
+    def __init__(self, scene: PolicyScene, fake: FakePulsar, admin: HttpAdmin, unloads: int) -> None:
+        self.scene, self.fake, self.admin = scene, fake, admin
+        self.ids = dict(zip("abc", fake.ids, strict=True))
+        self.landings: list[Landing] = []
+        self._task: asyncio.Task[None] | None = None
+        context = scene.context
+        context.clock, context.now = time.monotonic, time.time
+        context.link.lead_to(PulsarSpec(admin_url=fake.url, max_unloads=unloads), "main")
+        context.link.ids, context.link.problem = dict(self.ids), ""
+        self.full = {name: full for full, name in scene.names.items()}
+        for full, owner in zip(LOAD.bundles.names, LOAD.bundles.owner.tolist(), strict=True):
+            fake.owners[full] = fake.ids[owner]
+        for full in LOAD.bundles.names:
+            tenant, name, *edges = parse_pulsar_bundle(full)
+            known = fake.spaces.get(f"{tenant}/{name}", ())
+            fake.spaces[f"{tenant}/{name}"] = tuple(sorted({*known, *(int(edge, 16) for edge in edges)}))
+
+    def begin(self) -> None:
+        carrier = Carrier(self.scene.context, self.admin)
+        carrier.subscribe(self.landings.append)
+        self._task = asyncio.create_task(carrier.run())
+
+    async def crash(self) -> None:
+        if self._task is not None:
+            await ended(self._task)
+
+    def of(self, broker: str) -> list[str]:
+        """Bundles that `broker` serves, as the objects say."""
+        return sorted(name for name, owner in self.scene.owners().items() if owner == broker)
+
+    async def settled(self, name: str) -> dict[str, Any]:
+        """Its status, once its wish is no longer open."""
+
+        def closed() -> bool:
+            found = self.scene.bundles()[name]
+            return bool(found["status"].get("observedGeneration") == found["metadata"]["generation"])
+
+        await until(f"the wish of {name} is carried out", closed)
+        status: dict[str, Any] = self.scene.bundles()[name]["status"]
+        return status
+
+    def result(self, word: str) -> float:
+        registry = self.scene.context.metrics.registry
+        return registry.get_sample_value("trimtab_pulsar_unloads_total", {"result": word}) or 0
+
+
+Story = Callable[[Carrying], Awaitable[None]]
+Carry = Callable[..., None]
+
+
+@pytest.fixture
+def carry(trimtab_crds: ControlPlane, kube_namespace: str, monkeypatch: pytest.MonkeyPatch) -> Carry:
+    """Plays a story with a carrier that runs unless `begin` is False; further options are the fake cluster's."""
+    monkeypatch.setattr(finding, "LOOKUP_AFTER", 0.3)
+    monkeypatch.setattr(finding, "OTHERS_AFTER", 0.1)
+    monkeypatch.setattr(finding, "SOURCE_AFTER", 0.2)
+
+    def run(story: Story, *, begin: bool = True, unloads: int = 4, **fake: Any) -> None:
+        async def whole(scene: PolicyScene) -> None:
+            async with FakePulsar(**fake) as pulsar, connected(pulsar.url) as admin:
+                carrying = Carrying(scene, pulsar, admin, unloads)
+                if begin:
+                    carrying.begin()
+                try:
+                    await story(carrying)
+                finally:
+                    await carrying.crash()
+
+        played(trimtab_crds, kube_namespace, LOAD, whole)
+
+    return run
+
+
+@MANAGERS
+def test_a_wish_is_carried_out_read_back_and_confirmed(carry: Carry, extensible: bool) -> None:  # noqa: FBT001
+    async def story(c: Carrying) -> None:
+        name = c.of("a")[0]
+        c.scene.give(name, "b")
+        status = await c.settled(name)
+        assert (status["owner"], status["state"]) == ("b", "Owned")
+        assert c.fake.owners[c.full[name]] == c.ids["b"]
+        await until("it is told", lambda: c.landings)
+        (landing,) = c.landings
+        assert (landing.bundle, landing.full_name) == (name, c.full[name])
+        assert (landing.source, landing.destination, landing.unloads) == ("a", "b", 1)
+        assert landing.asked <= landing.released <= landing.owned
+        assert c.result("Landed") == 1
+        assert c.fake.count("/lookup/") == 0, "clients have found it by themselves"
+
+    carry(story, extensible=extensible)
+
+
+@MANAGERS
+@pytest.mark.parametrize("served", [True, False], ids=["served", "unserved"])
+def test_what_no_client_asks_for_lands_all_the_same(carry: Carry, extensible: bool, served: bool) -> None:  # noqa: FBT001
+    async def story(c: Carrying) -> None:
+        name = c.of("a")[0]
+        if not served:
+            del c.fake.owners[c.full[name]]
+        c.scene.give(name, "b")
+        status = await c.settled(name)
+        assert status["owner"] == "b"
+        assert c.fake.owners[c.full[name]] == c.ids["b"]
+        assert c.fake.count("/lookup/") == (0 if extensible and served else 1)
+
+    carry(story, extensible=extensible, clients=False)
+
+
+def test_what_goes_elsewhere_is_unloaded_again(carry: Carry) -> None:
+    async def story(c: Carrying) -> None:
+        name = c.of("a")[0]
+        c.fake.thieves[c.full[name]] = [c.ids["c"], c.ids["a"]]
+        c.scene.give(name, "b")
+        assert (await c.settled(name))["owner"] == "b"
+        await until("it is told", lambda: c.landings)
+        assert [landing.unloads for landing in c.landings] == [3]
+        assert c.landings[0].source == "a"
+
+    carry(story)
+
+
+def test_what_goes_elsewhere_three_times_is_told_as_it_is(carry: Carry) -> None:
+    async def story(c: Carrying) -> None:
+        name = c.of("a")[0]
+        c.fake.thieves[c.full[name]] = [c.ids["c"], c.ids["a"], c.ids["c"], c.ids["c"]]
+        c.scene.give(name, "b")
+        status = await c.settled(name)
+        assert (status["owner"], status["state"]) == ("c", "Owned")
+        assert len(c.fake.thieves[c.full[name]]) == 1, "no fourth unload"
+        assert c.landings == []
+        await until("it is said", c.scene.events)
+        assert c.scene.events() == [("Elsewhere", f"{name}: 3 times unloaded to b, and c has it")]
+        assert c.result("Elsewhere") == 1
+
+    carry(story)
+
+
+def test_a_bundle_that_is_there_already_is_not_unloaded(carry: Carry) -> None:
+    async def story(c: Carrying) -> None:
+        name = c.of("a")[0]
+        c.fake.owners[c.full[name]] = c.ids["b"]
+        c.scene.give(name, "b")
+        assert (await c.settled(name))["owner"] == "b"
+        assert c.fake.count("/unload") == 0
+        assert c.landings == []
+
+    carry(story)
+
+
+def test_nothing_is_unloaded_to_a_broker_that_is_not_active_and_that_is_said_once(carry: Carry) -> None:
+    async def story(c: Carrying) -> None:
+        name = c.of("a")[0]
+        ids = c.scene.context.link.ids
+        assert ids is not None
+        c.scene.context.link.ids = {broker: ids[broker] for broker in "ac"}
+        c.scene.give(name, "b")
+        await until("it is said", c.scene.events)
+        await asyncio.sleep(2.5)
+        assert c.fake.count("/unload") == 0
+        assert c.scene.events() == [
+            ("InactiveDestination", f"b is not among the active brokers: {name} is not unloaded")
+        ]
+        assert c.fake.owners[c.full[name]] == c.ids["a"]
+
+    carry(story)
+
+
+def test_a_destination_that_dies_between_wish_and_unload_gets_nothing(carry: Carry) -> None:
+    async def story(c: Carrying) -> None:
+        name = c.of("a")[0]
+        c.fake.inactive.add(c.ids["b"])
+        c.scene.give(name, "b")
+        await until("it is said", c.scene.events)
+        assert c.scene.events()[0][0] == "InactiveDestination"
+        assert c.fake.owners[c.full[name]] == c.ids["a"]
+        c.scene.give(name, "a")  # what upkeep does in the end
+        assert (await c.settled(name))["state"] == "Owned"
+
+    carry(story)
+
+
+@pytest.mark.parametrize("reason", ["TimedOut", "BrokerLost", "Adopted"])
+def test_a_withdrawn_wish_moves_nothing_back_that_has_landed_after_all(carry: Carry, reason: str) -> None:
+    async def story(c: Carrying) -> None:
+        name = c.of("a")[0]
+        c.fake.owners[c.full[name]] = c.ids["c"]
+        now = "2026-01-31T12:00:00Z"
+        for owner, why in (("c", "Overloaded"), ("a", reason)):
+            assignment = {"owner": owner, "policy": "main", "epoch": 1, "reason": why, "time": now}
+            c.scene.rest.patch(c.scene.path("bundles", name), {"spec": {"owner": owner, "assignment": assignment}})
+        c.begin()
+        assert (await c.settled(name))["owner"] == "c"
+        assert c.fake.count("/unload") == 0
+
+    carry(story, begin=False)
+
+
+def test_a_bundle_that_was_split_is_looked_at_again_and_not_hammered(carry: Carry) -> None:
+    async def story(c: Carrying) -> None:
+        name = c.of("a")[0]
+        tenant, space, lower, upper = parse_pulsar_bundle(c.full[name])
+        full_name = f"{tenant}/{space}"
+        middle = (int(lower, 16) + int(upper, 16)) // 2
+        c.fake.spaces[full_name] = tuple(sorted({*c.fake.spaces[full_name], middle}))
+        c.scene.give(name, "b")
+        await until("the mirror is to look", lambda: full_name in c.scene.context.link.suspects)
+        await asyncio.sleep(1.0)
+        assert c.result("Stale") == 1
+        assert c.fake.owners[c.full[name]] == c.ids["a"]
+
+    carry(story)
+
+
+def test_a_rivals_unload_at_the_same_moment_is_outlived(carry: Carry) -> None:
+    async def story(c: Carrying) -> None:
+        name = c.of("a")[0]
+        c.fake.failures.append((500, "Message: bundle is already being unloaded"))
+        c.scene.give(name, "b")
+        assert (await c.settled(name))["owner"] == "b"
+        await until("it is told", lambda: c.landings)
+        assert [landing.unloads for landing in c.landings] == [2]
+
+    carry(story)
+
+
+def test_no_more_bundles_are_unloaded_at_the_same_time_than_allowed(carry: Carry) -> None:
+    async def story(c: Carrying) -> None:
+        names = [name for name, owner in c.scene.owners().items() if owner != "b"]
+        for name in names:
+            c.scene.give(name, "b")
+        c.begin()
+        for name in names:
+            await c.settled(name)
+        await until("all are told", lambda: len(c.landings) == len(names) == 4)
+        assert c.fake.peak == 2
+
+    carry(story, begin=False, unloads=2, lazy=0.2)
+
+
+def test_a_crash_between_unload_and_confirmation_leaves_nothing_undone(carry: Carry) -> None:
+    async def story(c: Carrying) -> None:
+        name = c.of("a")[0]
+        c.scene.give(name, "b")
+        await until("it is being unloaded", lambda: c.fake.peak == 1)
+        await c.crash()
+        await until("Pulsar has moved it", lambda: c.fake.owners.get(c.full[name]) == c.ids["b"])
+        assert c.scene.bundles()[name]["status"]["state"] == "Releasing"
+        c.begin()
+        assert (await c.settled(name))["owner"] == "b"
+        assert c.fake.peak == 1
+        assert c.fake.count("/unload") == 1, "it was there already"
+
+    carry(story, lazy=0.5)
+
+
+def test_a_bundle_that_is_being_split_is_left_alone(carry: Carry) -> None:
+    async def story(c: Carrying) -> None:
+        name = c.of("a")[0]
+        lock = {"status": {"state": "Splitting", "split": "some-split"}}
+        c.scene.rest.patch(c.scene.path("bundles", name, "status"), lock)
+        await c.scene.seen()
+        c.scene.give(name, "b")
+        await asyncio.sleep(1.0)
+        assert c.fake.count("/unload") == 0
+
+    carry(story)
+
+
+def test_a_broker_that_does_not_answer_keeps_its_bundles_and_nobody_elses(carry: Carry) -> None:
+    async def story(c: Carrying) -> None:
+        stays, goes = c.of("c")[0], c.of("a")[0]
+        c.fake.deaf.add(c.ids["c"])
+        c.scene.give(stays, "b")
+        c.scene.give(goes, "b")
+        assert (await c.settled(goes))["owner"] == "b"
+        assert c.fake.owners[c.full[stays]] == c.ids["c"]
+        assert c.scene.owners()[stays] == "c"
+
+    carry(story)

@@ -1,0 +1,175 @@
+"""What a move costs is read from when clients connected to the new owner, remembered, and shown before the next one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+
+from faulty_api import until
+from policy_scene import PolicyScene
+from trimtab_operator.bridge import costs as measuring
+from trimtab_operator.bridge.costs import WAITING, Costs, interruption, some_of
+from trimtab_operator.bridge.orders import Landing
+from trimtab_operator.cluster.move_costs import KEPT, NOT_MEASURED, Interruption, MoveCosts, told
+from trimtab_operator.control.pricing import cost
+from trimtab_operator.pulsar.errors import PulsarUnavailableError
+from trimtab_operator.pulsar.returning import Returned, returned
+from trimtab_operator.resources.pulsar import PulsarSpec
+from trimtab_strategies.testing import NOW, cluster
+from trimtab_testbed.control_plane import ControlPlane
+
+LOAD = cluster(bundles={"a": [1] * 2, "b": [1]}, a=0.5, b=0.5)
+
+
+def since(epoch: float) -> dict[str, Any]:
+    """A client as Pulsar tells of it, to the nanosecond."""
+    return {"connectedSince": datetime.fromtimestamp(epoch, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f") + "123Z"}
+
+
+def topic(publishers: list[float], consumers: list[float]) -> dict[str, Any]:
+    """Statistics of a topic whose clients connected so many seconds after `NOW`."""
+    return {
+        "publishers": [since(NOW + after) for after in publishers],
+        "subscriptions": {"s": {"consumers": [since(NOW + after) for after in consumers]}},
+    }
+
+
+def test_the_last_client_that_came_back_counts() -> None:
+    found = returned(topic([0.2, 0.13], [0.3]), NOW)
+    assert found is not None
+    assert found.publishers == pytest.approx(0.2, abs=1e-5)
+    assert found.clients == pytest.approx(0.3, abs=1e-5)
+
+
+def test_a_topic_that_nobody_uses_interrupts_nobody() -> None:
+    assert returned(topic([], []), NOW) == Returned(None, None)
+    assert interruption([Returned(None, None)]) is None
+
+
+def test_a_client_that_was_there_before_shows_that_nothing_can_be_said() -> None:
+    assert returned(topic([0.2, -5.0], [0.3]), NOW) is None
+
+
+@pytest.mark.parametrize("odd", [None, "", "soon", 12])
+def test_who_does_not_say_since_when_is_passed_over(odd: Any) -> None:
+    stats = topic([0.2], [])
+    stats["publishers"].append({"connectedSince": odd})
+    assert returned(stats, NOW) is not None
+
+
+def test_clients_that_began_long_after_did_not_come_back() -> None:
+    assert interruption([Returned(0.1, 90.0)]) is None
+
+
+def test_the_slowest_of_a_bundles_topics_counts() -> None:
+    found = interruption([Returned(0.1, 0.4), Returned(None, 0.2), Returned(0.3, 0.3)])
+    assert found == Interruption(publish_gap=0.3, reconnect=0.4)
+
+
+def test_topics_are_taken_from_all_over_and_the_systems_own_are_left_out() -> None:
+    names = [f"persistent://t/n/{k:02d}" for k in range(30)]
+    assert some_of([*names, "persistent://t/n/__change_events"]) == [names[0], names[10], names[20]]
+    assert some_of(["persistent://t/n/__change_events"]) == []
+
+
+@given(st.lists(st.tuples(st.none() | st.floats(0, 60), st.floats(0, 60)), max_size=30))
+def test_the_latest_are_remembered_and_survive_a_restart(moves: list[tuple[float | None, float]]) -> None:
+    costs = NOT_MEASURED
+    for gap, back in moves:
+        costs = costs.after(Interruption(None if gap is None else round(gap, 3), round(back, 3)))
+    assert len(costs.latest) == min(len(moves), KEPT)
+    assert MoveCosts.of({"moveCost": costs.to_status(NOW)}) == costs
+    if (found := costs.reconnect) is not None:
+        assert min(cost.reconnect for cost in costs.latest) <= found.median <= found.longest
+        assert found.moves == len(costs.latest)
+
+
+@pytest.mark.parametrize(("seconds", "words"), [(0.1234, "0.12 s"), (0.0, "0 s"), (2.51, "2.5 s"), (12.4, "12 s")])
+def test_durations_are_told_with_two_digits_that_count(seconds: float, words: str) -> None:
+    assert told(seconds) == words
+
+
+def test_a_plan_is_priced_by_the_latest_moves_of_its_namespaces_and_never_guessed() -> None:
+    bundles = LOAD.bundles.names
+    known = MoveCosts((Interruption(0.1, 0.1), Interruption(0.3, 0.3), Interruption(0.2, 0.5)))
+    everywhere = dict.fromkeys(LOAD.namespaces, known)
+    assert str(cost(bundles, LOAD, {})).endswith("; for how long is not measured yet")
+    assert str(cost(bundles, LOAD, everywhere)).endswith("; publishers for about 0.20 s, 0.30 s at worst")
+    assert cost(bundles, LOAD, None).unmeasured is None
+    elsewhere = cost([*bundles, "other/n/0x00000000_0xffffffff"], LOAD, everywhere)
+    assert (elsewhere.seconds, elsewhere.worst, elsewhere.unmeasured) == (0.2, 0.3, 1)
+
+
+class Brokers:
+    """The part of `Admin` that costs are read from. stats: by topic; asked: what was."""
+
+    def __init__(self, stats: Mapping[str, Any]) -> None:
+        self.stats, self.asked = dict(stats), list[str]()
+
+    async def topic_positions(self, bundle: str) -> Mapping[str, int]:
+        self.asked.append(bundle)
+        if not self.stats:
+            raise PulsarUnavailableError("nobody answers")
+        return dict.fromkeys(self.stats, 1)
+
+    async def topic_stats(self, name: str) -> Mapping[str, Any]:
+        return self.stats[name]
+
+
+def landing(scene: PolicyScene) -> Landing:
+    full = scene.load.bundles.names[0]
+    space = full.rpartition("/")[0].replace("/", "-")
+    return Landing(scene.names[full], space, full, "a", "b", NOW, NOW + 0.1, NOW + 0.2)
+
+
+def kept(scene: PolicyScene, space: str) -> list[Any]:
+    """The moves that a TopicNamespace remembers."""
+    found: list[Any] = (scene.rest.get(space).get("status") or {}).get("moveCost", {}).get("latest", [])
+    return found
+
+
+@pytest.mark.apiserver
+def test_what_a_move_cost_is_written_to_its_namespace_and_offered_with_the_next_plan(
+    trimtab_crds: ControlPlane, kube_namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measuring, "BACK_AFTER", (0.0, 0.0))
+    brokers: Any = Brokers({"persistent://t/n/x": topic([0.125], [0.25])})
+
+    async def story(scene: PolicyScene) -> None:
+        costs, found = Costs(scene.context, brokers), landing(scene)
+        running = asyncio.create_task(costs.run())
+        space = scene.path("topicnamespaces", found.namespace)
+        for count in (1, 2):
+            costs.landed(found)
+            await until("the status", lambda n=count: len(kept(scene, space)) == n)
+        brokers.stats = {}
+        costs.landed(found)  # nobody answers, which ends nothing
+        await until("a third look", lambda: len(brokers.asked) == 3)
+        assert not running.done()
+        running.cancel()
+        known = {"median": 0.125, "longest": 0.125, "moves": 2}
+        assert scene.rest.get(space)["status"]["moveCost"]["publishGap"] == known
+        assert b"trimtab_move_interruption_seconds_count 2.0" in scene.context.metrics.text()
+
+        assert scene.context.move_costs() is None
+        scene.context.link.spec = PulsarSpec(admin_url="http://pulsar:8080")
+        await scene.seen()
+        told = scene.context.move_costs()
+        assert told is not None
+        assert str(cost([found.full_name], scene.load, told)).endswith("publishers for about 0.12 s, 0.12 s at worst")
+
+    asyncio.run(asyncio.wait_for(PolicyScene(trimtab_crds, kube_namespace, LOAD).play(story, {}), 60))
+
+
+def test_of_many_landings_only_some_are_measured() -> None:
+    context: Any = None
+    admin: Any = None
+    costs = Costs(context, admin)
+    for number in range(10):
+        costs.landed(Landing(f"b{number}", "n", "t/n/b", "a", "b", NOW, NOW, NOW))
+    assert costs._landings.qsize() == WAITING

@@ -1,0 +1,86 @@
+"""Brokers are compared in turn, odd ones again; and policies are told where to ask only while one wants to."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+from trimtab_operator.bridge import crosscheck as checking
+from trimtab_operator.bridge.crosscheck import Statistics
+from trimtab_operator.control.link import Link
+from trimtab_operator.pulsar.admin import TopicLoad
+from trimtab_operator.pulsar.errors import PulsarUnavailableError
+from trimtab_operator.telemetry.metrics import Metrics
+from trimtab_pipeline.source import NO_CREDENTIALS, Credentials
+
+IDS = {name: f"{name}:8080" for name in ("a", "b", "c", "d")}
+WHO = Credentials(bearer_token="t")
+
+
+class Brokers:
+    """What brokers tell: by id the msg/s of their only topic. asked: ids."""
+
+    def __init__(self, **rates: float) -> None:
+        self.rates = {IDS[name]: rate for name, rate in rates.items()}
+        self.asked: list[str] = []
+
+    async def topic_loads(self, broker: str) -> tuple[TopicLoad, ...]:
+        self.asked.append(broker[0])
+        if broker not in self.rates:
+            raise PulsarUnavailableError(f"{broker} does not answer")
+        rate = self.rates[broker]
+        return (TopicLoad("persistent://t/n/x", "t/n/0x00000000_0xffffffff", rate, rate, 0.0, 0.0, 1, 1),)
+
+    async def origin(self, broker: str) -> str:
+        if broker not in self.rates:
+            raise PulsarUnavailableError(f"{broker} is not allowed")
+        return f"http://{broker}"
+
+    async def credentials(self) -> Credentials:
+        return WHO
+
+
+def context(**shown: float) -> Any:
+    """A context of which Prometheus shows these brokers, msg/s in and out."""
+    link = Link(ids=IDS)
+    link.crosscheck.shown, link.crosscheck.at = shown, 0.0
+    return SimpleNamespace(link=link, metrics=Metrics(), policies={}, clock=lambda: 60.0 * link.crosscheck.look)
+
+
+def test_each_broker_is_compared_in_turn_and_an_odd_one_in_each_round() -> None:
+    found, brokers = context(a=200.0, b=200.0, c=200.0, d=200.0), Brokers(a=100.0, b=1000.0, c=100.0)
+    statistics: Any = Statistics(found, brokers)  # type: ignore[arg-type]
+    check = found.link.crosscheck
+
+    async def rounds() -> None:
+        for look in range(6):
+            check.look, check.at = look + 1, 60.0 * (look + 1)
+            await statistics.round()
+        check.at = 0.0  # what Prometheus showed is old by now
+        await statistics.round()
+
+    asyncio.run(rounds())
+    assert "".join(brokers.asked) == "ab" + "bc" + "bd" + "ba" + "b"
+    assert found.link.crosscheck.compared["b"].wrong
+    assert not found.link.crosscheck.compared["c"].odd
+    assert b"trimtab_pulsar_crosscheck_ratio 9.18" in found.metrics.text()
+
+
+def test_where_and_by_whom_brokers_are_asked_is_known_only_while_a_policy_wants_to(monkeypatch: Any) -> None:
+    monkeypatch.setattr(checking, "LET_KNOW_EVERY", 0.01)
+    found = context()
+    statistics: Any = Statistics(found, Brokers(a=1.0, b=1.0))  # type: ignore[arg-type]
+
+    async def story() -> None:
+        running = asyncio.create_task(statistics.run())
+        for asks in (False, True, False, True):
+            found.policies["main"] = SimpleNamespace(asks_brokers=asks)
+            await asyncio.sleep(0.05)
+            assert dict(found.link.urls) == ({"a": "http://a:8080", "b": "http://b:8080"} if asks else {})
+            assert found.link.credentials == (WHO if asks else NO_CREDENTIALS)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        assert found.link.credentials == NO_CREDENTIALS
+
+    asyncio.run(story())

@@ -1,0 +1,428 @@
+"""Splits that Pulsar carries out, whatever comes in between: on a real API server, and a cluster in memory.
+
+After every write the objects that count cover the whole ring, so no bundle is ever lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from policy_scene import PolicyScene, played
+from pulsar_in_memory import InMemoryPulsar
+from split_scene import DiedError, condition, half, halves, leftovers, order, split_status
+from trimtab_operator.actuators.dividing import DeclarativeDivider
+from trimtab_operator.bridge import dividing
+from trimtab_operator.bridge.dividing import ChosenDivider, PulsarDivider
+from trimtab_operator.cluster.naming import parse_pulsar_bundle
+from trimtab_operator.control.splitting import Splits
+from trimtab_operator.resources.pulsar import PulsarSpec
+from trimtab_strategies.testing import cluster
+from trimtab_strategies.topics import check_ring
+from trimtab_testbed.control_plane import ControlPlane
+
+pytestmark = pytest.mark.apiserver
+
+LOAD = cluster(bundles={"a": [1] * 4, "b": [1]}, a=0.5, b=0.5, c=0.1)
+Story = Callable[[PolicyScene, "Crew"], Awaitable[None]]
+PARENT = "trimtab.dev/parent"
+
+
+class Crew:
+    """An operator's splits, and the Pulsar cluster they are made on; `dies_after` so many writes to either."""
+
+    def __init__(self, scene: PolicyScene, pulsar: InMemoryPulsar) -> None:
+        self.scene, self.pulsar, self.left = scene, pulsar, None
+        self.whole = scene.load.bundles.names[0]
+        self.begin()
+
+    left: int | None
+
+    def begin(self) -> None:
+        """An operator that knows nothing of what another one did."""
+        mortal: Any = _Mortal(self, self.scene.context.api, {"create", "patch", "delete"})
+        self.context = self.scene.context
+        self.living = self.context.api
+        self.mortal = mortal
+        admin: Any = _Mortal(self, self.pulsar, {"split"})
+        self.splits = Splits(self.context, PulsarDivider(self.context, admin))
+
+    async def round(self, *, after: float = 0.0) -> None:
+        self.scene.clock += after
+        await self.scene.seen()
+        self.context.api = self.mortal
+        try:
+            await self.splits.round()
+        finally:
+            self.context.api = self.living
+        await self.scene.seen()
+
+    async def finish(self, name: str = "split") -> Any:
+        for _ in range(6):
+            await self.round()
+            if (status := split_status(self.scene, name)).get("phase") in {"Completed", "Failed"}:
+                return status
+        raise AssertionError(f"{name} has not ended: {status}")
+
+    def check(self) -> None:
+        """The objects that count cover the ring once."""
+        bundles = self.scene.bundles()
+        born = [b for b in bundles.values() if b["metadata"].get("annotations", {}).get(PARENT, "") not in bundles]
+        space = "/".join(parse_pulsar_bundle(self.whole)[:2])
+        ranges = [b["spec"]["range"] for b in born if b["spec"]["topicNamespace"] == space.replace("/", "-")]
+        check_ring([f"{space}/{r['lower']}_{r['upper']}" for r in ranges])
+
+    def mirrored(self) -> dict[str, str]:
+        """Owner by bundle in Pulsar's spelling, as the objects say."""
+        found = {}
+        for bundle in self.scene.bundles().values():
+            if bundle["spec"]["topicNamespace"] == "public-a":
+                r = bundle["spec"]["range"]
+                found[f"public/a/{r['lower']}_{r['upper']}"] = bundle["status"].get("owner", "")
+        return found
+
+    def truth(self) -> dict[str, str]:
+        """The same, as Pulsar has it."""
+        names = {address: name for name, address in (self.context.link.ids or {}).items()}
+        return {b: names[owner] for b, owner in self.pulsar.owners.items() if b.startswith("public/a/")}
+
+
+class _Mortal:
+    """Passes on what is asked of `inner`, until the crew has written as often as it may."""
+
+    def __init__(self, crew: Crew, inner: Any, writes: set[str]) -> None:
+        self._crew, self._inner, self._writes = crew, inner, writes
+
+    def __getattr__(self, name: str) -> Any:
+        asked = getattr(self._inner, name)
+        if name not in self._writes:
+            return asked
+
+        async def write(*arguments: Any, **options: Any) -> Any:
+            if self._crew.left == 0:
+                raise DiedError
+            answer = await asked(*arguments, **options)
+            self._crew.check()
+            if self._crew.left is not None:
+                self._crew.left -= 1
+            return answer
+
+        return write
+
+
+@pytest.fixture
+def divide(trimtab_crds: ControlPlane, kube_namespace: str, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Plays a story on a cluster whose first bundle has topics at these ratios of its range."""
+    monkeypatch.setattr(dividing, "READ_AGAIN", (0.0, 0.0, 0.0))
+
+    def run(story: Story, *, extensible: bool = False, topics: tuple[float, ...] = (0.1, 0.4, 0.6, 0.9)) -> None:
+        async def whole(scene: PolicyScene) -> None:
+            await story(scene, Crew(scene, link(scene, extensible=extensible, topics=topics)))
+
+        played(trimtab_crds, kube_namespace, LOAD, whole)
+
+    return run
+
+
+def link(scene: PolicyScene, *, extensible: bool, topics: tuple[float, ...]) -> InMemoryPulsar:
+    """A cluster in memory that has what the scene's objects say."""
+    context = scene.context
+    context.link.spec = PulsarSpec(admin_url="http://pulsar:8080")
+    context.link.ids = {name: f"{name}:8080" for name in ("a", "b", "c")}
+    pulsar = InMemoryPulsar(extensible=extensible)
+    for name in ("a", "b", "c"):
+        pulsar.broker(f"{name}:8080")
+    edges: dict[str, set[int]] = {}
+    for full, row in zip(scene.load.bundles.names, scene.load.bundles.owner.tolist(), strict=True):
+        tenant, name, lower, upper = parse_pulsar_bundle(full)
+        edges.setdefault(f"{tenant}/{name}", set()).update((int(lower, 16), int(upper, 16)))
+        pulsar.owners[full] = f"{scene.load.brokers.names[row]}:8080"
+    pulsar.rings = {space: tuple(sorted(found)) for space, found in edges.items()}
+    *_, lower, upper = parse_pulsar_bundle(scene.load.bundles.names[0])
+    low, high = int(lower, 16), int(upper, 16)
+    pulsar.topics["public/a"] = {f"t{k}": int(low + ratio * (high - low)) for k, ratio in enumerate(topics)}
+    return pulsar
+
+
+def at(scene: PolicyScene, *ratios: float) -> list[str]:
+    """Positions inside the first bundle."""
+    *_, lower, upper = parse_pulsar_bundle(scene.load.bundles.names[0])
+    low, high = int(lower, 16), int(upper, 16)
+    return [f"0x{int(low + ratio * (high - low)):08x}" for ratio in ratios]
+
+
+def parent(scene: PolicyScene) -> str:
+    return scene.names[scene.load.bundles.names[0]]
+
+
+def ask(scene: PolicyScene, *ratios: float, name: str = "split", **spec: Any) -> None:
+    order(scene, name, **{"bundle": parent(scene), "boundaries": at(scene, *ratios), **spec})
+
+
+@pytest.mark.parametrize("extensible", [False, True])
+def test_pulsar_divides_where_it_was_ordered_and_the_children_go_where_they_should(
+    divide: Callable[..., None],
+    extensible: bool,  # noqa: FBT001  a column
+) -> None:
+    async def story(scene: PolicyScene, crew: Crew) -> None:
+        whole = parent(scene)
+        order(scene, "split", bundle=whole, boundaries=[half(whole)], destinations=["", "c"])
+
+        status = await crew.finish()
+
+        assert (status["phase"], condition(status, "Complete")) == ("Completed", ("True", "Completed"))
+        assert whole not in scene.bundles()
+        assert crew.mirrored() == crew.truth()
+        assert {scene.wishes()[name] for name in halves(whole)[:1]} == {"a"}
+        assert scene.wishes()[halves(whole)[1]] == "c"  # the carrier's to carry out
+        moved = scene.bundles()[halves(whole)[1]]
+        assert moved["metadata"]["generation"] > moved["status"]["observedGeneration"]
+        assert not leftovers(scene)
+
+    divide(story, extensible=extensible)
+
+
+@pytest.mark.parametrize("extensible", [False, True])
+def test_several_positions_are_cut_at_once_or_one_after_the_other(
+    divide: Callable[..., None],
+    extensible: bool,  # noqa: FBT001  a column
+) -> None:
+    async def story(scene: PolicyScene, crew: Crew) -> None:
+        ask(scene, 0.25, 0.5, 0.75)
+        status = await crew.finish()
+        assert status["phase"] == "Completed"
+        assert crew.mirrored() == crew.truth()
+        assert len(crew.truth()) == 7
+        accepted = [asked for asked in crew.pulsar.asked if asked.startswith("split")]
+        assert len(accepted) == (5 if extensible else 1)  # three at once, two at once, and each alone
+
+    divide(story, extensible=extensible)
+
+
+@pytest.mark.parametrize("topics", [(), (0.5,)])
+def test_fewer_than_two_topics_are_refused_before_pulsar_is_asked(
+    divide: Callable[..., None], topics: tuple[float, ...]
+) -> None:
+    async def story(scene: PolicyScene, crew: Crew) -> None:
+        ask(scene, 0.5)
+        status = await crew.finish()
+        assert condition(status, "Complete") == ("False", "TooFewTopics")
+        assert f"{len(topics)} loaded topic" in status["message"]
+        assert crew.pulsar.asked == []
+        assert not leftovers(scene)
+        assert scene.bundles()[parent(scene)]["status"]["state"] == "Owned"
+
+    divide(story, topics=topics)
+
+
+@pytest.mark.parametrize("extensible", [False, True])
+def test_what_pulsar_refuses_leaves_the_bundle_as_it_was(
+    divide: Callable[..., None],
+    extensible: bool,  # noqa: FBT001  a column
+) -> None:
+    async def story(scene: PolicyScene, crew: Crew) -> None:
+        ask(scene, 0.5)
+        asked = crew.pulsar.topic_positions
+
+        async def both(bundle: str) -> Any:
+            return {**await asked(bundle), "t0": 1, "t9": 2}
+
+        crew.splits.divider.admin._inner = _Two(crew.pulsar, both)  # type: ignore[attr-defined]
+        status = await crew.finish()
+        assert condition(status, "Complete") == ("False", "InvalidSplit"), status
+        assert not leftovers(scene)
+        assert crew.mirrored() == crew.truth()
+
+    divide(story, extensible=extensible, topics=(0.1,))
+
+
+class _Two:
+    """A cluster that tells of topics which it does not have when it divides."""
+
+    def __init__(self, inner: InMemoryPulsar, positions: Any) -> None:
+        self._inner, self.topic_positions = inner, positions
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+def test_a_part_that_pulsar_will_not_cut_leaves_the_others_as_pulsar_has_them(divide: Callable[..., None]) -> None:
+    async def story(scene: PolicyScene, crew: Crew) -> None:
+        ask(scene, 0.3, 0.5)  # nothing between 0.3 and 0.5, so whichever is cut first, one topic is left to the other
+        status = await crew.finish()
+        assert condition(status, "Complete") == ("False", "TooFewTopics")
+        assert "not as ordered" in status["message"]
+        assert crew.mirrored() == crew.truth()
+        assert len(crew.truth()) == 5
+        assert not leftovers(scene)
+
+    divide(story, extensible=True, topics=(0.2, 0.9))
+
+
+@pytest.mark.parametrize("extensible", [False, True])
+def test_an_operator_that_dies_at_any_write_leaves_what_the_next_one_ends(
+    divide: Callable[..., None],
+    extensible: bool,  # noqa: FBT001  a column
+) -> None:
+    async def story(scene: PolicyScene, crew: Crew) -> None:
+        ask(scene, 0.25, 0.5, destinations=["b", "", "c"])
+        deaths = 0
+        for writes in range(1, 40):
+            crew.left = 1
+            crew.begin()
+            try:
+                await crew.round()
+            except DiedError:
+                deaths += 1
+                await scene.seen()
+            if split_status(scene, "split").get("phase") in {"Completed", "Failed"}:
+                break
+            assert writes < 39
+        assert split_status(scene, "split")["phase"] == "Completed"
+        assert deaths >= 10
+        assert crew.mirrored() == crew.truth()
+        assert not leftovers(scene)
+        assert {"b", "c"} <= set(scene.wishes().values())
+
+    divide(story, extensible=extensible)
+
+
+def test_old_boundaries_are_read_again(divide: Callable[..., None]) -> None:
+    async def story(scene: PolicyScene, crew: Crew) -> None:
+        crew.pulsar.stale = 2
+        ask(scene, 0.5)
+        assert (await crew.finish())["phase"] == "Completed"
+        assert len(crew.pulsar.asked) == 1
+
+    divide(story)
+
+
+def test_a_split_by_somebody_else_is_taken_over_as_it_is(divide: Callable[..., None]) -> None:
+    async def story(scene: PolicyScene, crew: Crew) -> None:
+        ask(scene, 0.5)
+        crew.left = 3  # owner reference, acceptance, lock
+        with pytest.raises(DiedError):
+            await crew.round()
+        assert scene.bundles()[parent(scene)]["status"]["split"] == "split"
+        crew.left = None
+        await crew.pulsar.split(crew.whole, [int(at(scene, 0.3)[0], 16)])
+
+        crew.begin()
+        status = await crew.finish()
+
+        assert condition(status, "Complete") == ("False", "Superseded")
+        assert at(scene, 0.3)[0] in status["message"]
+        assert crew.mirrored() == crew.truth()
+        assert not leftovers(scene)
+
+    divide(story)
+
+
+def test_who_mirrors_the_children_first_takes_nothing_from_the_split(divide: Callable[..., None]) -> None:
+    async def story(scene: PolicyScene, crew: Crew) -> None:
+        whole = parent(scene)
+        order(scene, "split", bundle=whole, boundaries=[half(whole)], destinations=["b", "c"])
+        crew.left = 4  # Pulsar has divided, and the operator dies
+        with pytest.raises(DiedError):
+            await crew.round()
+        crew.left = None
+        tenant, space, *_ = parse_pulsar_bundle(crew.whole)
+        for name in halves(whole):
+            edges = name.split("-")[-2:]
+            full = f"{tenant}/{space}/{edges[0]}_{edges[1]}"
+            scene.names[full] = name
+            scene.add_bundle(full, "a")
+        scene.rest.delete(scene.path("bundles", whole))
+
+        crew.begin()
+        assert (await crew.finish())["phase"] == "Completed"
+
+        assert [scene.wishes()[name] for name in halves(whole)] == ["b", "c"]
+        assert crew.mirrored() == crew.truth()
+
+    divide(story)
+
+
+def test_a_bundle_that_went_elsewhere_is_not_divided(divide: Callable[..., None]) -> None:
+    async def story(scene: PolicyScene, crew: Crew) -> None:
+        ask(scene, 0.5)
+        crew.left = 2
+        with pytest.raises(DiedError):
+            await crew.round()
+        crew.left = None
+        scene.rest.patch(scene.path("bundles", parent(scene), "status"), {"status": {"owner": "b"}})
+        crew.begin()
+        status = await crew.finish()
+        assert condition(status, "Complete") == ("False", "Superseded")
+        assert crew.pulsar.asked == []
+
+    divide(story)
+
+
+def test_a_split_that_pulsar_does_not_answer_goes_back_in_time(divide: Callable[..., None]) -> None:
+    async def story(scene: PolicyScene, crew: Crew) -> None:
+        ask(scene, 0.5)
+        crew.left = 3
+        with pytest.raises(DiedError):
+            await crew.round()
+        crew.left = None
+        crew.begin()
+        crew.splits.divider.admin._inner = _Deaf(crew.pulsar)  # type: ignore[attr-defined]
+        await crew.round()
+        assert split_status(scene, "split")["phase"] == "Splitting"
+        await crew.round(after=10)
+        assert "nobody answers" in split_status(scene, "split")["message"]
+        await crew.round(after=100)
+        assert condition(split_status(scene, "split"), "Complete") == ("False", "TimedOut")
+        assert not leftovers(scene)
+        assert scene.bundles()[parent(scene)]["status"]["owner"] == "a"
+
+    divide(story)
+
+
+class _Deaf:
+    """A cluster that does not divide, as nobody answers."""
+
+    def __init__(self, inner: InMemoryPulsar) -> None:
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    async def split(self, *_: Any, **__: Any) -> None:
+        raise dividing.PulsarError("nobody answers")
+
+
+def test_a_split_whose_order_was_deleted_after_pulsar_divided_is_seen_through(divide: Callable[..., None]) -> None:
+    async def story(scene: PolicyScene, crew: Crew) -> None:
+        ask(scene, 0.25, 0.5)
+        crew.left = 5  # one child is made
+        with pytest.raises(DiedError):
+            await crew.round()
+        crew.left = None
+        scene.rest.delete(scene.path("bundlesplits", "split"))
+        crew.begin()
+        for _ in range(3):
+            await crew.round()
+        assert crew.mirrored() == crew.truth()
+        assert not leftovers(scene)
+
+    divide(story)
+
+
+def test_without_a_link_the_brokers_divide_and_without_a_client_it_waits(divide: Callable[..., None]) -> None:
+    async def story(scene: PolicyScene, crew: Crew) -> None:
+        declarative = DeclarativeDivider(scene.context.api, scene.namespace, scene.context.now)
+        crew.splits = Splits(scene.context, ChosenDivider(scene.context, lambda: None, declarative))
+        ask(scene, 0.5)
+        await crew.round()
+        await crew.round(after=10)
+        assert "Pulsar can't be asked" in split_status(scene, "split")["message"]
+
+        scene.context.link.spec = None
+        await crew.round()
+        assert set(halves(parent(scene))) <= set(scene.bundles())
+
+    divide(story)

@@ -1,0 +1,119 @@
+"""What was switched off is put back when no policy is left, also by an operator that was not there when it went."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Any
+
+import pytest
+
+from policy_scene import Play, PolicyScene, played
+from pulsar_settings import SettingsBrokers, defaults, settings_brokers
+from trimtab_operator.bridge.found import FoundStore
+from trimtab_operator.bridge.letting_go import LettingGo, let_go
+from trimtab_operator.cluster.errors import FencedError
+from trimtab_operator.control.settings import Settings
+from trimtab_operator.pulsar.balancing import SHEDDING, Found
+from trimtab_operator.pulsar.errors import PulsarError
+from trimtab_operator.resources.pulsar import PulsarSpec
+from trimtab_operator.resources.urls import AllowedUrls, RefusedUrlError
+from trimtab_strategies.testing import cluster
+from trimtab_testbed.control_plane import ControlPlane
+
+pytestmark = pytest.mark.apiserver
+
+LOAD = cluster(bundles=2, a=0.5, b=0.5)
+
+
+@pytest.fixture
+def play(trimtab_crds: ControlPlane, kube_namespace: str) -> Play:
+    return partial(played, trimtab_crds, kube_namespace)
+
+
+async def left_behind(scene: PolicyScene, brokers: SettingsBrokers) -> LettingGo:
+    """What an operator has kept that is no more; the one that is there now."""
+    brokers.dynamic[SHEDDING] = "false"
+    found = Found(PulsarSpec(admin_url=brokers.url)).noting([SHEDDING], {})
+    await FoundStore(scene.context.api, scene.namespace).save(found)
+    scene.context.urls = AllowedUrls.of(["http://127.0.0.1:*"])
+    return LettingGo(scene.context, lambda _write: None)
+
+
+def moving(url: str) -> dict[str, Any]:
+    return {"mode": "Auto", "actuator": "Pulsar", "pulsar": {"adminUrl": url, "ownBalancing": "SwitchOff"}}
+
+
+def test_it_is_put_back_where_no_policy_has_it_off(play: Play) -> None:
+    async def story(scene: PolicyScene) -> None:
+        with settings_brokers(defaults()) as brokers:
+            letting_go = await left_behind(scene, brokers)
+            await letting_go.look()
+            assert brokers.dynamic == {}
+            assert await FoundStore(scene.context.api, scene.namespace).load() is None
+            assert scene.context.link.switched_off is False
+
+    play(LOAD, story)
+
+
+def test_a_policy_whose_loop_has_not_begun_yet_keeps_it_off_until_it_is_deleted(play: Play) -> None:
+    async def story(scene: PolicyScene) -> None:
+        with settings_brokers(defaults()) as brokers:
+            letting_go = await left_behind(scene, brokers)
+            path = scene.path("balancingpolicies", "other")
+            scene.create_policy("other", **moving(brokers.url))
+            scene.rest.patch(path, {"metadata": {"finalizers": ["trimtab.dev/finalizer"]}})
+            await letting_go.look()
+            assert brokers.dynamic == {SHEDDING: "false"}
+
+            scene.rest.delete(path)  # its finalizer holds it
+            await letting_go.look()
+            assert brokers.dynamic == {}
+
+    play(LOAD, story)
+
+
+def test_a_url_that_is_not_allowed_is_not_asked_and_who_does_not_lead_writes_nothing(play: Play) -> None:
+    async def story(scene: PolicyScene) -> None:
+        with settings_brokers(defaults()) as brokers:
+            letting_go = await left_behind(scene, brokers)
+            letting_go.fence = closed
+            with pytest.raises(FencedError):
+                await letting_go.look()
+
+            scene.context.urls = AllowedUrls.of(())
+            with pytest.raises(RefusedUrlError):
+                await letting_go.look()
+            assert brokers.dynamic == {SHEDDING: "false"}
+
+        scene.context.urls = AllowedUrls.of(["http://127.0.0.1:*"])
+        with pytest.raises(PulsarError):
+            await letting_go.look()
+        assert await FoundStore(scene.context.api, scene.namespace).load() is not None
+
+    play(LOAD, story)
+
+
+def closed(write: str) -> None:
+    raise FencedError(f"{write}: this process does not lead")
+
+
+@pytest.mark.parametrize("how", ["put back", "another policy", "never"])
+def test_a_deletion_waits_until_it_is_put_back_or_a_policy_is_left(play: Play, how: str) -> None:
+    async def story(scene: PolicyScene) -> None:
+        context = scene.context
+        context.clock = asyncio.get_running_loop().time
+        context.link.switched_off = True
+
+        def end() -> None:
+            if how == "put back":
+                context.link.switched_off = False
+            elif how == "another policy":
+                context.policies["other"] = Settings.of(scene.create_policy("other", **moving("http://pulsar:8080")))
+
+        begun = context.clock()
+        asyncio.get_running_loop().call_later(0.3, end)
+        assert await let_go(context, within=0.8) == (how != "never")
+        assert context.clock() - begun >= 0.3
+
+    play(LOAD, story)

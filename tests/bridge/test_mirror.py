@@ -1,0 +1,328 @@
+"""The mirror on a real API server: objects follow a Pulsar cluster, and a cluster follows what people apply."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import pytest
+
+from admin_model import ModelCluster
+from faulty_api import until
+from manifests import broker, bundle, topic_namespace
+from policy_scene import PolicyScene
+from trimtab_operator.app import discover_once
+from trimtab_operator.bridge.mirror import Mirror, Rhythm
+from trimtab_operator.control.cycle import ended
+from trimtab_operator.pulsar.admin import Admin
+from trimtab_operator.resources.pulsar import PulsarSpec
+from trimtab_strategies.testing import cluster
+from trimtab_testbed.control_plane import ControlPlane
+
+pytestmark = pytest.mark.apiserver
+
+X, Y = "pulsar-0.pulsar.messaging.svc:8080", "10.0.0.7:8080"
+QUICK = Rhythm(brokers=0.1, owners=0.2, namespaces=0.5, again=0.1, stuck=60.0)
+
+
+@dataclass
+class Mirrored:
+    """A scene whose objects follow `pulsar`."""
+
+    scene: PolicyScene
+    pulsar: ModelCluster = field(default_factory=lambda: ModelCluster(active={X, Y}))
+
+    def bundles(self) -> dict[str, tuple[str, str]]:
+        """Owner and state of each bundle that is named after a namespace of Pulsar's."""
+        found = {name: b.get("status", {}) for name, b in self.scene.bundles().items() if name.startswith("t-n-")}
+        return {name: (s.get("owner", ""), s.get("state", "")) for name, s in found.items()}
+
+    def spaces(self) -> dict[str, Any]:
+        items = self.scene.rest.get(self.scene.path("topicnamespaces"))["items"]
+        return {item["metadata"]["name"]: item for item in items}
+
+    def ready(self, name: str) -> tuple[str, str]:
+        conditions = self.spaces().get(name, {}).get("status", {}).get("conditions", [])
+        return next(((c["status"], c["reason"]) for c in conditions if c["type"] == "Ready"), ("", ""))
+
+    async def apply(self, manifest: dict[str, Any]) -> None:
+        """Create a TopicNamespace, and have it known before the mirror looks again."""
+        self.pulsar.away = True
+        self.scene.rest.create(self.scene.path("topicnamespaces"), manifest)
+        known = self.scene.context.stores.topic_namespaces.items
+        await self.until("it is known", lambda: manifest["metadata"]["name"] in known)
+        self.pulsar.away = False
+
+    async def until(self, what: str, holds: Callable[[], bool]) -> None:
+        await until(what, holds, within=30)
+
+
+Story = Callable[[Mirrored], Awaitable[None]]
+Tell = Callable[[Story], None]
+NOTHING = cluster(bundles=1, a=0.0)
+
+
+class Bare(PolicyScene):
+    """A policy, and no other object."""
+
+    def build(self) -> None:
+        """There is nothing yet."""
+
+
+@pytest.fixture
+def mirror(trimtab_crds: ControlPlane, kube_namespace: str) -> Tell:
+    """Runs a story beside a mirror that looks all the time."""
+
+    async def told(scene: PolicyScene, story: Story) -> None:
+        scene.context.clock = asyncio.get_running_loop().time
+        scene.context.link.spec = PulsarSpec(admin_url="http://pulsar.messaging.svc:8080", requests_per_second=1000)
+        world = Mirrored(scene)
+        running = asyncio.create_task(Mirror(scene.context, cast("Admin", world.pulsar), QUICK).run())
+        try:
+            await story(world)
+        finally:
+            await ended(running)
+
+    async def whole(story: Story) -> None:
+        async with asyncio.timeout(60):
+            await Bare(trimtab_crds, kube_namespace, NOTHING).play(lambda scene: told(scene, story), {})
+
+    return lambda story: asyncio.run(whole(story))
+
+
+def test_brokers_namespaces_and_bundles_appear_with_their_owners(mirror: Tell) -> None:
+    async def story(world: Mirrored) -> None:
+        world.pulsar.add("t/n", 3)
+        world.pulsar.serve("t/n", X, Y)
+        del world.pulsar.owners["t/n/0xaaaaaaaa_0xffffffff"]
+
+        await world.until("it is mirrored", lambda: world.ready("t-n") == ("True", "Found"))
+
+        assert world.bundles() == {
+            "t-n-0x00000000-0x55555555": (y_x(X), "Owned"),
+            "t-n-0x55555555-0xaaaaaaaa": (y_x(Y), "Owned"),
+            "t-n-0xaaaaaaaa-0xffffffff": ("", "Free"),
+        }
+        made = world.spaces()["t-n"]
+        assert made["metadata"]["labels"] == {"trimtab.dev/discovered": "true"}
+        assert (made["spec"]["bundles"], made["status"]["bundles"]) == (3, 3)
+        assert {b.address for b in world.scene.context.stores.brokers.items.values()} == {X, Y}
+        assert world.scene.context.link.ids == {y_x(X): X, y_x(Y): Y}
+
+    mirror(story)
+
+
+def y_x(broker_id: str) -> str:
+    """Name of the object of a broker that is known by its address alone."""
+    return broker_id.replace(":", "-")
+
+
+def test_a_second_look_writes_nothing(mirror: Tell) -> None:
+    async def story(world: Mirrored) -> None:
+        world.pulsar.add("t/n", 8)
+        world.pulsar.serve("t/n", X, Y)
+        await world.until("it is mirrored", lambda: world.ready("t-n") == ("True", "Found"))
+        await asyncio.sleep(0.3)
+        world.scene.requests.clear()
+        world.pulsar.asked.clear()
+
+        await world.until("all was looked at", lambda: min(world.pulsar.asked[c] for c in ("owned", "policies")) > 5)
+
+        assert not {"create", "patch", "delete"} & world.scene.requests.keys()
+
+    mirror(story)
+
+
+def test_a_broker_is_found_by_address_then_by_its_pods_name(mirror: Tell) -> None:
+    async def story(world: Mirrored) -> None:
+        scene = world.scene
+        scene.rest.create(scene.path("brokers"), broker("pulsar-0"))
+        scene.rest.create(scene.path("brokers"), broker("mine", address=Y))
+
+        await world.until("both are known", lambda: scene.context.link.ids == {"pulsar-0": X, "mine": Y})
+
+        await discover_once(scene.context)
+        found = {n: scene.rest.get(scene.path("brokers", n))["status"] for n in ("pulsar-0", "mine")}
+        assert (found["mine"]["id"], found["mine"]["ready"]) == (Y, True)
+        assert found["pulsar-0"]["id"] == X
+
+    mirror(story)
+
+
+def test_a_lost_broker_is_not_ready_and_its_bundles_go_with_their_new_owner(mirror: Tell) -> None:
+    async def story(world: Mirrored) -> None:
+        world.pulsar.add("t/n", 2)
+        world.pulsar.serve("t/n", X, Y)
+        await world.until("it is mirrored", lambda: world.ready("t-n") == ("True", "Found"))
+
+        world.pulsar.active.remove(Y)
+        world.pulsar.serve("t/n", X)
+
+        await world.until("bundles are x's", lambda: {owner for owner, _ in world.bundles().values()} == {y_x(X)})
+
+        await world.until("it is not active any more", lambda: y_x(Y) not in (world.scene.context.link.ids or {}))
+        await discover_once(world.scene.context)
+        assert not world.scene.rest.get(world.scene.path("brokers", y_x(Y))).get("status", {}).get("ready")
+
+    mirror(story)
+
+
+def test_a_silent_broker_keeps_its_bundles(mirror: Tell) -> None:
+    async def story(world: Mirrored) -> None:
+        world.pulsar.add("t/n", 2)
+        world.pulsar.serve("t/n", X, Y)
+        await world.until("it is mirrored", lambda: world.ready("t-n") == ("True", "Found"))
+        before = world.bundles()
+
+        world.pulsar.silent.add(Y)
+        world.pulsar.asked.clear()
+        await world.until("it was asked", lambda: world.pulsar.asked["owned"] > 8)
+
+        assert world.bundles() == before
+
+    mirror(story)
+
+
+def test_a_split_made_elsewhere_appears_and_never_leaves_a_hash_without_a_bundle(mirror: Tell) -> None:
+    async def story(world: Mirrored) -> None:
+        whole, *_ = world.pulsar.add("t/n", 1)
+        world.pulsar.serve("t/n", X)
+        await world.until("it is mirrored", lambda: world.ready("t-n") == ("True", "Found"))
+        order: list[str] = []
+        world.scene.context.stores.bundles.subscribe(
+            lambda old, new: order.append("deleted" if new is None else "made") if not (old and new) else None
+        )
+
+        world.pulsar.divide(whole)
+
+        await world.until("its halves are there", lambda: len(world.bundles()) == 2)
+        await world.until("the parent is gone", lambda: order[-1:] == ["deleted"])
+        assert order == ["made", "made", "deleted"]
+        await world.until("they are x's", lambda: set(world.bundles().values()) == {(y_x(X), "Owned")})
+
+    mirror(story)
+
+
+def test_boundaries_of_before_a_split_do_not_bring_the_parent_back(mirror: Tell) -> None:
+    async def story(world: Mirrored) -> None:
+        whole, *_ = world.pulsar.add("t/n", 1)
+        world.pulsar.serve("t/n", X)
+        before = world.pulsar.spaces["t/n"]
+        await world.until("it is mirrored", lambda: world.ready("t-n") == ("True", "Found"))
+        world.pulsar.divide(whole)
+        await world.until("its halves are there", lambda: list(world.bundles().values()) == [(y_x(X), "Owned")] * 2)
+        versions = world.scene.versions("bundles")
+
+        world.pulsar.stale["t/n"] = [before]
+        await world.until("it was told", lambda: not world.pulsar.stale["t/n"])
+        await asyncio.sleep(0.3)
+
+        assert world.scene.versions("bundles") == versions
+
+    mirror(story)
+
+
+def test_a_namespace_that_a_person_applies_is_created_with_its_tenant_and_bundles(mirror: Tell) -> None:
+    async def story(world: Mirrored) -> None:
+        manifest = topic_namespace("t-n", tenant="t", name="n", bundles=5, antiAffinityGroup="far")
+        world.scene.rest.create(world.scene.path("topicnamespaces"), manifest)
+
+        await world.until("it is ready", lambda: world.ready("t-n") == ("True", "Created"))
+        await world.until("and grouped", lambda: world.pulsar.groups == {"t/n": "far"})
+        await world.until("and mirrored", lambda: len(world.bundles()) == 5)
+
+        assert world.pulsar.written[:2] == [("tenant", "t", "model"), ("namespace", "t/n", "5")]
+
+    mirror(story)
+
+
+def test_a_namespace_that_pulsar_cut_otherwise_stays_as_it_is_and_the_object_says_so(mirror: Tell) -> None:
+    async def story(world: Mirrored) -> None:
+        world.pulsar.away = True
+        world.pulsar.add("t/n", 3)
+        await world.apply(topic_namespace("mine", tenant="t", name="n", bundles=5))
+
+        await world.until("it is told", lambda: world.ready("mine")[1] == "OtherBundles")
+
+        assert len(world.bundles()) == 3
+        assert not [w for w in world.pulsar.written if w[0] == "namespace"]
+
+    mirror(story)
+
+
+def test_what_was_deleted_in_pulsar_goes_and_a_persons_object_stays_and_creates_nothing_again(mirror: Tell) -> None:
+    async def story(world: Mirrored) -> None:
+        world.pulsar.away = True
+        world.pulsar.add("t/n", 2)
+        world.pulsar.add("t/mine", 2)
+        await world.apply(topic_namespace("own", tenant="t", name="mine", bundles=2))
+        await world.until("both are there", lambda: {world.ready(n) for n in ("t-n", "own")} == {("True", "Found")})
+
+        world.pulsar.drop("t/n")
+        world.pulsar.drop("t/mine")
+
+        await world.until("it is told", lambda: world.ready("own") == ("False", "Gone"))
+        await world.until("the other is gone", lambda: "t-n" not in world.spaces())
+        await world.until("bundles go", lambda: not [b for b in world.scene.bundles() if b.startswith("t-")])
+        assert world.pulsar.written == []
+
+    mirror(story)
+
+
+def test_an_object_that_is_deleted_comes_back_and_nothing_is_deleted_in_pulsar(mirror: Tell) -> None:
+    async def story(world: Mirrored) -> None:
+        world.pulsar.add("t/n", 2)
+        world.pulsar.serve("t/n", X)
+        await world.until("it is mirrored", lambda: world.ready("t-n") == ("True", "Found"))
+        uid = world.spaces()["t-n"]["metadata"]["uid"]
+
+        world.scene.rest.delete(world.scene.path("topicnamespaces", "t-n"))
+        world.scene.rest.delete(world.scene.path("bundles", "t-n-0x00000000-0x80000000"))
+
+        await world.until("it is back", lambda: world.ready("t-n") == ("True", "Found"))
+        assert world.spaces()["t-n"]["metadata"]["uid"] != uid
+        assert (list(world.pulsar.spaces), world.pulsar.written) == (["t/n"], [])
+
+    mirror(story)
+
+
+def test_isolation_and_groups_of_a_discovered_namespace_follow_pulsar(mirror: Tell) -> None:
+    async def story(world: Mirrored) -> None:
+        world.pulsar.add("t/n", 1)
+        await world.until("it is mirrored", lambda: world.ready("t-n") == ("True", "Found"))
+
+        world.pulsar.groups["t/n"] = "apart"
+        world.pulsar.isolations["p"] = {
+            "namespaces": ["t/.*"],
+            "primary": [r"10\.0\..*"],
+            "secondary": ["pulsar-0.*"],
+            "auto_failover_policy": {"policy_type": "min_available", "parameters": {"min_limit": "2"}},
+        }
+
+        asked = {"primary": [r"10\.0\.0\.7-8080"], "secondary": [r"pulsar-0\.pulsar\.messaging\.svc-8080"]}
+        await world.until("it follows", lambda: world.spaces()["t-n"]["spec"].get("antiAffinityGroup") == "apart")
+        await world.until(
+            "isolated", lambda: world.spaces()["t-n"]["spec"].get("isolation") == {**asked, "minAvailable": 2}
+        )
+        world.pulsar.isolations.clear()
+        await world.until("isolation goes", lambda: "isolation" not in world.spaces()["t-n"]["spec"])
+
+    mirror(story)
+
+
+def test_bundles_that_people_made_are_never_deleted(mirror: Tell) -> None:
+    async def story(world: Mirrored) -> None:
+        world.pulsar.add("t/n", 2)
+        await world.until("it is mirrored", lambda: world.ready("t-n") == ("True", "Found"))
+        odd = bundle("odd", "0x01000000", "0x02000000", topicNamespace="t-n")
+        world.scene.rest.create(world.scene.path("bundles"), odd)
+
+        world.pulsar.asked.clear()
+        await world.until("all was looked at", lambda: world.pulsar.asked["policies"] > 4)
+
+        assert "odd" in world.scene.bundles()
+        assert len(world.bundles()) == 2
+
+    mirror(story)

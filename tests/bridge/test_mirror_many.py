@@ -1,0 +1,99 @@
+"""2,000 bundles of 20 brokers: nothing is written when nothing changes, and just what changed when something does."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+import pytest
+
+from admin_model import ModelCluster
+from faulty_api import until
+from manifests import topic_namespace
+from policy_scene import PolicyScene
+from trimtab_operator.bridge.mirror import Mirror, Rhythm
+from trimtab_operator.bridge.reflecting import reflect_ranges
+from trimtab_operator.cluster.naming import broker_name_of_address
+from trimtab_operator.cluster.topic_namespaces import topic_namespace_record
+from trimtab_operator.control.cycle import ended
+from trimtab_operator.pulsar.admin import Admin
+from trimtab_operator.resources.pulsar import PulsarSpec
+from trimtab_strategies.testing import cluster
+from trimtab_testbed.control_plane import ControlPlane
+from trimtab_testbed.many_bundles import make_bundles
+
+pytestmark = pytest.mark.apiserver
+
+IDS = [f"10.0.0.{n}:8080" for n in range(1, 21)]
+SPACES = [f"t/ns-{n}" for n in range(4)]
+RATE, MOVED = 40, 60
+QUICK = Rhythm(brokers=0.5, owners=0.5, namespaces=1.0)
+
+
+class Crowd(PolicyScene):
+    """The objects that the mirror made some time ago, and a policy."""
+
+    def __init__(self, plane: ControlPlane, namespace: str) -> None:
+        super().__init__(plane, namespace, cluster(bundles=1, a=0.0))
+        self._plane, self.pulsar = plane, ModelCluster(active=set(IDS))
+
+    def build(self) -> None:
+        births: list[Any] = []
+        for space in SPACES:
+            self.pulsar.add(space, 500)
+            self.pulsar.serve(space, *IDS)
+            owned = {b: broker_name_of_address(i) for b, i in self.pulsar.owners.items()}
+            spec = {"tenant": "t", "name": space.partition("/")[2], "bundles": 500}
+            manifest = topic_namespace(space.replace("/", "-"), **spec)
+            manifest["metadata"]["labels"] = {"trimtab.dev/discovered": "true"}
+            record = topic_namespace_record(self.rest.create(self.path("topicnamespaces"), manifest))
+            births += reflect_ranges(self.pulsar.spaces[space], record, (), owned, 0).create
+        make_bundles(self._plane, self.namespace, [birth.manifest for birth in births])
+
+    def writes(self) -> int:
+        return sum(self.requests[verb] for verb in ("create", "patch", "delete"))
+
+    async def rounds(self, count: int) -> None:
+        """Wait until all brokers, and all namespaces, were asked so often."""
+        asked = self.pulsar.asked
+        asked.clear()
+        await until("brokers were asked", lambda: asked["owned"] >= count * len(IDS), within=30)
+        await until("namespaces were asked", lambda: asked["policies"] >= len(SPACES), within=30)
+
+
+async def story(scene: Crowd) -> None:
+    loop = asyncio.get_running_loop()
+    scene.context.clock = loop.time
+    scene.context.link.spec = PulsarSpec(admin_url="http://pulsar.messaging.svc:8080", requests_per_second=RATE)
+    running = asyncio.create_task(Mirror(scene.context, cast("Admin", scene.pulsar), QUICK).run())
+    try:
+        spaces = scene.context.stores.topic_namespaces.items
+        await until("all is in step", lambda: all(r.bundles == 500 for r in spaces.values()), within=30)
+        brokers = {broker_name_of_address(broker) for broker in IDS}
+        await until("brokers are there", lambda: brokers <= scene.context.stores.brokers.items.keys(), within=30)
+        scene.requests.clear()
+        begun = loop.time()
+
+        await scene.rounds(3)
+
+        assert scene.writes() == 0
+        asked = sum(scene.pulsar.asked.values()) + scene.pulsar.asked["policies"]  # which are two requests each
+        assert asked <= RATE * (loop.time() - begun + 1), "the budget holds, with a second's worth at once"
+
+        moved = scene.pulsar.bundles(SPACES[0])[:MOVED]
+        scene.pulsar.owners |= dict.fromkeys(moved, IDS[0])
+        changed = sum(i % len(IDS) != 0 for i in range(MOVED))
+        await until("what moved is told", lambda: scene.requests["patch"] >= changed, within=30)
+        await scene.rounds(2)
+        assert scene.writes() == changed
+    finally:
+        await ended(running)
+
+
+def test_a_large_cluster_costs_writes_only_where_it_changes(trimtab_crds: ControlPlane, kube_namespace: str) -> None:
+    async def whole() -> None:
+        async with asyncio.timeout(120):
+            scene = Crowd(trimtab_crds, kube_namespace)
+            await scene.play(cast("Any", story), {})
+
+    asyncio.run(whole())

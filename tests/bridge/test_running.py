@@ -1,0 +1,183 @@
+"""The client of Pulsar follows what policies name and Secrets hold, and whether it can ask is told."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import pytest
+
+from faulty_api import until
+from policy_scene import PolicyScene, played
+from trimtab_operator.bridge import running
+from trimtab_operator.bridge.running import Bridge
+from trimtab_operator.cluster.fence import Fence
+from trimtab_operator.control.context import Context
+from trimtab_operator.control.cycle import ended
+from trimtab_operator.control.link import NOT_ASKED, Link
+from trimtab_operator.control.linked import linked
+from trimtab_operator.control.settings import Settings
+from trimtab_operator.pulsar.admin import Admin
+from trimtab_operator.resources.pulsar import PulsarSpec
+from trimtab_operator.resources.urls import AllowedUrls
+from trimtab_strategies.testing import cluster
+from trimtab_testbed.control_plane import ControlPlane
+from trimtab_testbed.fake_pulsar import FakePulsar
+
+LOAD = cluster(bundles=1, a=0.5, b=0.5)
+TOKEN = {"token": {"secret": "pulsar", "key": "token"}}
+
+
+class Running:
+    """A bridge before a fake cluster; `opened` counts how often its parts were made, `calls` what they wrote."""
+
+    def __init__(self, scene: PolicyScene, fake: FakePulsar) -> None:
+        self.scene, self.fake, self.opened, self.ended = scene, fake, 0, 0
+        self.context, self.link = scene.context, scene.context.link
+        self.context.clock, self.context.now = time.monotonic, time.time
+        self.context.urls = AllowedUrls.of(["127.0.0.1"])
+        self.bridge = Bridge(self.context, Fence(), self._parts)
+
+    def _parts(self, _context: Context, _admin: Admin) -> Mapping[str, Callable[[], Awaitable[None]]]:
+        self.opened += 1
+        return {"part": self._part}
+
+    async def _part(self) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.ended += 1
+
+    def take(self) -> None:
+        """What the policy's loop does with the policy as it is now."""
+        settings = Settings.of(self.scene.policy())
+        self.context.claims["main"], self.context.policies["main"] = settings.claim, settings
+
+    def name(self, **pulsar: Any) -> None:
+        """Have the policy name the cluster so."""
+        self.scene.edit(actuator="Pulsar", pulsar={"adminUrl": self.fake.url, "timeout": "1s", **pulsar})
+        self.take()
+
+    def put(self, token: str, released: str = "true") -> None:
+        """Create the Secret, or replace what it holds."""
+        path = f"/api/v1/namespaces/{self.scene.namespace}/secrets"
+        meta = {"name": "pulsar", "labels": {"trimtab.dev/credentials": released}}
+        body = {"metadata": meta, "data": {"token": base64.b64encode(token.encode()).decode()}}
+        if any(item["metadata"]["name"] == "pulsar" for item in self.scene.rest.get(path)["items"]):
+            self.scene.rest.patch(f"{path}/pulsar", body)
+        else:
+            self.scene.rest.create(path, {"apiVersion": "v1", "kind": "Secret", **body})
+
+    async def problem(self, words: str) -> None:
+        await until(f"the link says {words!r}", lambda: words in self.link.problem)
+
+    async def answers(self) -> None:
+        await until("the link is fine", lambda: self.link.spec is not None and not self.link.problem)
+
+
+Story = Callable[[Running], Awaitable[None]]
+Run = Callable[..., None]
+
+
+@pytest.fixture
+def run(trimtab_crds: ControlPlane, kube_namespace: str, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Plays a story with a bridge that runs, in shortened times."""
+    for name, seconds in (("LOOK_EVERY", 0.05), ("PULSE_EVERY", 0.2), ("SECRETS_EVERY", 0.3), ("REFUSED_EVERY", 0.1)):
+        monkeypatch.setattr(running, name, seconds)
+
+    def play(story: Story, **fake: Any) -> None:
+        async def whole(scene: PolicyScene) -> None:
+            async with FakePulsar(**fake) as pulsar:
+                found = Running(scene, pulsar)
+                task = asyncio.create_task(found.bridge.run())
+                try:
+                    await story(found)
+                finally:
+                    await ended(task)
+
+        played(trimtab_crds, kube_namespace, LOAD, whole)
+
+    return play
+
+
+@pytest.mark.apiserver
+def test_the_client_opens_when_a_policy_names_a_cluster_and_closes_when_none_does(run: Run) -> None:
+    async def story(r: Running) -> None:
+        await asyncio.sleep(0.2)
+        assert (r.link.spec, r.bridge.admin, r.opened) == (None, None, 0)
+        r.name()
+        await r.answers()
+        assert (r.opened, r.link.policy) == (1, "main")
+        r.link.ids = {"a": r.fake.ids[0]}
+        r.context.leave("main")
+        await until("it is closed", lambda: r.bridge.admin is None)
+        assert (r.link.spec, r.link.ids, r.ended) == (None, None, 1)
+
+    run(story)
+
+
+@pytest.mark.apiserver
+def test_a_changed_policy_opens_the_client_anew(run: Run) -> None:
+    async def story(r: Running) -> None:
+        r.name()
+        await r.answers()
+        r.name(requestsPerSecond=7)
+        await until("it is opened anew", lambda: r.opened == 2)
+        assert r.ended == 1
+
+    run(story)
+
+
+@pytest.mark.apiserver
+def test_a_cluster_that_does_not_answer_is_told_and_asked_again(run: Run) -> None:
+    async def story(r: Running) -> None:
+        r.fake.deaf |= set(r.fake.ids)
+        r.name()
+        await r.problem("no answer within 1 s")
+        r.fake.deaf.clear()
+        await r.answers()
+        assert r.opened == 1, "the same client goes on"
+
+    run(story)
+
+
+@pytest.mark.apiserver
+def test_a_url_that_is_not_allowed_is_told_and_no_secret_is_read(run: Run) -> None:
+    async def story(r: Running) -> None:
+        r.context.urls = AllowedUrls.of([])
+        r.name(auth=TOKEN)
+        await r.problem("--allow-url 127.0.0.1")
+        assert r.fake.asked == []
+
+    run(story)
+
+
+@pytest.mark.apiserver
+def test_a_new_token_in_the_secret_counts_without_an_edit(run: Run) -> None:
+    async def story(r: Running) -> None:
+        r.name(auth=TOKEN)
+        await r.problem("spec.pulsar.auth.token: Secret pulsar does not exist")
+        r.put("the old one")
+        await r.problem("401")
+        assert "the old one" not in r.link.problem
+        r.put("the new one")
+        await r.answers()
+        r.put("the new one", released="false")
+        await r.problem("is not released for this")
+        assert r.bridge.admin is None
+
+    run(story, token="the new one")
+
+
+@pytest.mark.parametrize(
+    ("problem", "condition"),
+    [("", ("True", "Linked")), (NOT_ASKED, ("Unknown", "NotAsked")), ("refused", ("False", "SourceUnavailable"))],
+)
+def test_the_condition_says_whether_the_cluster_answers(problem: str, condition: tuple[str, str]) -> None:
+    link = Link(spec=PulsarSpec(admin_url="http://pulsar:8080"), problem=problem)
+    (found,) = linked([], link, 2, 0.0)
+    assert (found["status"], found["reason"]) == condition
+    assert linked([found], Link(), 3, 0.0) == []

@@ -1,0 +1,108 @@
+"""Who serves what on modular brokers: hints from load reports, and answers about single bundles."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import cast
+
+import pytest
+
+from trimtab_operator.bridge.verifying import Verifier
+from trimtab_operator.pulsar.admin import Admin
+from trimtab_operator.pulsar.budget import Budget
+from trimtab_operator.pulsar.errors import PulsarUnavailableError, StaleBundleError
+
+NAMES = [f"t/n/{k}" for k in range(10)]
+
+
+@dataclass
+class Brokers:
+    """Says who serves a bundle. deaf: brokers that don't answer; gone: bundles that were split."""
+
+    owners: dict[str, str] = field(default_factory=dict)
+    deaf: set[str] = field(default_factory=set)
+    gone: set[str] = field(default_factory=set)
+    asked: Counter[str] = field(default_factory=Counter)
+
+    async def owner(self, bundle: str, broker: str) -> str:
+        if broker in self.deaf:
+            raise PulsarUnavailableError(f"{broker} does not answer")
+        self.asked[bundle] += 1
+        if bundle in self.gone:
+            raise StaleBundleError(f"{bundle} was split")
+        return self.owners.get(bundle, "")
+
+    def verifier(self, most: int = 80) -> Verifier:
+        return Verifier(cast("Admin", self), Budget(1e6), most)
+
+
+def verified(verifier: Verifier, reports: dict[str, list[str]], bundles: list[str]) -> dict[str, str]:
+    return asyncio.run(verifier.verify(reports, bundles))
+
+
+def test_all_of_a_small_cluster_is_asked_for_in_each_sweep() -> None:
+    brokers = Brokers({NAMES[0]: "a", NAMES[1]: "b"})
+    verifier = brokers.verifier()
+
+    assert verified(verifier, {"a": [], "b": []}, NAMES[:3]) == {NAMES[0]: "a", NAMES[1]: "b", NAMES[2]: ""}
+    brokers.owners[NAMES[2]] = "a"
+    assert verified(verifier, {"a": [], "b": []}, NAMES[:3])[NAMES[2]] == "a"
+
+
+def test_what_a_report_says_anew_is_asked_for_first_and_the_rest_in_turn() -> None:
+    brokers = Brokers(dict.fromkeys(NAMES, "a"))
+    verifier = brokers.verifier(most=4)
+    for _ in range(3):
+        verified(verifier, {"a": NAMES, "b": []}, NAMES)
+    assert set(brokers.asked) == set(NAMES)
+
+    brokers.owners[NAMES[7]] = "b"
+    found = verified(verifier, {"a": NAMES, "b": [NAMES[7]]}, NAMES)
+
+    assert found[NAMES[7]] == "b", "two reports list it: it has moved"
+    assert len(found) == 4
+
+
+def test_a_report_alone_counts_only_of_what_was_never_asked_for() -> None:
+    brokers = Brokers(dict.fromkeys(NAMES, "a"))
+    verifier = brokers.verifier(most=1)
+
+    first = verified(verifier, {"a": NAMES, "b": []}, NAMES)
+    assert first == dict.fromkeys(NAMES, "a")
+    assert sum(brokers.asked.values()) == 1
+
+    second = verified(verifier, {"a": NAMES, "b": []}, NAMES)
+    assert NAMES[0] not in second, "it was asked for before, and somebody may have moved it since"
+
+
+def test_bundles_without_an_object_keep_what_was_found() -> None:
+    verifier = Brokers({NAMES[0]: "a"}).verifier(most=1)
+
+    verified(verifier, {"a": NAMES[:2], "b": []}, [])
+
+    assert verified(verifier, {"a": NAMES[:2], "b": []}, []).keys() == set(NAMES[:2])
+
+
+def test_the_next_broker_is_asked_when_one_is_silent_and_nothing_is_said_when_all_are() -> None:
+    brokers = Brokers({NAMES[0]: "b"}, deaf={"a"})
+    verifier = brokers.verifier()
+
+    assert verified(verifier, {"a": [], "b": []}, NAMES[:1]) == {NAMES[0]: "b"}
+    brokers.deaf = {"a", "b"}
+    assert verified(verifier, {"a": [], "b": []}, NAMES[:1]) == {}
+
+
+@pytest.mark.parametrize("reports", [{"a": [], "b": []}, {"a": NAMES[:1], "b": NAMES[:1]}])
+def test_of_what_was_split_nothing_is_said(reports: dict[str, list[str]]) -> None:
+    assert verified(Brokers(gone={NAMES[0]}).verifier(), reports, NAMES[:1]) == {}
+
+
+def test_what_is_no_more_is_forgotten() -> None:
+    verifier = Brokers(dict.fromkeys(NAMES, "a")).verifier()
+    verified(verifier, {"a": []}, NAMES)
+
+    verified(verifier, {"a": []}, NAMES[:2])
+
+    assert verifier.found.keys() == set(NAMES[:2])

@@ -1,0 +1,196 @@
+"""One hand on the wheel: Pulsar's own balancing is verified, switched off where that is allowed, and put back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from faulty_api import until
+from policy_scene import PolicyScene, played
+from pulsar_in_memory import InMemoryPulsar
+from trimtab_operator.bridge import wheel as wheels
+from trimtab_operator.bridge.found import FoundStore
+from trimtab_operator.bridge.wheel import Wheel
+from trimtab_operator.control.settings import Settings
+from trimtab_operator.pulsar.balancing import SHEDDING, SPLITTING
+from trimtab_strategies.testing import cluster
+from trimtab_testbed.control_plane import ControlPlane
+
+pytestmark = pytest.mark.apiserver
+
+LOAD = cluster(bundles=2, a=0.5, b=0.5)
+Story = Callable[[PolicyScene, InMemoryPulsar, Wheel], Awaitable[None]]
+Steer = Callable[..., None]
+
+
+@pytest.fixture
+def steer(trimtab_crds: ControlPlane, kube_namespace: str, monkeypatch: pytest.MonkeyPatch) -> Steer:
+    """Plays a story with a wheel, for a policy of that mode that allows to switch off, or does not."""
+    monkeypatch.setattr(wheels, "TRY_AFTER", 0.0)
+
+    def run(story: Story, mode: str = "Auto", own: str = "SwitchOff", **brokers: dict[str, str]) -> None:
+        pulsar = InMemoryPulsar()
+        for name in ("a", "b"):
+            pulsar.broker(name, **brokers.get(name, {}))
+
+        async def whole(scene: PolicyScene) -> None:
+            take(scene)
+            await story(scene, pulsar, Wheel(scene.context, pulsar))  # type: ignore[arg-type]
+
+        spec = {"actuator": "Pulsar", "pulsar": {"adminUrl": "http://pulsar:8080", "ownBalancing": own}}
+        played(trimtab_crds, kube_namespace, LOAD, whole, mode=mode, **spec)
+
+    return run
+
+
+def take(scene: PolicyScene) -> None:
+    """What the loop and the runner do with the policy as it is now."""
+    settings = Settings.of(scene.policy())
+    scene.context.claims["main"], scene.context.policies["main"] = settings.claim, settings
+    scene.context.share_out()
+    scene.context.link.spec, scene.context.link.policy = settings.pulsar, "main"
+
+
+async def kept(scene: PolicyScene) -> Any:
+    found = await FoundStore(scene.context.api, scene.namespace).load()
+    return None if found is None else found.overrides
+
+
+def test_what_is_on_is_switched_off_once_it_was_kept(steer: Steer) -> None:
+    async def story(scene: PolicyScene, pulsar: InMemoryPulsar, wheel: Wheel) -> None:
+        await wheel.look()
+
+        assert pulsar.dynamic == {SHEDDING: "false", SPLITTING: "false"}
+        assert await kept(scene) == {SHEDDING: None, SPLITTING: None}
+        hand = scene.context.link.hand
+        assert (hand.held, hand.text) == (True, "Pulsar's own shedding and automatic split are off on 2 brokers")
+        assert [reason for reason, _ in scene.events()] == ["SwitchedOff"]
+
+        await wheel.look()
+        assert len(pulsar.asked) == 2
+
+    steer(story)
+
+
+@pytest.mark.parametrize(("mode", "own"), [("DryRun", "SwitchOff"), ("Auto", "Verify"), ("Approve", "Verify")])
+def test_nothing_is_touched_where_that_is_not_allowed(steer: Steer, mode: str, own: str) -> None:
+    async def story(scene: PolicyScene, pulsar: InMemoryPulsar, wheel: Wheel) -> None:
+        await wheel.look()
+
+        assert pulsar.asked == []
+        assert await kept(scene) is None
+        hand = scene.context.link.hand
+        assert hand.held is False
+        assert f"{SPLITTING} is on at a, b; {SHEDDING} is on at a, b" in hand.text
+        assert "ownBalancing: SwitchOff" in hand.text
+
+    steer(story, mode, own)
+
+
+def test_a_single_broker_that_differs_is_found(steer: Steer) -> None:
+    async def story(scene: PolicyScene, _pulsar: InMemoryPulsar, wheel: Wheel) -> None:
+        await wheel.look()
+        hand = scene.context.link.hand
+        assert hand.held is False
+        assert hand.text.startswith(f"{SHEDDING} is on at b; ")
+
+    off = {"sheds": "false", "splits": "false"}
+    steer(story, own="Verify", a=off, b={**off, "sheds": "true"})
+
+
+def test_what_is_off_everywhere_is_left_alone_and_nothing_is_kept(steer: Steer) -> None:
+    async def story(scene: PolicyScene, pulsar: InMemoryPulsar, wheel: Wheel) -> None:
+        await wheel.look()
+        assert pulsar.asked == []
+        assert await kept(scene) is None
+        assert scene.context.link.hand.held is True
+
+    off = {"sheds": "false", "splits": "banana"}
+    steer(story, a=off, b=off)
+
+
+def test_a_broker_that_cannot_be_read_is_not_known(steer: Steer) -> None:
+    async def story(scene: PolicyScene, pulsar: InMemoryPulsar, wheel: Wheel) -> None:
+        await wheel.look()
+        pulsar.deaf.add("b")
+        await wheel.look()
+        hand = scene.context.link.hand
+        assert hand.held is None
+        assert "b (b does not answer)" in hand.text
+
+    steer(story)
+
+
+@pytest.mark.parametrize("edit", [{"mode": "DryRun"}, {"pulsar": {"ownBalancing": "Verify"}}])
+def test_it_is_put_back_once_no_policy_moves_any_more(steer: Steer, edit: dict[str, Any]) -> None:
+    async def story(scene: PolicyScene, pulsar: InMemoryPulsar, wheel: Wheel) -> None:
+        pulsar.dynamic[SPLITTING] = "TRUE"
+        await wheel.look()
+        assert pulsar.dynamic == {SHEDDING: "false", SPLITTING: "false"}
+
+        scene.edit(**edit)
+        take(scene)
+        await wheel.look()
+
+        assert pulsar.dynamic == {SPLITTING: "TRUE"}
+        assert await kept(scene) is None
+        assert scene.context.link.hand.held is False
+
+    steer(story)
+
+
+def test_who_switches_it_on_again_is_answered_twice_and_then_no_more(steer: Steer) -> None:
+    async def story(scene: PolicyScene, pulsar: InMemoryPulsar, wheel: Wheel) -> None:
+        await wheel.look()
+        for _ in range(2):
+            pulsar.dynamic[SHEDDING] = "true"
+            await Wheel(scene.context, pulsar).look()  # type: ignore[arg-type]  an operator that was started again
+            assert pulsar.dynamic[SHEDDING] == "false"
+            assert scene.context.link.hand.held is True
+
+        for value in ("true", "tRue"):
+            pulsar.dynamic[SHEDDING] = value
+            await wheel.look()
+            assert pulsar.dynamic[SHEDDING] == value
+            assert scene.context.link.hand.held is False
+            assert "does not fight" in scene.context.link.hand.text
+        assert scene.context.metrics.registry.get_sample_value("trimtab_pulsar_own_balancing_undone_total") == 3
+
+        scene.clock += 3700
+        await wheel.look()
+        assert pulsar.dynamic[SHEDDING] == "false"
+        assert (await kept(scene))[SHEDDING] is None
+
+    steer(story)
+
+
+def test_a_cluster_that_does_not_answer_is_told_and_looked_at_again(steer: Steer) -> None:
+    async def story(scene: PolicyScene, pulsar: InMemoryPulsar, wheel: Wheel) -> None:
+        pulsar.files.clear()
+        running = asyncio.create_task(wheel.run())
+        await until("that is told", lambda: "no active broker" in scene.context.link.hand.text)
+        pulsar.broker("a")
+        scene.edit(interval="61s")
+        take(scene)
+        await until("the broker is read", lambda: scene.context.link.hand.held)
+        running.cancel()
+
+    steer(story)
+
+
+def test_a_damaged_configmap_is_told_and_nothing_is_touched(steer: Steer) -> None:
+    async def story(scene: PolicyScene, pulsar: InMemoryPulsar, wheel: Wheel) -> None:
+        path = f"/api/v1/namespaces/{scene.namespace}/configmaps"
+        meta = {"name": "trimtab-pulsar-found"}
+        scene.rest.create(
+            path, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {"found.json": "x"}}
+        )
+        await wheel._look_safely()
+        assert pulsar.asked == []
+        assert scene.context.link.hand.held is None
+        assert "not what Trimtab writes" in scene.context.link.hand.text
+
+    steer(story)

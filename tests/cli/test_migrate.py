@@ -1,0 +1,225 @@
+"""`trimtab migrate`: the policy that balances as a Pulsar cluster does, and what has no equivalent."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from pulsar_settings import defaults, settings_brokers
+from trimtab_operator.cli import main
+from trimtab_operator.cli.migrating import migrate
+from trimtab_operator.control.settings import Settings
+from trimtab_testbed.control_plane import ControlPlane
+
+_BASE = "org.apache.pulsar.broker.loadbalance"
+SHEDDER, PLACEMENT = "loadBalancerLoadSheddingStrategy", "loadBalancerLoadPlacementStrategy"
+
+
+def spec(runtime: dict[str, str]) -> dict[str, Any]:
+    return migrate(runtime, admin_url="http://pulsar:8080", prometheus="http://prometheus:9090").spec
+
+
+def notes(runtime: dict[str, str]) -> str:
+    return "\n".join(migrate(runtime, admin_url="http://pulsar:8080", prometheus="http://prometheus:9090").notes)
+
+
+def test_the_defaults_of_the_modular_load_manager_are_those_of_a_policy() -> None:
+    assert spec(defaults()) == {
+        "mode": "DryRun",
+        "interval": "1m",
+        "actuator": "Pulsar",
+        "pulsar": {"adminUrl": "http://pulsar:8080"},
+        "source": {"prometheus": {"url": "http://prometheus:9090"}},
+        "shedder": {"type": "ThresholdShedder"},
+        "placement": {"type": "LeastLongTermMessageRate"},
+        "selection": {"type": "Modular"},
+        "split": {"type": "BundleSplitterTask"},
+        "limits": {"coolDown": "30m"},
+    }
+    assert notes(defaults()) == ""
+
+
+def test_the_extensible_load_manager_runs_its_own_strategies_whatever_stands_there() -> None:
+    found = spec(defaults(extensible=True))
+    assert found["shedder"] == {"type": "TransferShedder"}
+    assert found["placement"] == {"type": "ExtensibleLeastResourceUsageWithWeight"}
+    assert found["selection"] == {"type": "Extensible"}
+    assert found["split"] == {"type": "DefaultNamespaceBundleSplitStrategy"}
+    assert "TransferShedder runs instead" in notes(defaults(extensible=True))
+
+
+def _with(shedder: str = "", placement: str = "", *, extensible: bool = False, **changed: str) -> dict[str, str]:
+    classes = {SHEDDER: shedder, PLACEMENT: placement}
+    named = {key: f"{_BASE}.{name}" for key, name in classes.items() if name}
+    return defaults(extensible=extensible, **named, **changed)
+
+
+CASES: dict[str, tuple[dict[str, str], dict[str, Any]]] = {
+    "thresholds": (
+        _with(loadBalancerBrokerThresholdShedderPercentage="20", loadBalancerHistoryResourcePercentage="0.5"),
+        {"shedder": {"type": "ThresholdShedder", "thresholdShedder": {"threshold": 20, "history": 0.5}}},
+    ),
+    "overload": (
+        _with("impl.OverloadShedder", loadBalancerBrokerOverloadedThresholdPercentage="70"),
+        {
+            "shedder": {"type": "OverloadShedder", "overloadShedder": {"overloadThreshold": 70}},
+            "placement": {"type": "LeastLongTermMessageRate", "leastLongTermMessageRate": {"overloadThreshold": 70}},
+            "selection": {"type": "Modular", "modular": {"overloadThreshold": 70}},
+        },
+    ),
+    "uniform": (
+        _with("impl.UniformLoadShedder", maxUnloadPercentage="0.4", minUnloadMessage="10"),
+        {"shedder": {"type": "UniformLoadShedder", "uniformLoadShedder": {"maxUnload": 0.4, "minRate": 10}}},
+    ),
+    "avg": (
+        _with("impl.AvgShedder", "impl.AvgShedder", loadBalancerAvgShedderLowThreshold="20"),
+        {
+            "shedder": {"type": "AvgShedder", "avgShedder": {"lowThreshold": 20}},
+            "placement": {"type": "AvgShedder"},
+        },
+    ),
+    "least usage": (
+        _with(placement="impl.LeastResourceUsageWithWeight", loadBalancerCPUResourceWeight="0.5"),
+        {
+            "placement": {
+                "type": "LeastResourceUsageWithWeight",
+                "leastResourceUsageWithWeight": {"cpuWeight": 0.5},
+            },
+        },
+    ),
+    "round robin": (_with(placement="impl.RoundRobinBrokerSelector"), {"placement": {"type": "RoundRobin"}}),
+    "transfer": (
+        _with(
+            "extensions.scheduler.TransferShedder",
+            extensible=True,
+            loadBalancerBrokerLoadTargetStd="0.1",
+            loadBalancerTransferEnabled="false",
+            loadBalancerSheddingExcludedNamespaces="[a/b, c/d]",
+        ),
+        {
+            "shedder": {
+                "type": "TransferShedder",
+                "transferShedder": {
+                    "targetDeviation": 0.1,
+                    "transfer": False,
+                    "excludedNamespaces": ["a/b", "c/d"],
+                },
+            },
+        },
+    ),
+    "splits": (
+        _with(
+            loadBalancerNamespaceBundleMaxTopics="50",
+            loadBalancerNamespaceMaximumBundles="256",
+            defaultNamespaceBundleSplitAlgorithm="flow_or_qps_equally_divide",
+        ),
+        {
+            "split": {
+                "type": "BundleSplitterTask",
+                "bundleSplitterTask": {
+                    "maxTopics": 50,
+                    "maxBundles": 256,
+                    "algorithm": "flow_or_qps_equally_divide",
+                },
+            },
+        },
+    ),
+    "times": (
+        _with(loadBalancerSheddingIntervalMinutes="5", loadBalancerSheddingGracePeriodMinutes="120"),
+        {"interval": "5m", "limits": {"coolDown": "120m"}},
+    ),
+    "no grace": (_with(loadBalancerSheddingGracePeriodMinutes="0"), {"limits": {"coolDown": "1s"}}),
+    "misspelt": (
+        _with(loadBalancerBandwithInResourceWeight="0"),
+        {"shedder": {"type": "ThresholdShedder", "thresholdShedder": {"networkInWeight": 0}}},
+    ),
+    "nic": (
+        _with(loadBalancerOverrideBrokerNicSpeedGbps="Optional[25.0]"),
+        {"source": {"prometheus": {"url": "http://prometheus:9090", "nicSpeed": 3.125e9}}},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_pulsar_is_told_a_policy_says(case: str) -> None:
+    runtime, wanted = CASES[case]
+    found = spec(runtime)
+    assert {key: found.get(key) for key in wanted} == wanted
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"loadBalancerSheddingEnabled": "false"}, "this policy would do more than Pulsar does"),
+        ({"loadBalancerEnabled": "false"}, "this policy would do more than Pulsar does"),
+        ({"loadBalancerAutoBundleSplitEnabled": "false"}, "no split rule"),
+        ({SHEDDER: "com.example.OwnShedder"}, "OwnShedder is no strategy of Pulsar's own"),
+        ({SHEDDER: f"{_BASE}.extensions.scheduler.TransferShedder"}, "can't be run by ModularLoadManagerImpl"),
+        ({"loadManagerClassName": "com.example.Mine"}, "neither of the two known ones"),
+        ({"loadBalancerReportUpdateMaxIntervalMinutes": "3"}, "has no equivalent: load comes from Prometheus"),
+        ({"loadBalancerBrokerOverloadedThresholdPercentage": "120"}, "can't be taken over"),
+        ({"loadBalancerSheddingIntervalMinutes": "soon"}, "is no number of minutes: 1m is taken"),
+    ],
+)
+def test_what_has_no_equivalent_is_said(changed: dict[str, str], told: str) -> None:
+    assert told in notes(defaults(**changed))
+
+
+@pytest.mark.apiserver
+def test_every_policy_that_is_printed_can_be_applied_and_run(trimtab_crds: ControlPlane, kube_namespace: str) -> None:
+    rest, path = trimtab_crds.rest, f"/apis/trimtab.dev/v1alpha1/namespaces/{kube_namespace}/balancingpolicies"
+    for number, (runtime, _) in enumerate([*CASES.values(), (defaults(extensible=True), {}), ({}, {})]):
+        manifest = {
+            "apiVersion": "trimtab.dev/v1alpha1",
+            "kind": "BalancingPolicy",
+            "metadata": {"name": f"p-{number}"},
+            "spec": spec(runtime),
+        }
+        Settings.of(rest.create(path, manifest))
+
+
+def test_the_verb_reads_every_broker_and_says_where_they_differ(capsys: pytest.CaptureFixture[str]) -> None:
+    odd = defaults(loadBalancerSheddingGracePeriodMinutes="10")
+    with settings_brokers(defaults(), defaults(), odd) as brokers:
+        code = main(["migrate", "--admin-url", brokers.url, "--prometheus-url", "http://p:9090", "--name", "mine"])
+        leader = brokers.ids[-1]
+    out = capsys.readouterr().out
+    assert code == 0
+    [told] = [line for line in out.splitlines() if "brokers differ in loadBalancerSheddingGracePeriodMinutes" in line]
+    assert f"30 at {min(brokers.ids[:2])}" in told
+    assert f"# of what differs, that of {leader} was taken, which leads" in out
+    policy = yaml.safe_load(out)
+    assert (policy["metadata"]["name"], policy["spec"]["limits"]) == ("mine", {"coolDown": "10m"})
+
+
+def test_json_is_json_and_the_notes_are_beside_it(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("s3cret\n")
+    with settings_brokers(defaults(), token="s3cret") as brokers:
+        words = ["migrate", "--admin-url", brokers.url, "-o", "json"]
+        assert main([*words, "--token-file", str(tmp_path / "token")]) == 0
+        shown = capsys.readouterr()
+        assert main(words) == 2
+    assert json.loads(shown.out)["spec"]["pulsar"]["adminUrl"] == brokers.url
+    assert "note: spec.source.prometheus.url is a guess" in shown.err
+    refused = capsys.readouterr().err
+    assert "401" in refused
+    assert "s3cret" not in refused
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--admin-url", "http://127.0.0.1:1"], "Pulsar at http://127.0.0.1:1"),
+        (["--admin-url", "http://127.0.0.1:1", "--token-file", "/nowhere"], "--token-file /nowhere can't be read"),
+        ([], "--admin-url"),
+    ],
+)
+def test_what_is_wrong_with_the_command_is_said_in_a_line(
+    capsys: pytest.CaptureFixture[str], words: list[str], told: str
+) -> None:
+    assert main(["migrate", *words]) == 2
+    assert told in capsys.readouterr().err

@@ -1,0 +1,118 @@
+"""`trimtab restore`: the way out, with an operator or without one, against the real API server."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from manifests import policy, topic_namespace
+from pulsar_settings import SettingsBrokers, defaults, settings_brokers
+from trimtab_operator.cli import main
+from trimtab_operator.pulsar.balancing import SHEDDING, SPLITTING, Found
+from trimtab_operator.resources.pulsar import PulsarSpec
+from trimtab_testbed.control_plane import ControlPlane
+from trimtab_testbed.kube_rest import KubeApiError
+
+pytestmark = pytest.mark.apiserver
+
+FINALIZER = "trimtab.dev/finalizer"
+
+
+class Scene:
+    """What an operator left behind that died: switches off, finalizers on."""
+
+    def __init__(self, plane: ControlPlane, namespace: str, brokers: SettingsBrokers) -> None:
+        self.rest, self.namespace, self.brokers = plane.rest, namespace, brokers
+        self.words = ["restore", "-n", namespace, "--kubeconfig", str(plane.kubeconfig)]
+        found = Found(PulsarSpec(admin_url=brokers.url)).noting([SHEDDING, SPLITTING], {SPLITTING: "TRUE"})
+        brokers.dynamic.update({SHEDDING: "false", SPLITTING: "false"})
+        config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "trimtab-pulsar-found"}}
+        self.rest.create(self.maps, {**config_map, "data": {"found.json": found.to_json()}})
+        pulsar = {"adminUrl": brokers.url, "ownBalancing": "SwitchOff"}
+        self._create("balancingpolicies", policy("main", mode="Auto", actuator="Pulsar", pulsar=pulsar))
+        self._create("topicnamespaces", topic_namespace("public-default"))
+
+    @property
+    def maps(self) -> str:
+        return f"/api/v1/namespaces/{self.namespace}/configmaps"
+
+    def path(self, plural: str, name: str = "") -> str:
+        return f"/apis/trimtab.dev/v1alpha1/namespaces/{self.namespace}/{plural}/{name}".rstrip("/")
+
+    def _create(self, plural: str, manifest: dict[str, Any]) -> None:
+        manifest["metadata"]["finalizers"] = [FINALIZER, "example.com/theirs"]
+        self.rest.create(self.path(plural), manifest)
+
+    def finalizers(self) -> list[list[str]]:
+        objects = [("balancingpolicies", "main"), ("topicnamespaces", "public-default")]
+        return [self.rest.get(self.path(*names))["metadata"]["finalizers"] for names in objects]
+
+    def mode(self) -> str:
+        return str(self.rest.get(self.path("balancingpolicies", "main"))["spec"]["mode"])
+
+    def kept(self) -> bool:
+        try:
+            self.rest.get(f"{self.maps}/trimtab-pulsar-found")
+        except KubeApiError:
+            return False
+        return True
+
+
+def test_everything_is_put_back_and_released_once(
+    trimtab_crds: ControlPlane, kube_namespace: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with settings_brokers(defaults(), defaults()) as brokers:
+        scene = Scene(trimtab_crds, kube_namespace, brokers)
+
+        assert main([*scene.words, "--dry-run"]) == 0
+        said = capsys.readouterr().out
+        assert f"would be done: Pulsar: {SPLITTING} = TRUE, as it was found" in said
+        assert "would be done: policy main: mode Auto becomes DryRun" in said
+        assert brokers.dynamic == {SHEDDING: "false", SPLITTING: "false"}
+        assert (scene.kept(), scene.mode(), scene.finalizers()[0][0]) == (True, "Auto", FINALIZER)
+
+        assert main(scene.words) == 0
+        assert brokers.dynamic == {SPLITTING: "TRUE"}
+        assert scene.finalizers() == [["example.com/theirs"]] * 2
+        assert (scene.kept(), scene.mode()) == (False, "DryRun")
+        assert "BalancingPolicy main: finalizer taken off" in capsys.readouterr().out
+
+        brokers.dynamic[SHEDDING] = "false"  # a person's, from now on
+        assert main(scene.words) == 0
+        assert capsys.readouterr().out == "Pulsar: nothing was switched off, or it was put back already\n"
+        assert brokers.dynamic == {SPLITTING: "TRUE", SHEDDING: "false"}
+
+
+def test_another_url_and_token_may_be_named(
+    trimtab_crds: ControlPlane, kube_namespace: str, capsys: pytest.CaptureFixture[str], tmp_path: Any
+) -> None:
+    (tmp_path / "token").write_text("s3cret")
+    with settings_brokers(defaults(), token="s3cret") as brokers:
+        scene = Scene(trimtab_crds, kube_namespace, brokers)
+
+        assert main(scene.words) == 1
+        assert "Pulsar: not put back: " in capsys.readouterr().out
+        assert scene.kept()
+        assert scene.finalizers() == [["example.com/theirs"]] * 2
+
+        token = ["--admin-url", brokers.url, "--token-file", str(tmp_path / "token")]
+        assert main([*scene.words, *token]) == 0
+        assert not scene.kept()
+        assert brokers.dynamic == {SPLITTING: "TRUE"}
+
+
+def test_a_pulsar_that_is_gone_holds_no_finalizer(
+    trimtab_crds: ControlPlane, kube_namespace: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with settings_brokers(defaults()) as brokers:
+        scene = Scene(trimtab_crds, kube_namespace, brokers)
+    assert main(scene.words) == 1
+    assert "Pulsar: not put back: " in capsys.readouterr().out
+    assert scene.finalizers() == [["example.com/theirs"]] * 2
+    assert scene.kept()
+
+
+def test_without_a_cluster_it_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["restore", "-n", "x", "--kubeconfig", "/nowhere"]) == 2
+    assert "/nowhere" in capsys.readouterr().err

@@ -1,0 +1,246 @@
+"""A whole small cluster with real Pulsar brokers: real API server, real Prometheus, the operator under its own Role.
+
+Brokers are processes, so their pods are objects that nobody runs; `pulsar-broker-0` is the first broker, and so on.
+What a kubelet would tell of them is told from ``/proc``.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from contextlib import suppress
+from datetime import UTC, datetime
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from pulsar_witness import Witness
+from shipped_role import shipped_kubeconfig
+from stage import API, NAMESPACE, Operator, Stage, until
+from trimtab_testbed.binaries import KubeBinaries
+from trimtab_testbed.kube_rest import KubeApiError
+from trimtab_testbed.prometheus import Prometheus
+from trimtab_testbed.pulsar.cluster import PulsarCluster
+from trimtab_testbed.pulsar.exporter import Kubelet, Limits, broker_targets
+from trimtab_testbed.pulsar.rest import PulsarRest, PulsarRestError
+from trimtab_testbed.pulsar.traffic import Flow, Traffic, topics_of
+from trimtab_testbed.world import POD_LABELS, landed
+
+TENANT = "e2e"
+PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
+
+_numbers = itertools.count(1)
+
+
+class PulsarStage(Stage):
+    """Context manager. `cluster` runs already and goes on running. A policy is applied by the test.
+
+    limits: what counts as 100 % of a broker (`exporter.Limits`). honor_labels: how Prometheus scrapes the brokers.
+    """
+
+    def __init__(
+        self,
+        binaries: KubeBinaries,
+        prometheus: Path,
+        work_dir: Path,
+        cluster: PulsarCluster,
+        *,
+        limits: Limits | None = None,
+        honor_labels: bool = False,
+    ) -> None:
+        super().__init__(binaries, prometheus, work_dir)
+        self.cluster, self._limits, self._honor = cluster, limits, honor_labels
+        self.names = tuple(f"pulsar-broker-{n}" for n in range(len(cluster.ids)))
+        self._made: list[str] = []
+
+    def _start(self) -> None:
+        self._enter(self.control_plane)
+        self.rest = self.control_plane.rest
+        crds = Path(__file__).parents[2] / "crds"
+        self.rest.apply_crds([yaml.safe_load(file.read_text()) for file in sorted(crds.glob("*.yaml"))])
+        self.rest.create_namespace(NAMESPACE)
+        self.kubelet = self._enter(Kubelet(self.cluster, self.names, NAMESPACE, self._limits))
+        targets = [self.kubelet.target, *broker_targets(self.cluster, self.names, NAMESPACE, honor_labels=self._honor)]
+        self.prometheus = self._enter(Prometheus(self._prometheus_program, self.dir / "prometheus", targets))
+        for name, address in zip(self.names, self.cluster.ids, strict=True):
+            self._create_broker(name, address)
+        self.operator = Operator(shipped_kubeconfig(self.control_plane), self.dir).start()
+        self._open.append(self.operator)
+
+    # -- Pulsar --
+
+    @property
+    def admin(self) -> PulsarRest:
+        """The admin REST of the first broker that runs."""
+        return self.cluster.rest(next(n for n in range(len(self.names)) if self.cluster.running(n)))
+
+    def name_of(self, broker_id: str) -> str:
+        """Name of the Broker object of a broker that Pulsar calls `broker_id`."""
+        return self.names[self.cluster.ids.index(broker_id)]
+
+    def id_of(self, name: str) -> str:
+        """The other way round."""
+        return self.cluster.ids[self.names.index(name)]
+
+    def new_namespace(self, bundles: int, word: str = "ns") -> str:
+        """A fresh Pulsar namespace, ``e2e/WORD-n``, which is deleted at the end of the test."""
+        namespace = f"{TENANT}/{word}-{next(_numbers)}"
+        self.admin.create_namespace(namespace, bundles)
+        self._made.append(namespace)
+        return namespace
+
+    def put(self, bundle: str, broker: str) -> None:
+        """Have a bundle (Pulsar's spelling) served by a broker (name), whoever serves it now: to set the stage."""
+        wanted, (topic,) = self.id_of(broker), topics_of(bundle, 1)
+
+        def there() -> bool:
+            try:
+                owner = self.admin.owners(bundle.rpartition("/")[0]).get(bundle) or self.admin.lookup(topic)
+                if owner != wanted:
+                    self.admin.unload(bundle, wanted)
+                    self.admin.lookup(topic)
+            except (OSError, PulsarRestError):  # a broker that has just begun again takes its time
+                return False
+            return owner == wanted
+
+        until(f"{bundle} is served by {broker}", there, within=90)
+
+    def traffic(self, flows: Iterable[Flow]) -> Traffic:
+        """Clients of the cluster: use it as a context manager."""
+        return Traffic(self.cluster.service_url, flows, token=self.cluster.token(), log=self.dir / "clients.log")
+
+    def witness(self, *namespaces: str) -> Witness:
+        """Sees who serves what, as it happens: use it as a context manager."""
+        return Witness(self, namespaces)
+
+    def truth(self, namespace: str = "") -> dict[str, str]:
+        """Name of the broker that really serves it, by bundle (Pulsar's spelling), of one namespace or of all."""
+        owners = self.admin.owners().items()
+        return {bundle: self.name_of(owner) for bundle, owner in owners if bundle.startswith(namespace)}
+
+    # -- what happens to brokers --
+
+    def kill_broker(self, name: str) -> None:
+        """SIGKILL; its pod is no longer Ready."""
+        self.cluster.kill(self.names.index(name))
+        self.set_ready(name, ready=False)
+
+    def revive_broker(self, name: str) -> None:
+        """Start it again under its old id, and wait until it serves."""
+        self.cluster.start_broker(self.names.index(name))
+        self.set_ready(name, ready=True)
+
+    def set_ready(self, name: str, *, ready: bool) -> None:
+        """What a kubelet would say of its pod."""
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        condition = {"type": "Ready", "status": "True" if ready else "False", "lastTransitionTime": now}
+        status = {"phase": "Running", "podIP": "127.0.0.1", "conditions": [condition]}
+        self.rest.patch(f"{PODS}/{name}/status", {"status": status})
+
+    # -- what a person does --
+
+    def apply_policy(self, **spec: Any) -> None:
+        """Create the policy: actuator Pulsar, a cycle every two seconds, short times, unless `spec` says otherwise."""
+        prometheus = {"url": self.prometheus.url, "window": "5s", "maxAge": "10s", "timeout": "5s"}
+        pulsar = {"adminUrl": self.admin.url, **spec.pop("pulsar", {})}
+        base = {
+            "mode": "DryRun",
+            "interval": "2s",
+            "actuator": "Pulsar",
+            "brokers": {"podLabels": POD_LABELS},
+            "source": {"prometheus": {**prometheus, **spec.pop("prometheus", {})}},
+            "shedder": {
+                "type": "UniformLoadShedder",
+                "uniformLoadShedder": {"minRate": 10, "minThroughput": 0, "throughputFactor": 0},
+            },
+            "placement": {"type": "LeastResourceUsageWithWeight"},
+        }
+        limits = {"coolDown": "5s", "moveTimeout": "15s", "lostAfter": "5s", **spec.pop("limits", {})}
+        body = {
+            "apiVersion": "trimtab.dev/v1alpha1",
+            "kind": "BalancingPolicy",
+            "metadata": {"name": "policy"},
+            "spec": {**base, **spec, "pulsar": pulsar, "limits": limits},
+        }
+        self.rest.create(f"{API}/balancingpolicies", body)
+
+    # -- what a person sees --
+
+    def bundles(self) -> dict[str, dict[str, Any]]:
+        """The Bundle objects by name."""
+        return {item["metadata"]["name"]: item for item in self.rest.get(f"{API}/bundles")["items"]}
+
+    def owners(self) -> dict[str, str]:
+        """Who serves each bundle, as its object says."""
+        return {name: bundle.get("status", {}).get("owner", "") for name, bundle in self.bundles().items()}
+
+    def wishes(self) -> dict[str, str]:
+        """Who is to have each bundle."""
+        return {name: bundle["spec"].get("owner", "") for name, bundle in self.bundles().items()}
+
+    def broker_status(self, name: str) -> dict[str, Any]:
+        """What its Broker object says of it."""
+        status: dict[str, Any] = self.rest.get(f"{API}/brokers/{name}").get("status", {})
+        return status
+
+    def settled(self) -> bool:
+        """Whether every bundle that is served is served by the broker it is wished on."""
+        return all(landed(bundle) for bundle in self.bundles().values() if bundle.get("status", {}).get("owner"))
+
+    # -- afterwards --
+
+    def reset(self) -> None:
+        """Back to the beginning: all brokers run, the operator too, no policy, no namespace, no bundle."""
+        if not self.operator.running:
+            self.operator.start()
+        self.drop_policy()
+        for name in self.names:
+            if not self.cluster.running(self.names.index(name)):
+                self.revive_broker(name)
+        for namespace in self._made:
+            self._delete_namespace(namespace)
+        self._made = []
+        for plural in ("bundlesplits", "topicnamespaces", "bundles"):
+            self._clear(plural)
+
+    def _delete_namespace(self, namespace: str) -> None:
+        """Asked once: a topic that a killed broker left half closed may hold it up for minutes; it is idle then."""
+        with suppress(OSError, PulsarRestError):
+            self.admin.send("DELETE", f"/admin/v2/namespaces/{namespace}?force=true")
+
+    def _clear(self, plural: str) -> None:
+        def cleared() -> bool:
+            items = self.rest.get(f"{API}/{plural}")["items"]
+            for item in items:
+                self._delete(f"{API}/{plural}/{item['metadata']['name']}")
+            return not items
+
+        until(f"no {plural} are left", cleared)
+
+    def _delete(self, path: str) -> None:
+        try:
+            self.rest.delete(path)
+        except KubeApiError as error:
+            if error.status != HTTPStatus.NOT_FOUND:
+                raise
+
+    def _create_broker(self, name: str, address: str) -> None:
+        """Its pod, and the Broker object that says at which address Pulsar has it."""
+        container = {"name": "broker", "image": "apachepulsar/pulsar"}
+        pod = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name, "labels": POD_LABELS},
+            "spec": {"containers": [container], "nodeName": "testbed"},
+        }
+        self.rest.create(PODS, pod)
+        self.set_ready(name, ready=True)
+        broker = {
+            "apiVersion": "trimtab.dev/v1alpha1",
+            "kind": "Broker",
+            "metadata": {"name": name},
+            "spec": {"pod": name, "address": address},
+        }
+        self.rest.create(f"{API}/brokers", broker)

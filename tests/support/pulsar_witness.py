@@ -1,0 +1,192 @@
+"""Sees, from outside, who is to serve each bundle and who really does, as it happens.
+
+Wishes by a watch of the Bundle objects; owners by asking the brokers with a client of the tests' own, so that a move
+counts as landed only when they say so, whatever the operator believes.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from http.client import HTTPException
+from itertools import pairwise
+from typing import Any, Protocol, Self
+
+from stage import API
+from trimtab_testbed.kube_rest import KubeApiError, KubeRest
+from trimtab_testbed.pulsar.cluster import PulsarCluster
+from trimtab_testbed.pulsar.rest import PulsarRestError
+from trimtab_testbed.world import object_name
+
+LOOK_EVERY = 0.15
+"""Seconds between two looks at all brokers."""
+
+_SEEN_LATE = 2 * LOOK_EVERY
+
+
+class Scene(Protocol):
+    """What is looked at: a `PulsarStage`."""
+
+    rest: KubeRest
+    cluster: PulsarCluster
+
+    def name_of(self, broker_id: str) -> str:
+        """Name of the Broker object of a broker's id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """From `at` on (epoch seconds) a bundle is wished on, or served by, `broker` (name; empty: by none)."""
+
+    at: float
+    broker: str
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A wish for another broker than the one that served the bundle (Pulsar's spelling). Times in epoch seconds.
+
+    landed:   when the destination was first seen to serve it; None if another wish came first, or it never did.
+    to_fresh: whether the destination had served none of the bundles before: its first move there costs more.
+    """
+
+    bundle: str
+    source: str
+    destination: str
+    asked: float
+    landed: float | None
+    to_fresh: bool
+
+
+@dataclass
+class Witness:
+    """Context manager. Looks at the bundles of `namespaces` (``tenant/name``)."""
+
+    scene: Scene
+    namespaces: tuple[str, ...]
+    _wishes: dict[str, list[Change]] = field(default_factory=dict)
+    _owners: dict[str, list[Change]] = field(default_factory=dict)
+    _spelt: dict[str, str] = field(default_factory=dict)
+    _done: threading.Event = field(default_factory=threading.Event)
+    _threads: list[threading.Thread] = field(default_factory=list)
+
+    def __enter__(self) -> Self:
+        self._look()
+        jobs = (self._follow_owners, self._follow_wishes)
+        self._threads = [threading.Thread(target=job, daemon=True) for job in jobs]
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        for thread in self._threads:
+            thread.join()
+
+    # -- what was seen --
+
+    def owner(self, bundle: str, at: float | None = None) -> str:
+        """Who serves the bundle, or did at a time: by the last look before."""
+        return _holding(self._owners.get(bundle, []), at)
+
+    def moves(self) -> list[Move]:
+        """All that were wished so far, in the order of the wishes."""
+        found = [move for bundle in list(self._wishes) for move in self._moves_of(bundle)]
+        return sorted(found, key=lambda move: move.asked)
+
+    def strays(self) -> list[str]:
+        """Owners that bundles got and nobody had wished: each in words."""
+        found = []
+        for bundle, changes in self._owners.items():
+            for before, change in pairwise(changes):
+                wishes = self._wishes.get(bundle, [])
+                wished = {_holding(wishes, change.at), _holding(wishes, change.at - _SEEN_LATE)}
+                if change.broker and change.broker not in wished:
+                    found.append(f"{bundle}: {before.broker or 'nobody'} -> {change.broker}, wished on {wished}")
+        return found
+
+    def changes(self, bundle: str) -> list[Change]:
+        """Each owner that the bundle had, with the time it was first seen."""
+        return list(self._owners.get(bundle, []))
+
+    def quiet_since(self) -> float:
+        """When the newest wish or change of an owner was seen (epoch seconds)."""
+        every = (*self._wishes.values(), *self._owners.values())
+        return max((changes[-1].at for changes in every if changes), default=0.0)
+
+    def _moves_of(self, bundle: str) -> Iterable[Move]:
+        wishes, owners = list(self._wishes[bundle]), list(self._owners.get(bundle, []))
+        for n, wish in enumerate(wishes):
+            source = _holding(owners, wish.at)
+            if not wish.broker or not source or source == wish.broker:
+                continue
+            until = wishes[n + 1].at if n + 1 < len(wishes) else float("inf")
+            landed = next(
+                (o.at for o in owners if wish.at < o.at <= until + _SEEN_LATE and o.broker == wish.broker), None
+            )
+            yield Move(bundle, source, wish.broker, wish.at, landed, not self._served_before(wish.broker, wish.at))
+
+    def _served_before(self, broker: str, at: float) -> bool:
+        return any(c.broker == broker and c.at < at for changes in list(self._owners.values()) for c in list(changes))
+
+    # -- seeing --
+
+    def _follow_owners(self) -> None:
+        while not self._done.wait(LOOK_EVERY):
+            self._look()
+
+    def _look(self) -> None:
+        """Ask the first broker that answers; while none does, what is known stays."""
+        now = time.time()
+        for n in range(len(self.scene.cluster.ids)):
+            with suppress(OSError, HTTPException, PulsarRestError):
+                owners = self.scene.cluster.rest(n).owners(*self.namespaces)
+                break
+        else:
+            return
+        for bundle in owners.keys() | self._owners.keys():
+            name = self.scene.name_of(owners[bundle]) if bundle in owners else ""
+            _note(self._owners.setdefault(bundle, []), Change(now, name))
+
+    def _follow_wishes(self) -> None:
+        while not self._done.is_set():
+            try:
+                self._watch()
+            except (OSError, HTTPException, KubeApiError):  # the API server is restarting, or its history is too short
+                self._done.wait(LOOK_EVERY)
+
+    def _watch(self) -> None:
+        found = self.scene.rest.get(f"{API}/bundles")
+        version = found["metadata"]["resourceVersion"]
+        for item in found["items"]:
+            self._noted(item)
+        while not self._done.is_set():
+            for event in self.scene.rest.watch(f"{API}/bundles", version, seconds=1):
+                if event["type"] == "ERROR":
+                    return
+                version = event["object"]["metadata"]["resourceVersion"]
+                self._noted(event["object"])
+
+    def _noted(self, bundle: dict[str, Any]) -> None:
+        name = self._spelling(bundle["metadata"]["name"])
+        if name:
+            _note(self._wishes.setdefault(name, []), Change(time.time(), bundle["spec"].get("owner", "")))
+
+    def _spelling(self, name: str) -> str:
+        """Pulsar's name of a bundle that some broker served at some time; empty for others."""
+        if name not in self._spelt:
+            self._spelt.update({object_name(bundle): bundle for bundle in list(self._owners)})
+        return self._spelt.get(name, "")
+
+
+def _note(changes: list[Change], change: Change) -> None:
+    if not changes or changes[-1].broker != change.broker:
+        changes.append(change)
+
+
+def _holding(changes: list[Change], at: float | None = None) -> str:
+    past = changes if at is None else [change for change in changes if change.at <= at]
+    return past[-1].broker if past else ""
