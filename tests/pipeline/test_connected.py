@@ -111,9 +111,8 @@ def test_a_restarted_server_is_noticed_told_and_costs_no_cycle(
     add_bundle(fake, FIRST, "a", 110.0)
     after = look(source, AT + 50).bundles
     assert after.short[0, RATE_IN] == pytest.approx(10 + 100 * (1 - math.exp(-0.5)))
-    assert (
-        f"the Spark Connect server {server.url} lost the session (it was restarted); making another one" in caplog.text
-    )
+    assert f"the Spark Connect server {server.url} lost the session (" in caplog.text  # a slow one: while it was away
+    assert "); making another one" in caplog.text
 
 
 @pytest.mark.spark

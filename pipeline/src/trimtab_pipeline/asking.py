@@ -16,6 +16,8 @@ class ShardRequest:
 
     bundles: empty when the bundles' own metrics are not to be read. topics: of all topics, see `topics_in`.
     custom: PromQL that a person wrote -> name of its signal; it may tell of other brokers than `pods`, the shard's.
+    statistics: pod -> base URL of the admin REST of brokers that are asked for their topics themselves; empty when
+    they are not.
     """
 
     brokers: Mapping[str, str]
@@ -23,20 +25,27 @@ class ShardRequest:
     topics: Mapping[str, str] = field(default_factory=dict)
     custom: Mapping[str, str] = field(default_factory=dict)
     pods: Sequence[str] = ()
+    statistics: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, settings: PrometheusSettings, pods: Sequence[str]) -> ShardRequest:
-        """What `settings` ask of `pods`. Raises what `tables` raises."""
+    def of(
+        cls, settings: PrometheusSettings, pods: Sequence[str], admin: Mapping[str, str] | None = None
+    ) -> ShardRequest:
+        """What `settings` ask of `pods`. admin: URLs of brokers' admin REST, by pod. Raises what `tables` raises."""
         broker_table, bundle_table = tables(settings)
         asked = [(table, render(table, settings, pods)) for table in (broker_table, bundle_table)]
         custom = {queries[column]: signal for table, queries in asked for column, signal in table.custom.items()}
+        ours = tuple(pods) if custom else ()
+        if settings.bundle_metrics == "statistics":
+            statistics = {pod: (admin or {}).get(pod, "") for pod in pods}
+            return cls(asked[0][1], {}, {}, custom, ours, statistics)
         own = {} if settings.bundle_metrics == "topic" else asked[1][1]
-        return cls(asked[0][1], own, render(TOPICS, settings, pods), custom, tuple(pods) if custom else ())
+        return cls(asked[0][1], own, render(TOPICS, settings, pods), custom, ours)
 
     @property
     def brokers_alone(self) -> ShardRequest:
         """The same without bundles and topics."""
-        return replace(self, bundles={}, topics={})
+        return replace(self, bundles={}, topics={}, statistics={})
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
@@ -104,16 +104,23 @@ class PolicySource:
         """Nothing of its own runs: the threads belong to the workshop."""
 
     def measure(
-        self, ask: Ask, pods: Sequence[str], at: float, ranges: Ranges | None = None, late: float = 0.0
+        self,
+        ask: Ask,
+        pods: Sequence[str],
+        at: float,
+        ranges: Ranges | None = None,
+        *,
+        late: float = 0.0,
+        admin: Mapping[str, str] | None = None,
     ) -> Measured:
         """What `pods` are measured to carry at `at`, joined with what is remembered; runs in the workshop's thread.
 
         ranges: all bundles, if topics are to be summed up to them where bundles have no metrics of their own.
-        late: seconds since `at` was the present.
+        late: seconds since `at` was the present. admin: URLs of brokers' admin REST, by pod.
         Raises `SourceUnavailableError` when no shard answered.
         """
         shards = self._shards(pods)
-        asked = (ShardRequest.of(self._settings, shard) for shard in shards)
+        asked = (ShardRequest.of(self._settings, shard, admin) for shard in shards)
         request = ReadRequest.of(self._settings, at, asked, late)
         state = self._keeping.bundles.state(at, self._horizon)
         answer = self._answer(ask, request, state, ranges)
@@ -136,7 +143,8 @@ class PolicySource:
     def _answer(self, ask: Ask, request: ReadRequest, state: Path, ranges: Ranges | None = None) -> pa.Table:
         """The tasks' answers, columns `ANSWER`."""
         known = None if ranges is None else ranges.to_text()
-        return ask(Work(request, state, self._averages, self._settings.credentials, known))
+        settings = self._settings
+        return ask(Work(request, state, self._averages, settings.credentials, known, settings.statistics))
 
     def _brokers_by(self, ask: Ask, request: ReadRequest) -> pa.Table:
         """What the tasks hear of the brokers alone."""
@@ -175,7 +183,8 @@ class PolicySource:
             return Observation(align(nothing, topology, self._settings, at), {})
         clock = [time.perf_counter()]
         try:
-            measured = self.measure(ask, pods, at, self._summing.ranges(topology), time.monotonic() - asked)
+            ranges, admin = self._summing.ranges(topology), dict(zip(topology.pods, topology.admin, strict=False))
+            measured = self.measure(ask, pods, at, ranges, late=time.monotonic() - asked, admin=admin)
         except (PySparkException, Py4JError, OSError, pa.ArrowException):
             self._keeping.doubt()
             raise

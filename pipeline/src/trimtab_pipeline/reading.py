@@ -40,13 +40,22 @@ from trimtab_pipeline.queries import (
 )
 from trimtab_pipeline.ranges import Ranges, is_bundle
 from trimtab_pipeline.samples import Samples
+from trimtab_pipeline.statistics import Told
 from trimtab_pipeline.topics import INSIDE, Topics, hottest
 from trimtab_pipeline.trust import Drop
+from trimtab_strategies.model import some
 from trimtab_strategies.model.load import IntArray
 
+_NAMED = 3  # pods that a note names
 _LATE = 1.0  # seconds after the evaluation time from which on that is to be taken into account
 Fetch = Callable[[str], Samples]
 """Answers one PromQL query. Raises `PrometheusError`."""
+Listen = Callable[[Mapping[str, str]], Told]
+"""What brokers (pod -> URL of their admin REST) say of their topics."""
+NOTHING_TOLD = Told(
+    {key: pa.array([], pa.string()) for key in TOPICS.keys} | {c: pa.array([], pa.float64()) for c in TOPICS.columns}
+)
+"""What nobody says."""
 
 BROKER_COLUMNS = (*RESOURCES, *TRAFFIC, *TIMES, *CHECKS)
 """Values of a broker, null where the preset does not ask for one."""
@@ -76,12 +85,15 @@ def read_shard(
     fetch: Fetch,
     ranges: Ranges | None = None,
     clock: Callable[[], float | None] = lambda: None,
+    *,
+    listen: Listen = lambda _: NOTHING_TOLD,
 ) -> Iterator[pa.RecordBatch]:
     """Brokers and bundles of shard number `shard`, then its report. Does not raise what `fetch` may raise.
 
     clock: seconds that the server's clock was ahead of ours when it answered last, None if it did not tell.
+    listen: what brokers say themselves, where the request says so.
     """
-    begin, reading = time.perf_counter(), Reading(request, shard, fetch, ranges)
+    begin, reading = time.perf_counter(), Reading(request, shard, fetch, ranges, listen)
     report: dict[str, Any] = {"shard": shard, "ok": True, "error": ""}
     try:
         yield from reading.rows()
@@ -94,8 +106,8 @@ def read_shard(
 class Reading:
     """What one task reads of one shard: rows, and what is told of them afterwards."""
 
-    def __init__(self, request: ReadRequest, shard: int, fetch: Fetch, ranges: Ranges | None) -> None:
-        self._request, self._fetch, self._ranges = request, fetch, ranges
+    def __init__(self, request: ReadRequest, shard: int, fetch: Fetch, ranges: Ranges | None, listen: Listen) -> None:
+        self._request, self._fetch, self._ranges, self._listen = request, fetch, ranges, listen
         self._begun = time.perf_counter()
         self._wanted = request.shards[shard]
         self._dropped, self._warnings, self._notes = Counter[str](), set[str](), set[str]()
@@ -109,7 +121,7 @@ class Reading:
         bundles = self._bundles(brokers)
         yield _batch(broker=pa.StructArray.from_arrays(list(brokers.values()), fields=list(_BROKER)))
         at = pa.array(np.full(len(bundles["pod"]), self._request.at))
-        yield _batch(**bundles, at=at, time=_times(bundles, brokers, at))
+        yield _batch(**bundles, at=at, time=at if self._wanted.statistics else _times(bundles, brokers, at))
 
     def report(self) -> dict[str, Any]:
         """What is told of the rows."""
@@ -124,18 +136,34 @@ class Reading:
         return pa.ListArray.from_arrays(pa.array([0, len(rows)], pa.int32()), rows)
 
     def _bundles(self, brokers: Mapping[str, pa.Array]) -> dict[str, pa.Array]:
+        if self._wanted.statistics:
+            return self._told_by_brokers()
         bundles = self._wide(BUNDLES.keys, BUNDLES.columns, self._asked_once(self._wanted.bundles))
         self._own = len(bundles["bundle"])
         if self._own or self._ranges is None:
             self._look_inside(bundles)
             return bundles
         topics = self._topics(self._ranges)
+        # where no topic is reported, brokers do not export them: nothing is known then, not even that all is idle
+        return self._summed(topics, self._answered(brokers) if len(topics.names) else ())
+
+    def _told_by_brokers(self) -> dict[str, pa.Array]:
+        """What the topics come to of which brokers tell themselves; who does not answer has no load, and is told."""
+        told = self._listen(self._wanted.statistics)
+        for why in sorted(set(told.failed.values())):
+            silent = some([pod for pod, theirs in told.failed.items() if theirs == why], _NAMED)
+            self._notes.add(f"bundles of {silent} are not measured: {why}")
+        table, ranges = told.topics, self._ranges or Ranges.of(())
+        topics = Topics.placed([table[key] for key in TOPICS.keys], [table[name] for name in TOPICS.columns], ranges)
+        return self._summed(topics, told.pods)
+
+    def _summed(self, topics: Topics, answered: Sequence[str]) -> dict[str, pa.Array]:
+        """Bundles as their topics come to. answered: pods whose bundles without a topic are known to be idle."""
         if topics.outside:
             self._dropped[Drop.UNKNOWN] += topics.outside
         summed = topics.by_bundle()
         self._inside = topics.within(summed.row[self._hottest(summed.columns())])
-        # where no topic is reported, brokers do not export them: nothing is known then, not even that all is idle
-        return summed.with_idle(self._answered(brokers) if len(topics.names) else ()).columns()
+        return summed.with_idle(answered).columns()
 
     def _look_inside(self, bundles: Mapping[str, pa.Array]) -> None:
         """Ask for the topics of the hottest bundles' namespaces; what is no bundle is passed over."""

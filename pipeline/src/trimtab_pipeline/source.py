@@ -18,6 +18,7 @@ from trimtab_strategies.model.load import BoolArray, FloatArray, IntArray
 
 __all__ = [
     "KEEP_A_DAY",
+    "NOBODY_IN_PARTICULAR",
     "NO_CREDENTIALS",
     "Credentials",
     "CredentialsError",
@@ -28,6 +29,7 @@ __all__ = [
     "Retention",
     "SourceMisconfiguredError",
     "SourceUnavailableError",
+    "StatisticsSettings",
     "Topology",
     "Trust",
     "archive_classes",
@@ -55,6 +57,7 @@ class Topology:
     ready, schedulable: (n,).
     bundles:        Pulsar's spelling ``tenant/namespace/0x.._0x..`` (m); `namespace`, `owner`, `last_unload`, `pinned`,
                     `in_flight`, `moving_from`, `moving_share`: (m,) exactly as in `trimtab_strategies.model.Bundles`.
+    admin:          base URL of each broker's admin REST (n), empty unknown; none at all where nobody asks it.
     """
 
     brokers: tuple[str, ...]
@@ -71,6 +74,7 @@ class Topology:
     in_flight: BoolArray
     moving_from: IntArray
     moving_share: FloatArray
+    admin: tuple[str, ...] = ()
 
     def carrying(self, short: FloatArray, long: FloatArray, topics: FloatArray, sessions: FloatArray) -> Bundles:
         """These bundles with the load that was measured of them: (m, 4), (m, 4), (m,), (m,), NaN unknown."""
@@ -166,6 +170,21 @@ class Trust:
 
 
 @dataclass(frozen=True, slots=True)
+class StatisticsSettings:
+    """How brokers' own statistics are read, at the URLs in `Topology.admin`.
+
+    credentials: who asks. timeout: seconds for one broker's whole answer.
+    """
+
+    credentials: Credentials = NO_CREDENTIALS
+    timeout: float = 10.0
+
+
+NOBODY_IN_PARTICULAR = StatisticsSettings()
+"""Brokers are asked without credentials."""
+
+
+@dataclass(frozen=True, slots=True)
 class PrometheusSettings:
     """How to read one Prometheus.
 
@@ -186,6 +205,7 @@ class PrometheusSettings:
     short_tau, long_tau: time constants (seconds) of the short- and long-term averages by time.
     bundle_metrics: where the bundles' load comes from. ``bundle``: their own metrics. ``topic``: those of their topics,
                 summed up, as the extensible load manager exports no others. ``auto``: their own where there are any.
+                ``statistics``: those of their topics, too, but told by the brokers' admin REST.
     queries:    (signal, PromQL) of signals that the preset's query does not fit (`trimtab_pipeline.queries.SIGNALS`).
                 Series carry exactly the label ``pod`` (``bundle`` and ``pod`` for a bundle's signal).
     hot_bundles: of how many bundles, those with the most messages and those with the most bytes, the topics inside are
@@ -195,6 +215,7 @@ class PrometheusSettings:
                 the length that a URL may have.
     partial_response: whether Thanos may leave out stores that don't answer: it then warns, so that the data counts as
                 partial; if it may not, the query fails. None leaves it to Thanos; other servers know no such parameter.
+    statistics: how brokers are asked, for ``bundle_metrics`` that come from them.
     Raises `ValueError` for a URL that holds a password, which would be repeated in messages, and for a label that is
     none.
     """
@@ -218,6 +239,7 @@ class PrometheusSettings:
     credentials: Credentials = NO_CREDENTIALS
     method: str = "POST"
     partial_response: bool | None = None
+    statistics: StatisticsSettings = NOBODY_IN_PARTICULAR
 
     def __post_init__(self) -> None:
         if "@" in self.url.partition("//")[2].partition("/")[0]:
@@ -230,8 +252,8 @@ class PrometheusSettings:
             raise ValueError(f"method {self.method!r} must be POST or GET")
         if self.averages not in {"time", "samples"}:
             raise ValueError(f"averages {self.averages!r} must be time or samples")
-        if self.bundle_metrics not in {"auto", "bundle", "topic"}:
-            raise ValueError(f"bundle_metrics {self.bundle_metrics!r} must be auto, bundle or topic")
+        if self.bundle_metrics not in {"auto", "bundle", "topic", "statistics"}:
+            raise ValueError(f"bundle_metrics {self.bundle_metrics!r} must be auto, bundle, topic or statistics")
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,15 @@ from trimtab_pipeline.cycle import BROKER_STATE, BUNDLE_STATE, Averages, next_st
 from trimtab_pipeline.ranges import Ranges
 from trimtab_pipeline.reading import read_shard
 from trimtab_pipeline.samples import Samples
-from trimtab_pipeline.source import NO_CREDENTIALS, Credentials, SourceMisconfiguredError, SourceUnavailableError
+from trimtab_pipeline.source import (
+    NO_CREDENTIALS,
+    NOBODY_IN_PARTICULAR,
+    Credentials,
+    SourceMisconfiguredError,
+    SourceUnavailableError,
+    StatisticsSettings,
+)
+from trimtab_pipeline.statistics import ask_brokers
 from trimtab_pipeline.topics import INSIDE
 
 DRY_URL = "dry:"
@@ -50,7 +58,7 @@ class Work:
     """What the tasks of one cycle do.
 
     state: file that holds the last state of the bundles. ranges: all bundles, for topics to be summed up to, as
-    `Ranges.to_text`; None when bundles are known to be measured themselves.
+    `Ranges.to_text`; None when bundles are known to be measured themselves. statistics: how brokers are asked.
     """
 
     request: ReadRequest
@@ -58,6 +66,7 @@ class Work:
     averages: Averages
     credentials: Credentials = NO_CREDENTIALS
     ranges: str | None = None
+    statistics: StatisticsSettings = NOBODY_IN_PARTICULAR
 
     def shard(self, number: int) -> Iterator[pa.RecordBatch]:
         """What one shard of brokers is measured to carry, as `read_shard` tells it."""
@@ -74,6 +83,7 @@ class Work:
                 lambda promql: server.query(promql, self.request.at),
                 ranges,
                 lambda: server.clock_ahead,
+                listen=partial(ask_brokers, settings=self.statistics),
             )
 
 
