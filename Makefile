@@ -10,7 +10,7 @@ SEED ?= 1000
 COUNT ?= 100
 
 .DEFAULT_GOAL := help
-.PHONY: help setup kube controllers oracle demo test chaos check fmt crds docs record lock bench clean
+.PHONY: help setup kube controllers pulsar oracle demo test e2e chaos check fmt crds docs record lock bench clean
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,6 +29,9 @@ kube: $(STAMP)
 controllers: $(STAMP)
 	@$(BIN)/python -m trimtab_testbed.setup controllers $(if $(filter download,$(KUBE)),--download)
 
+pulsar: $(STAMP)
+	@$(BIN)/python -m trimtab_testbed.setup pulsar
+
 $(ORACLE)/.built: $(wildcard tests/oracle/*.sh tests/oracle/pom.xml tests/oracle/src/main/java/oracle/*.java)
 	@bash tests/oracle/build.sh $(ORACLE)
 	@touch $@
@@ -40,6 +43,9 @@ demo: setup ## watch a cluster of six brokers come level, on real parts, in abou
 
 test: setup controllers oracle ## all tests, three at a time (PYTEST="-k word" for some, PYTEST=-n0 for one at a time)
 	@$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder $(PYTEST)
+
+e2e: setup pulsar ## real Pulsar brokers under real clients, with each load manager (PYTEST="-k word" for some; fetches 245 MB once)
+	@$(BIN)/pytest -m e2e tests/e2e $(PYTEST)
 
 chaos: setup ## things break at random for CHAOS_SECONDS=600: rounds of SEEDS="1 2 3", or fresh ones (docs/chaos.md)
 	@CHAOS_SECONDS="$(CHAOS_SECONDS)" SEEDS="$(SEEDS)" LOAD="$(LOAD)" ROUND="$(ROUND)" PYTHONPATH=tests/support \
@@ -53,7 +59,7 @@ check: $(STAMP) ## linters, types, import contracts, spelling, drift of CRDs, Ro
 	$(BIN)/codespell
 	$(BIN)/trimtab crds --check crds
 	$(BIN)/trimtab rbac --check deploy
-	$(BIN)/python docs/generate.py --check strategies proposals metrics
+	$(BIN)/python docs/generate.py --check strategies proposals metrics side-by-side side-by-side.svg
 
 fmt: $(STAMP) ## format the code, mend what linters can mend
 	$(BIN)/ruff check --fix-only .

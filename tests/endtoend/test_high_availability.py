@@ -74,7 +74,7 @@ def test_a_leader_killed_in_the_middle_is_followed_and_its_memory_goes_on(stage:
         after = stage.remembered()
         assert before["epoch"] == leader.epoch()
         assert after["epoch"] == standby.epoch()
-        assert before["shedder"]["brokers"]["ema"].keys() == after["shedder"]["brokers"]["ema"].keys()
+        assert before["shedder"]["brokers"]["ema"].keys() <= after["shedder"]["brokers"]["ema"].keys()
         assert before["moves"][0] in after["moves"]
         stage.settle()
 

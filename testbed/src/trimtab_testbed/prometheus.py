@@ -12,22 +12,27 @@ from typing import Self
 from trimtab_testbed.processes import HOST, PortTakenError, Server, Startable, free_ports
 
 _ATTEMPTS = 3
+_JOBS = {"brokers": True, "pulsar": False}  # name of the job -> honor_labels
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One address to scrape (``host:port``) and the labels put on all that is read from it."""
+    """One address to scrape (``host:port``) and the labels put on all that is read from it.
+
+    honor_labels: labels that the target itself gives (Pulsar's ``namespace`` of a topic) win over `labels`, which fill
+    in the rest; without, `labels` win and the target's own becomes ``exported_namespace``, as is Prometheus' default.
+    """
 
     address: str
     labels: Mapping[str, str] = field(default_factory=dict)
+    path: str = "/metrics"
+    honor_labels: bool = True
 
 
 class Prometheus(Startable):
     """A Prometheus server; a context manager.
 
-    Targets are scraped at ``/metrics`` with `honor_labels`: labels that a target itself gives (Pulsar's ``namespace``
-    of a topic) win over those of the `Target`, which fill in the rest. Configuration, data and ``prometheus.log`` stay
-    in `work_dir`. Intervals are in seconds.
+    Configuration, data and ``prometheus.log`` stay in `work_dir`. Intervals are in seconds.
 
     replica:  value of the external label ``prometheus_replica`` that is on all it forwards; empty for none.
     forward:  base URL of another such server, made with ``receives=True``, that gets every sample by remote write.
@@ -87,10 +92,11 @@ class Prometheus(Startable):
     def set_targets(self, targets: Iterable[Target]) -> None:
         """Scrape these from now on; takes effect without a restart, within some 5 seconds."""
         self._targets = tuple(targets)
-        groups = [{"targets": [t.address], "labels": dict(t.labels)} for t in self._targets]
-        partial = self._dir / ".targets.json.partial"
-        partial.write_text(json.dumps(groups))
-        partial.replace(self._dir / "targets.json")
+        for job, honor in _JOBS.items():
+            groups = [_group(target) for target in self._targets if target.honor_labels is honor]
+            partial = self._dir / f".{job}.json.partial"
+            partial.write_text(json.dumps(groups))
+            partial.replace(self._dir / f"{job}.json")
 
     def restart(self) -> None:
         """Start it again on its old port and data after `stop`."""
@@ -120,13 +126,20 @@ class Prometheus(Startable):
 
     def _configuration(self) -> dict[str, object]:
         interval = f"{round(self._interval * 1000)}ms"
-        job = {
-            "job_name": "brokers",
-            "honor_labels": True,
-            "file_sd_configs": [{"files": [str(self._dir / "targets.json")], "refresh_interval": "1s"}],
-        }
+        jobs = [
+            {
+                "job_name": job,
+                "honor_labels": honor,
+                "file_sd_configs": [{"files": [str(self._dir / f"{job}.json")], "refresh_interval": "1s"}],
+            }
+            for job, honor in _JOBS.items()
+        ]
         labels = {"prometheus_replica": self._replica} if self._replica else {}
         common = {"scrape_interval": interval, "scrape_timeout": interval, "external_labels": labels}
         at_once = {"batch_send_deadline": "100ms", "min_shards": 1}
         remote = [{"url": f"{self._forward}/api/v1/write", "queue_config": at_once}] if self._forward else []
-        return {"global": common, "scrape_configs": [job], "remote_write": remote}
+        return {"global": common, "scrape_configs": jobs, "remote_write": remote}
+
+
+def _group(target: Target) -> dict[str, object]:
+    return {"targets": [target.address], "labels": {**target.labels, "__metrics_path__": target.path}}

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from trimtab_testbed import binaries, prometheus_binary
 from trimtab_testbed.go_build import MissingToolError
+from trimtab_testbed.pulsar import distribution
 
 _JAVA = 17
 
@@ -41,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Set up what the command line names. Exit code 0, or 1 with one line on stderr that says what is missing."""
     options = _parser().parse_args(arguments)
     try:
-        for name, step in _steps(options.what, download=options.download):
+        for name, step in steps(options.what, download=options.download):
             began = time.monotonic()
             found = step()
             print(f"{name:<12} {found}  ({time.monotonic() - began:.1f} s)", flush=True)
@@ -57,14 +58,15 @@ def _parser() -> argparse.ArgumentParser:
         description="Find the programs that tests and the demo start, and build or fetch those that are missing. "
         "Building the Kubernetes programs takes about 9 minutes on two cores, once.",
     )
-    what = ("kube", "controllers", "prometheus", "all")
+    what = ("kube", "controllers", "prometheus", "pulsar", "all")
     parser.add_argument(
         "what",
         nargs="*",
         choices=[*what, []],
         default=["all"],
         help="kube: etcd, kube-apiserver, kubectl; "
-        "controllers: kube-controller-manager as well; prometheus; all (default)",
+        "controllers: kube-controller-manager as well; prometheus; pulsar: real brokers for the end-to-end tests; "
+        "all of these but pulsar (default)",
     )
     parser.add_argument(
         "--download",
@@ -74,7 +76,8 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _steps(what: Sequence[str], *, download: bool) -> list[tuple[str, Callable[[], str]]]:
+def steps(what: Sequence[str], *, download: bool = False) -> list[tuple[str, Callable[[], str]]]:
+    """Name and work of each step that makes `what` (of the command line) ready; its work says what was found."""
     everything = "all" in what
     controllers = everything or "controllers" in what
     steps: list[tuple[str, Callable[[], str]]] = [("java", check_java)]
@@ -82,6 +85,8 @@ def _steps(what: Sequence[str], *, download: bool) -> list[tuple[str, Callable[[
         steps.append(("kubernetes", lambda: _kubernetes(controllers=controllers, download=download)))
     if everything or "prometheus" in what:
         steps.append(("prometheus", lambda: str(prometheus_binary.ensure())))
+    if "pulsar" in what:  # the demo does without
+        steps.append(("pulsar", lambda: f"{distribution.ensure()} (Pulsar {distribution.VERSION})"))
     return steps
 
 

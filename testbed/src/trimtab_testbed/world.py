@@ -44,12 +44,21 @@ class World:
     rest:       for setting the stage (pods, topic namespaces, bundles).
     kubeconfig: what the brokers connect with.
     told:       of every beginning and end of serving, in the thread of the brokers.
+    pods:       make the brokers' pods and keep them in step; False: somebody else does, such as a StatefulSet.
     """
 
     def __init__(
-        self, scenario: Scenario, *, rest: KubeRest, kubeconfig: Path, namespace: str, told: Told | None = None
+        self,
+        scenario: Scenario,
+        *,
+        rest: KubeRest,
+        kubeconfig: Path,
+        namespace: str,
+        told: Told | None = None,
+        pods: bool = True,
     ) -> None:
         self.scenario, self.namespace = scenario, namespace
+        self._makes_pods = pods
         self._rest, self._kubeconfig, self._told = rest, kubeconfig, told
         loads, self._owners = scenario.stage()
         self._catalogue = Catalogue(loads)
@@ -62,7 +71,7 @@ class World:
         self._thread.start()
         try:
             self._call(self._start())
-            for broker in self.scenario.brokers:
+            for broker in self.scenario.brokers if self._makes_pods else ():
                 self._create_pod(broker.shape)
         except BaseException:
             self.stop()
@@ -146,6 +155,8 @@ class World:
     def kill(self, broker: str, *, delete_pod: bool = False) -> None:
         """Crash a broker: it serves and confirms nothing, refuses `/metrics`; its pod is not Ready, or gone."""
         self._call(self._brokers[broker].stop())
+        if not self._makes_pods:
+            return
         if delete_pod:
             self._rest.delete(f"{self._pods}/{broker}?gracePeriodSeconds=0")
         else:
@@ -154,6 +165,8 @@ class World:
     def revive(self, broker: str) -> None:
         """Start a killed broker again, with fresh counters and with its pod Ready."""
         self._call(self._brokers[broker].start())
+        if not self._makes_pods:
+            return
         if any(pod["metadata"]["name"] == broker for pod in self._rest.get(self._pods)["items"]):
             self._set_ready(broker, ready=True)
         else:
@@ -232,22 +245,31 @@ class World:
             self._rest.create(self._path("bundles"), {**bundle, "spec": {**bundle["spec"], "owner": owner}})
 
     def _create_pod(self, shape: BrokerShape) -> None:
-        limits = {"cpu": f"{round(shape.cores * 1000)}m", "memory": str(round(shape.memory))}
-        container = {"name": CONTAINER, "image": "apachepulsar/pulsar", "resources": {"limits": limits}}
         pod = {
             "apiVersion": "v1",
             "kind": "Pod",
             "metadata": {"name": shape.name, "labels": POD_LABELS},
-            "spec": {"containers": [container], "nodeName": _NODE},
+            "spec": pod_spec(shape),
         }
         self._rest.create(self._pods, pod)
         self._set_ready(shape.name, ready=True)
 
     def _set_ready(self, broker: str, *, ready: bool) -> None:
-        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        condition = {"type": "Ready", "status": "True" if ready else "False", "lastTransitionTime": now}
-        status = {"phase": "Running", "podIP": "127.0.0.1", "conditions": [condition]}
-        self._rest.patch(f"{self._pods}/{broker}/status", {"status": status})
+        self._rest.patch(f"{self._pods}/{broker}/status", {"status": running_status(ready=ready)})
+
+
+def pod_spec(shape: BrokerShape) -> dict[str, Any]:
+    """Spec of the pod of such a broker, on a node that no scheduler has to find."""
+    limits = {"cpu": f"{round(shape.cores * 1000)}m", "memory": str(round(shape.memory))}
+    container = {"name": CONTAINER, "image": "apachepulsar/pulsar", "resources": {"limits": limits}}
+    return {"containers": [container], "nodeName": _NODE}
+
+
+def running_status(*, ready: bool) -> dict[str, Any]:
+    """Status that a kubelet would write of a pod that runs, and is `ready` from now on or is not."""
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    condition = {"type": "Ready", "status": "True" if ready else "False", "lastTransitionTime": now}
+    return {"phase": "Running", "podIP": "127.0.0.1", "conditions": [condition]}
 
 
 class Spellings(Mapping[str, str]):

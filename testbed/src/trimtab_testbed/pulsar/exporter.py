@@ -1,0 +1,180 @@
+"""Plays the kubelet (cAdvisor) and kube-state-metrics for brokers that are plain processes, from their true figures.
+
+CPU and memory are the kernel's (``/proc``); bytes received and sent are the brokers' own counters of payload, as the
+interface that they share would tell nobody's. Like a kubelet it has a row of the pod as a whole beside the container's.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+import urllib.request
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Self
+
+from trimtab_testbed.exposition import CONTAINER, CONTENT_TYPE, Sample, render
+from trimtab_testbed.processes import HOST, Startable
+from trimtab_testbed.prometheus import Target
+from trimtab_testbed.pulsar.cluster import PulsarCluster
+
+EVERY = 1.0
+"""Seconds between two looks at a broker's own counters."""
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+_BYTES = re.compile(r"^pulsar_broker_(in|out)_bytes_total\{[^}]*\} (\S+)", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What counts as 100 % of each broker: CPU cores, bytes of memory.
+
+    One core by default. A few hundred msg/s are a tenth of that: a small limit makes them look like a load, where a
+    test should not use up the machine.
+    """
+
+    cores: float = 1.0
+    memory: int = 2**30
+
+
+class Kubelet(Startable):
+    """The page of metrics of `cluster`, whose brokers are the pods `pods` of the Kubernetes namespace `namespace`."""
+
+    def __init__(
+        self, cluster: PulsarCluster, pods: Iterable[str], namespace: str, limits: Limits | None = None
+    ) -> None:
+        self._cluster, self._pods, self._namespace = cluster, tuple(pods), namespace
+        self._limits = limits or Limits()
+        self._sent: dict[int, Mapping[str, float]] = {}
+        self._done = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self._server: ThreadingHTTPServer | None = None
+
+    @property
+    def target(self) -> Target:
+        """What Prometheus should scrape."""
+        assert self._server is not None, "start it first"
+        return Target(f"{HOST}:{self._server.server_port}", path="/metrics")
+
+    def start(self) -> Self:
+        """Serve the page at a free port."""
+        self._server = ThreadingHTTPServer((HOST, 0), _handler(self))
+        self._server.daemon_threads = True
+        jobs = [threading.Thread(target=self._server.serve_forever, args=(0.05,), name="kubelet", daemon=True)]
+        jobs += [threading.Thread(target=self._follow, args=(n,), daemon=True) for n in range(len(self._pods))]
+        self._threads = jobs
+        for job in jobs:
+            job.start()
+        return self
+
+    def stop(self) -> None:
+        """Idempotent."""
+        self._done.set()
+        if self._server is not None:
+            self._server.shutdown()
+            self._server.server_close()
+            self._server = None
+        for thread in self._threads:
+            thread.join()
+        self._threads = []
+
+    def page(self) -> str:
+        """As of now; a broker that does not run has no rows."""
+        rows = [self._rows(n, pod) for n, pod in enumerate(self._pods)]
+        return render(sample for samples in rows for sample in samples)
+
+    def _rows(self, broker: int, pod: str) -> list[Sample]:
+        labels = {"namespace": self._namespace, "pod": pod}
+        usage = self._usage(broker)
+        if usage is None:
+            return []
+        return [
+            *_usage_rows(labels, *usage),
+            *_network_rows(labels, self._sent.get(broker, {})),
+            *_limit_rows(labels, self._limits),
+        ]
+
+    def _usage(self, broker: int) -> tuple[float, int] | None:
+        """CPU seconds and bytes of memory; None when it has ended."""
+        try:
+            process = Path(f"/proc/{self._cluster.pid(broker)}")
+            stat = (process / "stat").read_text().rpartition(")")[2].split()
+            resident, shared = map(int, (process / "statm").read_text().split()[1:3])
+        except (OSError, IndexError):  # between two lives, or not begun
+            return None
+        if stat[0] in "ZX":
+            return None
+        return (int(stat[11]) + int(stat[12])) / _TICKS, (resident - shared) * _PAGE
+
+    def _follow(self, broker: int) -> None:
+        """Keep the broker's own counters, in a thread: one that hangs must not keep the others' figures back."""
+        while not self._done.wait(EVERY):
+            try:
+                url = f"{self._cluster.urls[broker]}/metrics/"
+                with urllib.request.urlopen(url, timeout=5) as answer:  # noqa: S310 - our own broker
+                    self._sent[broker] = _payload(answer.read().decode())
+            except OSError:
+                self._sent.pop(broker, None)
+
+
+def broker_targets(
+    cluster: PulsarCluster, pods: Iterable[str], namespace: str, *, honor_labels: bool = False
+) -> tuple[Target, ...]:
+    """The brokers' own pages, with the labels that a scrape of pods puts on them.
+
+    Without `honor_labels` (the default in production too) Pulsar's ``namespace`` becomes ``exported_namespace``.
+    """
+    return tuple(
+        Target(broker, {"namespace": namespace, "pod": pod}, "/metrics/", honor_labels)  # /metrics only redirects there
+        for broker, pod in zip(cluster.ids, pods, strict=True)
+    )
+
+
+def _payload(page: str) -> Mapping[str, float]:
+    sums: dict[str, float] = {}
+    for direction, value in _BYTES.findall(page):
+        sums[direction] = sums.get(direction, 0.0) + float(value)
+    return sums
+
+
+def _usage_rows(pod: Mapping[str, str], cpu: float, memory: int) -> Iterator[Sample]:
+    for container in (CONTAINER, ""):
+        row = {**pod, "container": container}
+        yield Sample("container_cpu_usage_seconds_total", row, cpu)
+        yield Sample("container_memory_working_set_bytes", row, float(memory))
+
+
+def _network_rows(pod: Mapping[str, str], payload: Mapping[str, float]) -> Iterator[Sample]:
+    card = {**pod, "interface": "eth0"}
+    for direction, name in (("in", "receive"), ("out", "transmit")):
+        if direction in payload:
+            yield Sample(f"container_network_{name}_bytes_total", card, payload[direction])
+
+
+def _limit_rows(pod: Mapping[str, str], limits: Limits) -> Iterator[Sample]:
+    for resource, unit, limit in (("cpu", "core", limits.cores), ("memory", "byte", float(limits.memory))):
+        row = {**pod, "container": CONTAINER, "resource": resource, "unit": unit}
+        yield Sample("kube_pod_container_resource_limits", row, limit)
+    yield Sample("kube_pod_status_ready", {**pod, "condition": "true"}, 1.0)
+
+
+def _handler(kubelet: Kubelet) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:  # the name that http.server looks for
+            body = kubelet.page().encode()
+            self.send_response(200)
+            self.send_header("Content-Type", CONTENT_TYPE)
+            self.send_header("Content-Length", str(len(body)))
+            with suppress(ConnectionError):  # Prometheus waits no longer than its interval
+                self.end_headers()
+                self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Stay quiet."""
+
+    return Handler

@@ -1,0 +1,177 @@
+"""A small blocking client of Pulsar's admin REST, for setting a stage and for looking at it.
+
+On the standard library, so that a test's own view of the brokers shares nothing with the client that is tested.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import socket
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+from trimtab_testbed.pulsar.settings import CLUSTER
+
+_OWN = ("pulsar/", "sla-monitor/")
+_HOPS = 6
+
+
+class PulsarRestError(RuntimeError):
+    """A broker refused a request. `status`: HTTP status."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(f"{status}: {message}")
+        self.status = status
+
+
+class PulsarRest:
+    """Requests to the broker at `url`, with a bearer `token` if it wants one. An `OSError` when nobody answers."""
+
+    def __init__(self, url: str, token: str = "") -> None:
+        self.url, self._token, self._manager = url, token, ""
+
+    def get(self, path: str) -> Any:
+        """Read `path`, e.g. ``/admin/v2/clusters``: parsed JSON, or the text where it is none."""
+        return self.send("GET", path)
+
+    def send(self, method: str, path: str, body: object = None) -> Any:
+        """Redirects (307) are followed with the method kept, which `urllib` does for GET alone."""
+        url = self.url + path
+        for _ in range(_HOPS):
+            status, headers, text = self._once(method, url, body)
+            if status != HTTPStatus.TEMPORARY_REDIRECT:
+                break
+            url = headers["Location"]
+        if status >= HTTPStatus.MULTIPLE_CHOICES:
+            raise PulsarRestError(status, f"{method} {path}: {text[:300]}")
+        return _parsed(text)
+
+    def brokers(self) -> set[str]:
+        """Ids (``host:webPort``) of the active brokers."""
+        return set(self.get(f"/admin/v2/brokers/{CLUSTER}"))
+
+    def create_namespace(self, namespace: str, bundles: int) -> None:
+        """Create ``tenant/name``, cut into so many equal bundles, and its tenant if that is missing."""
+        tenant = namespace.partition("/")[0]
+        try:
+            self.send("PUT", f"/admin/v2/tenants/{tenant}", {"adminRoles": [], "allowedClusters": [CLUSTER]})
+        except PulsarRestError as error:
+            if error.status != HTTPStatus.CONFLICT:  # it is there already
+                raise
+        self.send("PUT", f"/admin/v2/namespaces/{namespace}", {"bundles": {"numBundles": bundles}})
+
+    def boundaries(self, namespace: str) -> tuple[int, ...]:
+        """The edges of its bundles, from 0 to 0xffffffff."""
+        return tuple(int(edge, 16) for edge in self.get(f"/admin/v2/namespaces/{namespace}/bundles")["boundaries"])
+
+    def bundles(self, namespace: str) -> tuple[str, ...]:
+        """Its bundles, each as ``tenant/name/0x.._0x..``."""
+        edges = self.boundaries(namespace)
+        return tuple(f"{namespace}/0x{a:08x}_0x{b:08x}" for a, b in itertools.pairwise(edges))
+
+    def owner(self, bundle: str) -> str:
+        """Id of the broker that serves it, as the modular load manager has it; empty for nobody."""
+        status, headers, text = self._once("GET", f"{self.url}/admin/v2/namespaces/{bundle}/topicHashPositions", None)
+        if status == HTTPStatus.TEMPORARY_REDIRECT:
+            return urlsplit(headers["Location"]).netloc
+        if status == HTTPStatus.OK:
+            return urlsplit(self.url).netloc
+        if "Failed to find ownership" in text or "is being unloaded" in text:
+            return ""
+        raise PulsarRestError(status, f"who serves {bundle}: {text[:300]}")
+
+    def owners(self, *namespaces: str) -> dict[str, str]:
+        """Id of the broker that serves it, by bundle, of all that are served; of these namespaces, or of all.
+
+        A modular broker that takes bundles while it tells all that it serves may hang for ever, so there bundles are
+        asked for one by one. A broker that was killed is listed until its session ends: it refuses connections, and
+        serves nothing.
+        """
+        if "Modular" not in self._load_manager():
+            found = {bundle: broker for broker in sorted(self.brokers()) for bundle in self._owned(broker)}
+            return {b: o for b, o in found.items() if not namespaces or b.rpartition("/")[0] in namespaces}
+        spaces = namespaces or tuple(self._namespaces())
+        every = {bundle: self.owner(bundle) for namespace in spaces for bundle in self.bundles(namespace)}
+        dead = {broker for broker in set(every.values()) - {""} if not _listens(broker)}
+        return {bundle: broker for bundle, broker in every.items() if broker and broker not in dead}
+
+    def _namespaces(self) -> Iterator[str]:
+        for tenant in self.get("/admin/v2/tenants"):
+            if not f"{tenant}/".startswith(_OWN):
+                yield from self.get(f"/admin/v2/namespaces/{tenant}")
+
+    def _load_manager(self) -> str:
+        if not self._manager:
+            self._manager = self.runtime()["loadManagerClassName"]
+        return self._manager
+
+    def _owned(self, broker: str) -> set[str]:
+        if not _listens(broker):
+            return set()
+        found: Mapping[str, object] = self.get(f"/admin/v2/brokers/{CLUSTER}/{broker}/ownedNamespaces")
+        return {bundle for bundle in found if not bundle.startswith(_OWN)}
+
+    def lookup(self, topic: str) -> str:
+        """Id of the broker that serves `topic`; gives its bundle an owner if it has none."""
+        found = self.get(f"/lookup/v2/topic/{topic.replace('://', '/', 1)}")
+        return str(found["httpUrl"]).partition("://")[2]
+
+    def unload(self, bundle: str, destination: str = "") -> None:
+        """Have its owner let go; `destination`: id of the broker that is to take it."""
+        wanted = f"?{urlencode({'destinationBroker': destination})}" if destination else ""
+        self.send("PUT", f"/admin/v2/namespaces/{bundle}/unload{wanted}")
+
+    def runtime(self) -> Mapping[str, str]:
+        """The configuration that this broker runs with."""
+        found: Mapping[str, str] = self.get("/admin/v2/brokers/configuration/runtime")
+        return found
+
+    def override(self, name: str, value: str) -> None:
+        """Set a dynamic value on all brokers."""
+        self.send("POST", f"/admin/v2/brokers/configuration/{name}/{value}")
+
+    def drop_override(self, name: str) -> None:
+        """Have brokers go by their files again."""
+        self.send("DELETE", f"/admin/v2/brokers/configuration/{name}")
+
+    def _once(self, method: str, url: str, body: object) -> tuple[int, Mapping[str, str], str]:
+        headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
+        data = None if body is None else json.dumps(body).encode()
+        if data is not None:
+            headers["Content-Type"] = "application/json"
+        request = urllib.request.Request(url, data, headers, method=method)  # noqa: S310 - our own brokers
+        try:
+            with _DIRECT.open(request, timeout=15) as answer:
+                return answer.status, dict(answer.headers), answer.read().decode()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, dict(error.headers), error.read().decode(errors="replace")
+
+
+def _listens(broker: str) -> bool:
+    host, _, port = broker.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=15).close()
+    except ConnectionRefusedError:
+        return False
+    return True
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *_: object) -> None:
+        return None
+
+
+_DIRECT = urllib.request.build_opener(_NoRedirects, urllib.request.ProxyHandler({}))
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text

@@ -1,0 +1,170 @@
+"""Configuration files of a small, quick cluster on loopback: ZooKeeper, one bookie, brokers of either load manager."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
+
+from trimtab_testbed.processes import HOST
+
+CLUSTER = "e2e"
+"""Name of the cluster, as ``/admin/v2/clusters`` has it."""
+
+Settings = Mapping[str, object]
+
+_PATIENT = 120_000
+"""Milliseconds for which a bookie may be silent, on a machine whose cores others use too."""
+
+
+class LoadManager(StrEnum):
+    """Which of Pulsar's two load managers the brokers run."""
+
+    MODULAR = "modular"
+    EXTENSIBLE = "extensible"
+
+    @property
+    def class_name(self) -> str:
+        """What ``loadManagerClassName`` says."""
+        package = "org.apache.pulsar.broker.loadbalance"
+        inside = {"modular": "impl.ModularLoadManagerImpl", "extensible": "extensions.ExtensibleLoadManagerImpl"}
+        return f"{package}.{inside[self.value]}"
+
+
+LOG4J = """status = error
+appender.console.type = Console
+appender.console.name = console
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{ISO8601} [%t] %-5p %c{1} - %m%n
+rootLogger.level = info
+rootLogger.appenderRef.console.ref = console
+"""
+
+
+def written(settings: Settings) -> str:
+    """As a properties file; Java spells booleans small."""
+    return "".join(f"{key}={str(v).lower() if isinstance(v, bool) else v}\n" for key, v in settings.items())
+
+
+def zookeeper(port: int, data: Path) -> dict[str, object]:
+    """A server of its own that need not survive a crash of the machine."""
+    return {
+        "tickTime": 2000,
+        "dataDir": data,
+        "clientPort": port,
+        "clientPortAddress": HOST,
+        "admin.enableServer": False,
+        "forceSync": "no",
+        "4lw.commands.whitelist": "ruok",
+        "maxClientCnxns": 0,
+        "snapshot.trust.empty": True,
+        "maxSessionTimeout": _PATIENT,
+    }
+
+
+def bookie(port: int, zookeeper_port: int, data: Path) -> dict[str, object]:
+    """One bookie with small caches, which does not wait for the disk."""
+    return {
+        "bookiePort": port,
+        "metadataServiceUri": f"metadata-store:zk:{HOST}:{zookeeper_port}",  # with /ledgers it finds no cluster
+        "zkTimeout": _PATIENT,  # once its session is lost, it takes its registration away from itself, over and over
+        "journalDirectory": data / "journal",
+        "ledgerDirectories": data / "ledgers",
+        "allowLoopback": True,
+        "listeningInterface": "lo",
+        "advertisedAddress": HOST,
+        "journalSyncData": False,
+        "journalWriteBufferSizeKB": 64,
+        "journalPreAllocSizeMB": 4,
+        "logSizeLimit": 32 * 2**20,
+        "diskUsageThreshold": 0.99,
+        "diskUsageWarnThreshold": 0.98,
+        "ledgerStorageClass": "org.apache.bookkeeper.bookie.storage.ldb.DbLedgerStorage",
+        "dbStorage_writeCacheMaxSizeMb": 16,
+        "dbStorage_readAheadCacheMaxSizeMb": 16,
+        "dbStorage_rocksDB_blockCacheSize": 8 * 2**20,
+        "dbStorage_rocksDB_writeBufferSizeMB": 8,
+        "numAddWorkerThreads": 1,
+        "numReadWorkerThreads": 1,
+        "numHighPriorityWorkerThreads": 1,
+        "httpServerEnabled": False,
+        "autoRecoveryDaemonEnabled": False,
+        "enableStatistics": False,
+        "bookieDeathWatchInterval": 1000,
+    }
+
+
+def broker(load_manager: LoadManager, web_port: int, binary_port: int, zookeeper_port: int) -> dict[str, object]:
+    """A broker that tells its load every other second, and balances nothing by itself."""
+    return {
+        **_place(web_port, binary_port, zookeeper_port),
+        **_SMALL,
+        **_QUICK,
+        **_HANDS_OFF,
+        "loadManagerClassName": load_manager.class_name,
+        # The extensible one keeps who owns what in a topic of the system; the modular one starts quicker without.
+        "topicLevelPoliciesEnabled": load_manager is LoadManager.EXTENSIBLE,
+        "systemTopicEnabled": load_manager is LoadManager.EXTENSIBLE,
+    }
+
+
+def with_tokens(secret: str, token: str, superuser: str) -> dict[str, object]:
+    """A broker that lets nobody in without a token. secret: base64 key; token: what brokers show one another."""
+    return {
+        "authenticationEnabled": True,
+        "authorizationEnabled": True,
+        "authenticationProviders": "org.apache.pulsar.broker.authentication.AuthenticationProviderToken",
+        "tokenSecretKey": f"data:;base64,{secret}",
+        "superUserRoles": superuser,
+        "brokerClientAuthenticationPlugin": "org.apache.pulsar.client.impl.auth.AuthenticationToken",
+        "brokerClientAuthenticationParameters": f"token:{token}",
+    }
+
+
+def _place(web_port: int, binary_port: int, zookeeper_port: int) -> dict[str, object]:
+    return {
+        "metadataStoreUrl": f"zk:{HOST}:{zookeeper_port}",
+        "configurationMetadataStoreUrl": f"zk:{HOST}:{zookeeper_port}",
+        "clusterName": CLUSTER,
+        "bindAddress": HOST,
+        "advertisedAddress": HOST,
+        "webServicePort": web_port,
+        "brokerServicePort": binary_port,
+    }
+
+
+_SMALL = {
+    "managedLedgerDefaultEnsembleSize": 1,
+    "managedLedgerDefaultWriteQuorum": 1,
+    "managedLedgerDefaultAckQuorum": 1,
+    "managedLedgerCacheSizeMB": 16,
+    "numIOThreads": 2,
+    "numOrderedExecutorThreads": 2,
+    "numHttpServerThreads": 8,
+    "numCacheExecutorThreadPoolSize": 2,
+    "numExecutorThreadPoolSize": 2,
+    "bookkeeperNumberOfChannelsPerBookie": 1,
+    "bookkeeperClientNumWorkerThreads": 1,
+    "bookkeeperClientNumIoThreads": 1,
+    "bookkeeperClientHealthCheckEnabled": False,  # nothing is gained by avoiding the only bookie
+    "brokerDeleteInactiveTopicsEnabled": False,
+    "forceDeleteNamespaceAllowed": True,
+}
+_QUICK = {
+    "metadataStoreSessionTimeoutMillis": 6000,  # a killed broker is out of the list after so long; 30 s by default
+    "brokerShutdownTimeoutMs": 5000,
+    "statsUpdateFrequencyInSecs": 2,  # the rates that brokers tell are averages over this; 60 s by default
+    "statsUpdateInitialDelayInSecs": 2,
+    "loadBalancerReportUpdateMinIntervalMillis": 1000,
+    "loadBalancerReportUpdateThresholdPercentage": 0,
+    "loadBalancerHostUsageCheckIntervalMinutes": 1,  # the least there is
+    "loadBalancerOverrideBrokerNicSpeedGbps": 1,
+    "exposeTopicLevelMetricsInPrometheus": True,
+    "exposeBundlesMetricsInPrometheus": True,
+}
+_HANDS_OFF = {
+    "loadBalancerEnabled": True,
+    "loadBalancerSheddingEnabled": False,
+    "loadBalancerAutoBundleSplitEnabled": False,
+    "loadBalancerAutoUnloadSplitBundlesEnabled": False,
+}

@@ -1,0 +1,32 @@
+"""`trimtab migrate` on real brokers: what it prints can be applied, and is run as it stands."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+
+from pulsar_stage import PulsarStage
+from stage import API, until
+from trimtab_operator.cli import main
+from trimtab_testbed.pulsar.settings import LoadManager
+
+SHEDDERS = {LoadManager.MODULAR: "ThresholdShedder", LoadManager.EXTENSIBLE: "TransferShedder"}
+
+
+def test_the_policy_of_a_running_cluster_is_applied_and_run(
+    stage: PulsarStage, load_manager: LoadManager, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--admin-url", stage.admin.url, "--prometheus-url", stage.prometheus.url, "--name", "policy"]
+    assert main(["migrate", *words]) == 0
+    out = capsys.readouterr().out
+    policy = yaml.safe_load(out)
+    assert policy["spec"]["shedder"]["type"] == SHEDDERS[load_manager]
+    assert "# loadBalancerSheddingEnabled is false" in out
+
+    stage.rest.create(f"{API}/balancingpolicies", policy)
+
+    def valid() -> bool:
+        conditions = stage.rest.get(f"{API}/balancingpolicies/policy").get("status", {}).get("conditions", [])
+        return any(c["type"] == "Valid" and c["status"] == "True" for c in conditions)
+
+    until("a cycle of it", valid)

@@ -1,0 +1,106 @@
+"""Under real, uneven load a cluster comes level: every move lands as planned, and no client loses anything."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from pulsar_costs import costs, keep, table
+from pulsar_stage import PulsarStage
+from pulsar_witness import Witness
+from stage import until
+from trimtab_testbed.pulsar.settings import LoadManager
+from trimtab_testbed.pulsar.traffic import Flow, Traffic, topics_of
+
+RATES = (60, 50, 40, 30, 25, 20, 15, 10, 10, 5, 5, 5)
+"""Messages a second of each of a namespace's bundles, each from two topics: 275 in all."""
+
+QUIET = 8.0
+"""Seconds without any move, which are four cycles, after which the cluster counts as settled."""
+
+BY_RATE = {
+    "shedder": {
+        "type": "WeightedBalancer",
+        "weightedBalancer": {
+            "targetWeights": "average",
+            "measure": "messageRate",
+            "stabilization": 5,
+            "minChange": 10,
+            "spread": 10,
+        },
+    },
+    "placement": {"type": "LeastResourceUsageWithWeight"},
+}
+BY_CPU = {
+    "shedder": {"type": "ThresholdShedder", "thresholdShedder": {"threshold": 15, "history": 0, "minThroughput": 0}},
+    "placement": {
+        "type": "LeastResourceUsageWithWeight",
+        "leastResourceUsageWithWeight": {"averageDifference": 5, "history": 0},
+    },
+}
+
+
+def _uneven(stage: PulsarStage, namespace: str) -> list[Flow]:
+    """All bundles on the first broker, but for the smallest; the last serves none. What is to be sent to them."""
+    flows = []
+    for bundle, rate, n in zip(stage.admin.bundles(namespace), RATES, range(len(RATES)), strict=True):
+        stage.put(bundle, stage.names[0] if n < len(RATES) - 1 else stage.names[1])
+        flows += [Flow(topic, rate / 2) for topic in topics_of(bundle, 2)]
+    return flows
+
+
+def _rates(stage: PulsarStage, namespace: str) -> Mapping[str, float]:
+    """Messages a second that each broker is sent, by where its bundles really are."""
+    sums = dict.fromkeys(stage.names, 0.0)
+    rate_of = dict(zip(stage.admin.bundles(namespace), RATES, strict=True))
+    for bundle, broker in stage.truth(namespace).items():
+        sums[broker] += rate_of[bundle]
+    return sums
+
+
+def _spread(stage: PulsarStage, namespace: str) -> float:
+    rates = _rates(stage, namespace).values()
+    return max(rates) - min(rates)
+
+
+def _settle(stage: PulsarStage, witness: Witness, level: Callable[[], bool]) -> None:
+    """Wait until it is level, no wish is open, and nothing has moved for a while."""
+
+    def settled() -> bool:
+        return level() and stage.settled() and time.time() - witness.quiet_since() > QUIET
+
+    until("the cluster is level and quiet", settled, within=120, every=0.5)
+
+
+def _check(witness: Witness, traffic: Traffic) -> None:
+    """Every move landed, nothing went elsewhere, and all that was acknowledged was received."""
+    lost = [move for move in witness.moves() if move.landed is None]
+    assert not lost
+    assert witness.strays() == []
+    counts = traffic.drain()
+    assert counts.errors == 0, traffic.errors()
+    assert counts.acked == counts.sent
+    assert counts.received >= counts.acked
+
+
+@pytest.mark.parametrize(("name", "strategy"), [("rate", BY_RATE), ("cpu", BY_CPU)], ids=["rate", "cpu"])
+def test_uneven_load_comes_level_and_every_move_lands(
+    stage: PulsarStage, load_manager: LoadManager, record_figures: Callable[[list[str]], None], name: str, strategy: Any
+) -> None:
+    namespace = stage.new_namespace(len(RATES), "settling")
+    flows = _uneven(stage, namespace)
+    before = _spread(stage, namespace)
+
+    with stage.witness(namespace) as witness, stage.traffic(flows) as traffic:
+        stage.apply_policy(mode="Auto", limits={"coolDown": "5m"}, **strategy)
+        _settle(stage, witness, lambda: _spread(stage, namespace) < before / 2)
+        _check(witness, traffic)
+        found, title = costs(witness, traffic), f"{load_manager}, by {name}"
+
+    record_figures(table(title, found))
+    keep(f"settling-{load_manager}-{name}", found, rates=_rates(stage, namespace), before=before)
+    assert found, "nothing moved"
+    assert len({cost.bundle for cost in found}) == len(found), "a bundle moved twice"

@@ -1,0 +1,116 @@
+"""One hand on the wheel of real brokers: Pulsar's own balancing is switched off, kept off, and put back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from pulsar_stage import PulsarStage
+from stage import API, NAMESPACE, until
+from trimtab_operator.cli import main
+from trimtab_testbed.kube_rest import KubeApiError
+
+SHEDDING, SPLITTING = "loadBalancerSheddingEnabled", "loadBalancerAutoBundleSplitEnabled"
+MAP = f"/api/v1/namespaces/{NAMESPACE}/configmaps/trimtab-pulsar-found"
+
+
+@pytest.fixture
+def wheel(stage: PulsarStage) -> Iterator[PulsarStage]:
+    """The stage, with Pulsar's own shedding on by a dynamic value; none is left afterwards."""
+    switch(stage, SHEDDING, "true")
+    yield stage
+    for name in (SHEDDING, SPLITTING):
+        stage.admin.send("DELETE", f"/admin/v2/brokers/configuration/{name}")
+
+
+def switch(stage: PulsarStage, name: str, value: str) -> None:
+    stage.admin.send("POST", f"/admin/v2/brokers/configuration/{name}/{value}")
+
+
+def dynamic(stage: PulsarStage) -> dict[str, str]:
+    found: dict[str, str] = stage.admin.send("GET", "/admin/v2/brokers/configuration/values")
+    return {name: found[name] for name in (SHEDDING, SPLITTING) if name in found}
+
+
+def running(stage: PulsarStage, name: str = SHEDDING) -> set[str]:
+    """What the brokers run with."""
+    brokers = range(len(stage.names))
+    return {stage.cluster.rest(n).runtime()[name] for n in brokers if stage.cluster.running(n)}
+
+
+def kept(stage: PulsarStage) -> bool:
+    try:
+        stage.rest.get(MAP)
+    except KubeApiError:
+        return False
+    return True
+
+
+def policy(stage: PulsarStage) -> dict[str, Any]:
+    found: dict[str, Any] = stage.rest.get(f"{API}/balancingpolicies/policy")
+    return found
+
+
+def hand(stage: PulsarStage) -> Callable[[], str]:
+    """What the condition says, each time."""
+
+    def found() -> str:
+        conditions = policy(stage).get("status", {}).get("conditions", [])
+        return next((c["status"] for c in conditions if c["type"] == "OneHand"), "")
+
+    return found
+
+
+def test_it_is_verified_switched_off_kept_off_and_put_back_when_the_policy_goes(wheel: PulsarStage) -> None:
+    condition = hand(wheel)
+    wheel.apply_policy(mode="Auto")
+    until("two hands are seen", lambda: condition() == "False")
+    assert running(wheel) == {"true"}
+
+    wheel.rest.patch(f"{API}/balancingpolicies/policy", {"spec": {"pulsar": {"ownBalancing": "SwitchOff"}}})
+    until("it is off", lambda: condition() == "True")
+    assert running(wheel) == {"false"}
+    assert kept(wheel)
+
+    switch(wheel, SHEDDING, "true")  # behind our back
+    until("it is off again", lambda: running(wheel) == {"false"})
+    until("and known to be", lambda: condition() == "True")
+
+    wheel.drop_policy()
+    assert dynamic(wheel) == {SHEDDING: "true"}
+    assert not kept(wheel)
+    assert running(wheel) == {"true"}
+
+
+def test_a_dry_run_touches_nothing_and_gives_back_what_auto_took(wheel: PulsarStage) -> None:
+    wheel.apply_policy(mode="DryRun", pulsar={"ownBalancing": "SwitchOff"})
+    until("two hands are seen", lambda: hand(wheel)() == "False")
+    assert dynamic(wheel) == {SHEDDING: "true"}
+
+    wheel.rest.patch(f"{API}/balancingpolicies/policy", {"spec": {"mode": "Auto"}})
+    until("it is off", lambda: running(wheel) == {"false"})
+    wheel.rest.patch(f"{API}/balancingpolicies/policy", {"spec": {"mode": "DryRun"}})
+    until("it is back", lambda: running(wheel) == {"true"})
+    until("nothing is kept", lambda: not kept(wheel))
+
+
+def test_restore_puts_it_back_once_the_operator_is_dead(wheel: PulsarStage, capsys: pytest.CaptureFixture[str]) -> None:
+    wheel.apply_policy(mode="Auto", pulsar={"ownBalancing": "SwitchOff"})
+    until("it is off", lambda: running(wheel) == {"false"})
+    until("that is told", lambda: hand(wheel)() == "True")
+    wheel.operator.kill()
+    words = ["restore", "-n", NAMESPACE, "--kubeconfig", str(wheel.control_plane.kubeconfig)]
+
+    assert main([*words, "--dry-run"]) == 0
+    assert running(wheel) == {"false"}
+    assert main(words) == 0
+
+    until("it is back", lambda: running(wheel) == {"true"})
+    assert dynamic(wheel) == {SHEDDING: "true"}
+    assert not kept(wheel)
+    meta = policy(wheel)["metadata"]
+    assert "trimtab.dev/finalizer" not in meta.get("finalizers", [])
+    assert main(words) == 0
+    assert "put back already" in capsys.readouterr().out

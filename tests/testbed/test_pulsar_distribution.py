@@ -1,0 +1,95 @@
+"""Pulsar's distribution is fetched once by Maven, and what keeps it from being fetched is said in words."""
+
+from __future__ import annotations
+
+import shutil
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from trimtab_testbed import setup
+from trimtab_testbed.go_build import MissingToolError
+from trimtab_testbed.pulsar import distribution
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine with an empty cache and nothing but `tar` on PATH; returns the folder of its programs."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name in ("tar", "gzip", "cp", "sh"):
+        (programs / name).symlink_to(shutil.which(name) or "")
+    monkeypatch.setenv("PATH", str(programs))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return programs
+
+
+def _maven(programs: Path, archive: Path, *, code: int = 0) -> Path:
+    """A Maven that copies `archive` to where it is told to, and writes down each call."""
+    calls = programs / "calls"
+    script = f"""#!/bin/sh
+echo "$@" >>{calls}
+for word; do case $word in -DoutputDirectory=*) cp {archive} "${{word#*=}}"/pulsar.tar.gz;; esac; done
+echo 'no such artifact' >&2
+exit {code}
+"""
+    (programs / "mvn").write_text(script)
+    (programs / "mvn").chmod(0o755)
+    return calls
+
+
+def _archive(folder: Path, root: str = f"apache-pulsar-{distribution.VERSION}") -> Path:
+    for file in ("lib/broker.jar", "conf/broker.conf", "examples/big.nar"):
+        (folder / root / file).parent.mkdir(parents=True, exist_ok=True)
+        (folder / root / file).write_text(file)
+    with tarfile.open(folder / "made.tar.gz", "w:gz") as packed:
+        packed.add(folder / root, arcname=root)
+    return folder / "made.tar.gz"
+
+
+@pytest.mark.usefixtures("machine")
+def test_what_was_not_fetched_is_an_error_that_says_how_to_get_it() -> None:
+    with pytest.raises(MissingToolError, match=r"trimtab_testbed\.setup pulsar"):
+        distribution.find()
+
+
+@pytest.mark.usefixtures("machine")
+def test_without_maven_it_is_named_with_the_fix(tmp_path: Path) -> None:
+    with pytest.raises(MissingToolError, match=r"mvn not found.*install Maven"):
+        distribution.ensure()
+    assert not list((tmp_path / "cache").rglob("*.jar"))
+
+
+def test_it_is_fetched_once_and_only_its_jars_are_kept(machine: Path, tmp_path: Path) -> None:
+    calls = _maven(machine, _archive(tmp_path))
+
+    folder = distribution.ensure()
+
+    assert distribution.ensure() == distribution.find() == folder
+    assert len(calls.read_text().splitlines()) == 1
+    assert [path.name for path in folder.iterdir() if not path.name.startswith(".")] == ["lib"]
+    assert (folder / "lib" / "broker.jar").is_file()
+
+
+def test_a_fetch_that_fails_says_what_maven_said_and_leaves_nothing_that_looks_complete(
+    machine: Path, tmp_path: Path
+) -> None:
+    _maven(machine, tmp_path / "nowhere.tar.gz", code=1)
+
+    with pytest.raises(MissingToolError, match=r"(?s)pulsar-server-distribution.*no such artifact"):
+        distribution.ensure()
+    with pytest.raises(MissingToolError):
+        distribution.find()
+
+
+def test_an_archive_of_something_else_is_named(machine: Path, tmp_path: Path) -> None:
+    _maven(machine, _archive(tmp_path, root="something-else"))
+
+    with pytest.raises(MissingToolError, match=r"(?s)can't be unpacked.*\.m2/repository"):
+        distribution.ensure()
+
+
+def test_set_up_fetches_it_only_when_it_is_asked_for() -> None:
+    assert "pulsar" in dict(setup.steps(["pulsar"]))
+    assert "pulsar" not in dict(setup.steps(["all"]))

@@ -1,0 +1,155 @@
+"""What surrounds real brokers: names that fall into a bundle, tokens, groups, files, and the kubelet that is played."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import re
+import subprocess
+import sys
+import urllib.request
+import zlib
+from pathlib import Path
+
+import pytest
+
+from trimtab_testbed.processes import Server
+from trimtab_testbed.pulsar import settings
+from trimtab_testbed.pulsar.boxes import Box
+from trimtab_testbed.pulsar.cluster import PulsarCluster
+from trimtab_testbed.pulsar.exporter import Kubelet, Limits, broker_targets
+from trimtab_testbed.pulsar.settings import LoadManager
+from trimtab_testbed.pulsar.tokens import TokenKey
+from trimtab_testbed.pulsar.traffic import Flow, Traffic, topics_of
+
+
+@pytest.mark.parametrize("bounds", ["0x00000000_0x40000000", "0x80000000_0xc0000000", "0xc0000000_0xffffffff"])
+def test_topics_fall_into_the_bundle_they_are_meant_for(bounds: str) -> None:
+    low, high = (int(edge, 16) for edge in bounds.split("_"))
+
+    found = topics_of(f"t/n/{bounds}", 20)
+
+    assert len(set(found)) == 20
+    assert all(low <= zlib.crc32(topic.encode()) <= high for topic in found)
+    assert all(topic.startswith("persistent://t/n/") for topic in found)
+
+
+def test_topics_of_a_bundle_are_found_again_by_their_hash() -> None:
+    bundle = "t/n/0x40000000_0x80000000"
+    inside = topics_of(bundle, 3, persistent=False)
+    outside = topics_of("t/n/0x80000000_0xc0000000", 3, persistent=False)
+    traffic = Traffic("pulsar://127.0.0.1:1", [Flow(topic, 1) for topic in (*inside, *outside)])
+
+    assert traffic.inside(bundle) == inside
+
+
+def test_a_token_is_signed_with_the_key_that_brokers_are_given() -> None:
+    key = TokenKey()
+
+    head, body, signature = key.token("admin").split(".")
+
+    def decoded(part: str) -> bytes:
+        return base64.urlsafe_b64decode(part + "=" * (-len(part) % 4))
+
+    secret = base64.b64decode(key.base64)
+    assert json.loads(decoded(head))["alg"] == "HS256"
+    assert json.loads(decoded(body)) == {"sub": "admin"}
+    assert decoded(signature) == hmac.digest(secret, f"{head}.{body}".encode(), hashlib.sha256)
+    assert TokenKey().base64 != key.base64
+
+
+def test_files_spell_booleans_as_java_does() -> None:
+    assert settings.written({"a": True, "b": 7, "c": "x"}) == "a=true\nb=7\nc=x\n"
+
+
+@pytest.mark.parametrize("manager", LoadManager)
+def test_brokers_balance_nothing_by_themselves(manager: LoadManager) -> None:
+    file = settings.broker(manager, 1, 2, 3)
+
+    assert file["loadManagerClassName"] == manager.class_name
+    assert not file["loadBalancerSheddingEnabled"]
+    assert not file["loadBalancerAutoBundleSplitEnabled"]
+
+
+def test_a_process_joins_its_groups_before_it_becomes_itself(tmp_path: Path) -> None:
+    for controller in ("cpu", "cpuacct", "memory"):
+        (tmp_path / controller).mkdir()
+    box = Box("broker-0", tmp_path)
+    assert not box.make(), "these folders are no control groups"
+    for controller in ("cpu", "cpuacct", "memory"):
+        (tmp_path / controller / "broker-0").mkdir(exist_ok=True)
+        (tmp_path / controller / "broker-0" / "cgroup.procs").touch()
+    assert box.make()
+
+    script = "import os; print(os.getpid(), end='')"
+    said = subprocess.run(box.around([sys.executable, "-c", script]), capture_output=True, text=True, check=True)
+
+    joined = [(tmp_path / c / "broker-0" / "cgroup.procs").read_text() for c in ("cpu", "cpuacct", "memory")]
+    assert {pid.strip() for pid in joined} == {said.stdout}
+
+
+def test_a_limit_of_cores_is_written_as_each_layout_wants_it(tmp_path: Path) -> None:
+    old, unified = tmp_path / "old", tmp_path / "unified"
+    for folder in (old / "cpu" / "box", unified / "box"):
+        folder.mkdir(parents=True)
+    (unified / "cgroup.controllers").write_text("cpu memory\n")
+
+    Box("box", old).limit(0.5)
+    Box("box", unified).limit(1.5)
+
+    assert (old / "cpu" / "box" / "cpu.cfs_quota_us").read_text() == "50000"
+    assert (unified / "box" / "cpu.max").read_text() == "150000 100000"
+
+
+class _Brokers(PulsarCluster):
+    """Processes of ours in the place of brokers."""
+
+    def run(self, folder: Path) -> None:
+        command = [sys.executable, "-c", "import time; time.sleep(60)"]
+        self._brokers = [Server(command, log=folder / f"{n}.log") for n in range(len(self.ids))]
+        for server in self._brokers:
+            server.start()
+
+
+def test_the_kubelet_tells_the_true_figures_of_running_brokers_only(tmp_path: Path) -> None:
+    cluster = _Brokers(tmp_path, tmp_path, LoadManager.MODULAR, brokers=2)
+    kubelet = Kubelet(cluster, ("pulsar-broker-0", "pulsar-broker-1"), "messaging", Limits(cores=0.5, memory=1000))
+    try:
+        cluster.run(tmp_path)
+        with kubelet:
+            with urllib.request.urlopen(f"http://{kubelet.target.address}/metrics", timeout=5) as answer:
+                page = answer.read().decode()
+            cluster.kill(1)
+            later = kubelet.page()
+    finally:
+        cluster.stop()
+
+    cpu = 'container_cpu_usage_seconds_total{namespace="messaging",pod="pulsar-broker-0",container="broker"}'
+    memory = re.search(r'working_set_bytes\{[^}]*pod="pulsar-broker-0",container="broker"\} (\S+)', page)
+    assert cpu in page
+    assert memory is not None
+    assert 1e5 < float(memory[1]) < 1e9
+    assert (
+        'limits{namespace="messaging",pod="pulsar-broker-1",container="broker",resource="cpu",unit="core"} 0.5' in page
+    )
+    assert "pulsar-broker-0" in later
+    assert "pulsar-broker-1" not in later
+
+
+def test_brokers_pages_are_scraped_as_in_production() -> None:
+    cluster = PulsarCluster(Path("jars"), Path("work"), LoadManager.MODULAR, brokers=2)
+
+    first, second = broker_targets(cluster, ("a", "b"), "messaging")
+
+    assert first.path == "/metrics/", "/metrics is a redirect with nothing in it"
+    assert not first.honor_labels
+    assert dict(second.labels) == {"namespace": "messaging", "pod": "b"}
+    assert second.address == cluster.ids[1]
+
+
+def test_a_folder_without_jars_is_named(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match=re.escape(str(tmp_path / "lib"))):
+        PulsarCluster(tmp_path, tmp_path / "work", LoadManager.MODULAR).start()
+    assert not (tmp_path / "work").exists()
