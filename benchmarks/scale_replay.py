@@ -7,12 +7,13 @@ are replayed over and over; each event gets a resourceVersion that has not been 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import re
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from itertools import count
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
@@ -124,13 +125,19 @@ class Replay:
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         response.enable_chunked_encoding()
         await response.prepare(request)
-        begun, sent, events = time.monotonic(), 0, self._events()
-        while True:
+        with contextlib.suppress(ConnectionResetError):  # its client has gone, as it does at the end of a run
+            await self._replay(request, response, self._events() if kind == "bundles" else iter(()))
+        return response
+
+    async def _replay(self, request: web.Request, response: web.StreamResponse, events: Iterator[bytes]) -> None:
+        """Write `events`, so many a second, for as long as the client is there."""
+        begun, sent = time.monotonic(), 0
+        while request.transport is not None:
             await asyncio.sleep(TICK)
-            if kind == "bundles":
-                due = int((time.monotonic() - begun) * self._rate) - sent
-                await response.write(b"".join(next(events) for _ in range(due)))
-                sent += due
+            due = int((time.monotonic() - begun) * self._rate) - sent
+            if lines := b"".join(islice(events, due)):
+                await response.write(lines)
+            sent += due
 
     def _events(self) -> Iterator[bytes]:
         version = count(10_000_000)

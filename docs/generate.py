@@ -2,8 +2,9 @@
 
 `strategies` is the reference of every strategy in the registry; `comparison` runs all shedders through the scenarios
 of `trimtab_strategies.simulation`, which takes about half a minute; `proposals` draws the states of a proposal;
-`metrics` lists what the operator measures of itself. With --check nothing is written, and the exit code is 1 when a
-page on disk differs from what would be written.
+`metrics` lists what the operator measures of itself; `side-by-side` and its drawing show what
+`benchmarks/side_by_side.py` left in docs/data. With --check nothing is written, and the exit code is 1 when a page on
+disk differs from what would be written.
 """  # noqa: INP001 - a script
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import comparison_page
 import metrics_page
 import proposals_page
 import reference_page
+import side_by_side_page
 
 DOCS = Path(__file__).parent
 
@@ -25,8 +27,10 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "comparison": comparison_page.page,
     "proposals": proposals_page.page,
     "metrics": metrics_page.page,
+    "side-by-side": side_by_side_page.page,
+    "side-by-side.svg": side_by_side_page.drawing,
 }
-"""Name of each page's file, without `.md`, and what makes its text."""
+"""Name of each page's file, without `.md`, or of a drawing's, and what makes its text."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -44,8 +48,8 @@ def main(arguments: list[str] | None = None) -> int:
 def write(made: Mapping[str, str]) -> int:
     """Write the pages."""
     for name, text in made.items():
-        (DOCS / f"{name}.md").write_text(text)
-        sys.stdout.write(f"wrote docs/{name}.md\n")
+        _file(name).write_text(text)
+        sys.stdout.write(f"wrote docs/{_file(name).name}\n")
     return 0
 
 
@@ -53,12 +57,16 @@ def check(made: Mapping[str, str]) -> int:
     """1 if a page on disk is another; its name is told."""
     stale = [name for name, text in made.items() if _on_disk(name) != text]
     for name in stale:
-        sys.stderr.write(f"docs/{name}.md is out of date: run make docs\n")
+        sys.stderr.write(f"docs/{_file(name).name} is out of date: run make docs\n")
     return 1 if stale else 0
 
 
+def _file(name: str) -> Path:
+    return DOCS / (name if Path(name).suffix else f"{name}.md")
+
+
 def _on_disk(name: str) -> str:
-    path = DOCS / f"{name}.md"
+    path = _file(name)
     return path.read_text() if path.exists() else ""
 
 

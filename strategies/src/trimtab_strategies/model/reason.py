@@ -72,6 +72,7 @@ class Reason(StrEnum):
     QUARANTINED = "Quarantined"  # it came back again and again: left alone for a while
     OUTSIDE_WINDOW = "OutsideWindow"  # the policy's windows do not let it act by itself now
     CONTESTED = "Contested"  # somebody else undoes what the policy moves: it only advises for a while
+    TWO_HANDS = "TwoHands"  # Pulsar's own shedding or automatic split is on: who else moves bundles must be off first
     IN_FLIGHT = "InFlight"  # an earlier move of this bundle has not landed
     SPLITTING = "Splitting"  # it is being divided
     CYCLE_CAP = "CycleCap"  # the policy's moves per cycle are spent
@@ -86,6 +87,7 @@ class Reason(StrEnum):
     LANDED = "Landed"  # the destination confirmed it
     CONFLICT = "Conflict"  # somebody else changed the bundle first
     TIMED_OUT = "TimedOut"  # the destination did not confirm it in time
+    ELSEWHERE = "Elsewhere"  # the bundle was released, and another broker than the destination took it
     SUPERSEDED = "Superseded"  # a newer wish replaced it
     DEADLINE = "Deadline"  # the cycle ran out of time
     UNKNOWN_BUNDLE = "UnknownBundle"  # the name belongs to no bundle

@@ -1,0 +1,205 @@
+"""How long the first mirror of a large Pulsar cluster takes, and what it costs from then on.
+
+The cluster is a simulated admin REST in a process of its own; the API server and etcd are real. Measured: bundles
+written a second until all objects are there; then, for a minute in which nothing changes, requests a second that
+brokers get, writes (none), processor time of the mirror, and how long its event loop is held up; and how long it takes
+until a change made in Pulsar is in the object.
+
+    python benchmarks/mirror.py --brokers 100 --namespaces 100 --bundles 600
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from stalls import heartbeat, until
+from trimtab_operator.app import following, new_context
+from trimtab_operator.bridge.mirror import Mirror
+from trimtab_operator.bridge.reflecting import reflect_ranges
+from trimtab_operator.cluster.api import Api
+from trimtab_operator.cluster.naming import broker_name_of_address, topic_namespace_name
+from trimtab_operator.cluster.topic_namespaces import topic_namespace_record
+from trimtab_operator.control.context import Context
+from trimtab_operator.pulsar.http import connected
+from trimtab_operator.resources.broker import DISCOVERED
+from trimtab_operator.resources.common import API_VERSION
+from trimtab_operator.resources.pulsar import PulsarSpec
+from trimtab_operator.telemetry.metrics import Metrics
+from trimtab_pipeline.testing import StaticSource, StaticSources
+from trimtab_strategies.testing import cluster
+from trimtab_testbed import binaries
+from trimtab_testbed.control_plane import ControlPlane
+from trimtab_testbed.many_bundles import make_bundles
+from trimtab_testbed.simulated_admin import SimulatedAdmin
+
+NAMESPACE = "messaging"
+CRDS = Path(__file__).parents[1] / "crds"
+
+
+def started(asked: argparse.Namespace) -> tuple[subprocess.Popen[str], str]:
+    """The simulated admin REST, and its URL."""
+    names = ("brokers", "namespaces", "bundles", "port")
+    sizes = [word for name in names for word in (f"--{name}", str(getattr(asked, name)))]
+    command = [sys.executable, "-m", "trimtab_testbed.simulated_admin", *sizes]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    return process, process.stdout.readline().strip()
+
+
+def told(url: str) -> Any:
+    """What it answers."""
+    with urllib.request.urlopen(url, timeout=30) as answer:
+        return json.load(answer)
+
+
+def put(url: str) -> None:
+    """Change something there."""
+    with urllib.request.urlopen(urllib.request.Request(url, method="PUT"), timeout=30):
+        pass
+
+
+def writes(context: Context) -> float:
+    """Writes that the mirror has made."""
+    return sum(s.value for m in context.metrics.mirror_writes.collect() for s in m.samples if s.name.endswith("_total"))
+
+
+def complete(context: Context, bundles: int) -> bool:
+    """Whether every bundle is there, with its owner, and all namespaces say so."""
+    items = context.stores.bundles.items
+    if len(items) < bundles or not all(b.status_owner for b in items.values()):
+        return False
+    return all(space.bundles for space in context.stores.topic_namespaces.items.values())
+
+
+def seed(plane: ControlPlane, asked: argparse.Namespace) -> None:
+    """Put all objects into etcd as the mirror would have made them, but for what TopicNamespaces say of themselves."""
+    admin, path = (
+        SimulatedAdmin(asked.brokers, asked.namespaces, asked.bundles, asked.port),
+        f"/apis/{API_VERSION}/namespaces",
+    )
+    spaces = {}
+    for full in admin.namespaces:
+        name = topic_namespace_name(*full.split("/"))
+        body = {"metadata": {"name": name, "labels": {DISCOVERED: "true"}}, "kind": "TopicNamespace"}
+        spec = {"tenant": "t", "name": full.partition("/")[2], "bundles": asked.bundles}
+        made = plane.rest.create(
+            f"{path}/{NAMESPACE}/topicnamespaces", {**body, "apiVersion": API_VERSION, "spec": spec}
+        )
+        spaces[full] = topic_namespace_record(made)
+    owners = {bundle: broker_name_of_address(broker) for bundle, broker in admin.owners.items()}
+    edges = [int(edge, 16) for edge in admin.edges]
+    births = [birth for space in spaces.values() for birth in reflect_ranges(edges, space, (), owners, 0).create]
+    make_bundles(plane, NAMESPACE, [birth.manifest for birth in births])
+
+
+async def first(context: Context, bundles: int) -> dict[str, float]:
+    """The first mirror."""
+    begun, cpu = time.monotonic(), time.process_time()
+    async with heartbeat() as heart:
+        await until(lambda: complete(context, bundles), within=7200.0)
+    seconds = time.monotonic() - begun
+    computed = time.process_time() - cpu
+    return {
+        "seconds": seconds,
+        "bundles_per_s": bundles / seconds,
+        "writes_per_s": writes(context) / seconds,
+        "cpu_s": computed,
+        **heart.worst(),
+    }
+
+
+async def steady(context: Context, url: str, seconds: float) -> dict[str, float]:
+    """So many seconds in which nothing changes."""
+    asked, written = told(f"{url}/counts")["requests"], writes(context)
+    begun, cpu = time.monotonic(), time.process_time()
+    async with heartbeat() as heart:
+        await asyncio.sleep(seconds)
+    elapsed = time.monotonic() - begun
+    metric = {s.labels["part"]: s.value for m in context.metrics.mirror_seconds.collect() for s in m.samples}
+    return {
+        "requests_per_s": (told(f"{url}/counts")["requests"] - asked) / elapsed,
+        "writes": writes(context) - written,
+        "cpu_ratio": (time.process_time() - cpu) / elapsed,
+        "owners_s": metric.get("owners", 0.0),
+        "namespaces_s": metric.get("namespaces", 0.0),
+        "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        **heart.worst(),
+    }
+
+
+async def change(context: Context, url: str) -> dict[str, float]:
+    """Until the object says that its bundle is served by another broker."""
+    bundle = next(iter(context.stores.bundles.items.values()))
+    ids = context.link.ids or {}
+    other = next(name for name in ids if name != bundle.status_owner)
+    space = context.stores.topic_namespaces.items[bundle.topic_namespace].full_name
+    path = f"{url}/serve/{space}/{bundle.lower}_{bundle.upper}?broker={ids[other]}"
+    await asyncio.to_thread(put, path)
+    begun = time.monotonic()
+    await until(lambda: context.stores.bundles.items[bundle.name].status_owner == other)
+    return {"seconds": time.monotonic() - begun}
+
+
+async def measured(plane: ControlPlane, url: str, asked: argparse.Namespace) -> dict[str, Any]:
+    """All three."""
+    async with Api.connect(str(plane.kubeconfig)) as api, connected(url, requests_per_second=asked.rate) as admin:
+        context = new_context(api, NAMESPACE, StaticSources(StaticSource(cluster(bundles=1, a=0.5))), Metrics())
+        context.link.spec = PulsarSpec(admin_url=url, requests_per_second=asked.rate)
+        async with following(context):
+            for store in context.stores.all():
+                await store.synced.wait()
+            mirror = asyncio.create_task(Mirror(context, admin).run())
+            try:
+                found = {"first": await first(context, asked.namespaces * asked.bundles)}
+                found["steady"] = await steady(context, url, asked.seconds)
+                found["change"] = await change(context, url)
+            finally:
+                mirror.cancel()
+    return found
+
+
+def main() -> None:
+    """Measure and print as JSON."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    for name, default in (
+        ("brokers", 100),
+        ("namespaces", 100),
+        ("bundles", 600),
+        ("rate", 20),
+        ("seconds", 130),
+        ("port", 18480),
+    ):
+        parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--seeded", action="store_true", help="begin with all objects in etcd: the steady state alone")
+    asked = parser.parse_args()
+    process, url = started(asked)
+    try:
+        with tempfile.TemporaryDirectory() as folder, ControlPlane(binaries.find(), Path(folder) / "plane") as plane:
+            plane.rest.apply_crds(
+                [d for file in sorted(CRDS.glob("*.yaml")) for d in yaml.safe_load_all(file.read_text())]
+            )
+            plane.rest.create_namespace(NAMESPACE)
+            if asked.seeded:
+                seed(plane, asked)
+            found = asyncio.run(measured(plane, url, asked))
+    finally:
+        process.terminate()
+        process.wait()
+    print(json.dumps({"load": os.getloadavg()[0], **found}, indent=2))
+
+
+if __name__ == "__main__":
+    main()
