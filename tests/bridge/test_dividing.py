@@ -6,6 +6,7 @@ After every write the objects that count cover the whole ring, so no bundle is e
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -287,6 +288,28 @@ def test_an_operator_that_dies_at_any_write_leaves_what_the_next_one_ends(
         assert {"b", "c"} <= set(scene.wishes().values())
 
     divide(story, extensible=extensible)
+
+
+def test_a_wish_for_where_it_is_that_comes_after_the_lock_holds_nothing_up(divide: Callable[..., None]) -> None:
+    async def story(scene: PolicyScene, crew: Crew) -> None:
+        ask(scene, 0.5)
+        for _ in range(20):
+            if scene.bundles()[parent(scene)]["status"].get("split"):
+                break
+            crew.left = 1
+            crew.begin()
+            with suppress(DiedError):
+                await crew.round()
+            await scene.seen()
+        wish = {"owner": "a", "assignment": {"owner": "a", "reason": "Adopted"}}
+        scene.rest.patch(scene.path("bundles", parent(scene)), {"spec": wish})
+        crew.left = None
+        crew.begin()
+
+        assert (await crew.finish())["phase"] == "Completed"
+        assert crew.mirrored() == crew.truth()
+
+    divide(story)
 
 
 def test_old_boundaries_are_read_again(divide: Callable[..., None]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import given, strategies as st
@@ -200,6 +201,12 @@ def test_an_adoption_is_confirmed_wherever_the_bundle_is_now() -> None:
         bundle = wish("b", serving="b", reason="Adopted")
         [status] = statuses(Objects(space, {bundle.name: bundle}), Owned({full(bundle): owner})).values()
         assert (status["owner"], status["observedGeneration"]) == (owner, 4), "nobody asked for it to be anywhere"
+
+
+def test_a_persons_wish_for_a_bundle_that_was_adopted_before_is_no_adoption() -> None:
+    bundle = replace(wish("b", serving="a", reason="Adopted"), assigned_owner="a")
+
+    assert statuses(Objects(space, {bundle.name: bundle}), Owned({full(bundle): "a"})) == {}
 
 
 def test_a_bundle_whose_namespace_object_is_unknown_is_left_alone() -> None:

@@ -88,9 +88,9 @@ def _whole(order: Order, seen: Seen, give_up: str) -> tuple[Step, str]:
         return Step.UNDONE, f"{order.bundle} was deleted before Pulsar divided it"
     if why := _overtaken(order, seen.parent) or give_up:
         return _backwards(order, seen), why
-    if open_wish(seen.parent):
-        return Step.WAIT, f"{order.bundle} has an open wish"
-    return (Step.CUT, "") if split_of(seen.parent) == order.split else (Step.LOCK, "")
+    if split_of(seen.parent) == order.split:
+        return Step.CUT, ""  # a wish that came after the lock is for where it is, and nobody else ends it
+    return (Step.WAIT, f"{order.bundle} has an open wish") if open_wish(seen.parent) else (Step.LOCK, "")
 
 
 def _overtaken(order: Order, parent: Raw) -> str:

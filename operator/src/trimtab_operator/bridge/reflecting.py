@@ -86,7 +86,7 @@ def _owned_status(bundle: BundleRecord, full: str, owned: Owned, stuck: bool) ->
         told = (bundle.status_owner, bundle.state) == (seen, BundleState.OWNED)
         return None if told else _status(seen, BundleState.OWNED, bundle.generation)
     # nobody asked for what was merely adopted: such a wish moves nothing, and is over
-    if bundle.reason == Reason.ADOPTED or (bundle.owner == seen and (stuck or bundle.status_owner == seen)):
+    if bundle.wished_for == Reason.ADOPTED or (bundle.owner == seen and (stuck or bundle.status_owner == seen)):
         return _status(seen, BundleState.OWNED, bundle.generation)
     told = (bundle.status_owner, bundle.state) == (seen, BundleState.OWNED)
     return _status(seen, BundleState.OWNED) if stuck and not told else None

@@ -223,7 +223,7 @@ class Unloading:
 
 def _withdrawn(record: BundleRecord) -> bool:
     """Whether the wish only says that the bundle is to stay: it has landed after all, or somebody moved it."""
-    return record.assigned_owner == record.owner and record.reason in _STAYS
+    return record.wished_for in _STAYS
 
 
 async def _for_a_moment(waiting: Any) -> None:

@@ -59,6 +59,11 @@ class BundleRecord:
         """Whether somebody asked for an owner and the request has not been carried out yet."""
         return bool(self.owner) and self.generation > self.observed_generation
 
+    @property
+    def wished_for(self) -> str:
+        """Why the wish stands as it does; empty if somebody else changed the owner, and left the assignment behind."""
+        return self.reason if self.assigned_owner == self.owner else ""
+
     def __eq__(self, other: object) -> bool:
         """Equal at the same resourceVersion (NaN would make even the same record differ from itself)."""
         if not isinstance(other, BundleRecord):

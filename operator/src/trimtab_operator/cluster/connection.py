@@ -21,6 +21,7 @@ from trimtab_operator.cluster.fence import Fence
 
 USER_AGENT = f"trimtab/{__version__} (python/{platform.python_version()})"
 _IN_CLUSTER = "KUBERNETES_SERVICE_HOST"
+_OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
 class Connection:
@@ -95,6 +96,38 @@ class Connection:
         response = answer.response
         assert isinstance(response, aiohttp.ClientResponse)
         return response
+
+
+def default_namespace(kubeconfig: str | None, context: str | None) -> str:
+    """The namespace that counts where none is named, as for kubectl: of the pod, of the context, else ``default``.
+
+    Raises `ConnectionSettingsError` for a kubeconfig or a context that there is not.
+    """
+    if kubeconfig is None and os.environ.get(_IN_CLUSTER):
+        return _OWN_NAMESPACE.read_text(encoding="utf-8").strip() if _OWN_NAMESPACE.is_file() else "default"
+    found, current = contexts(kubeconfig)
+    name = context or current
+    if name not in found:
+        told = f"context {name!r} is not in the kubeconfig" if name else "the kubeconfig has no current context"
+        raise ConnectionSettingsError(f"{told}; with --context it may be: {', '.join(found) or 'none, as it has none'}")
+    return found[name] or "default"
+
+
+def contexts(kubeconfig: str | None) -> tuple[dict[str, str], str]:
+    """Namespace of each context by its name (empty where it has none), and the current one's name.
+
+    Of several files the first that says something counts, as for kubectl. Raises `ConnectionSettingsError`.
+    """
+    path, found, current = _kubeconfig_path(kubeconfig), dict[str, str](), ""
+    for part in filter(os.path.isfile, path.split(os.pathsep)):
+        try:
+            text = yaml.safe_load(Path(part).read_text(encoding="utf-8")) or {}
+            listed = {one["name"]: (one.get("context") or {}).get("namespace", "") for one in text.get("contexts") or ()}
+            current = current or text.get("current-context") or ""
+        except (yaml.YAMLError, OSError, UnicodeDecodeError, KeyError, TypeError, AttributeError) as error:
+            raise ConnectionSettingsError(f"kubeconfig {part} can't be read: {error}") from error
+        found = listed | found
+    return found, current
 
 
 def _kubeconfig_path(given: str | None) -> str:

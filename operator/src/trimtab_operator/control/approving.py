@@ -140,6 +140,8 @@ class Approver:
         state = after(self.standing.state, event)
         assert state is not None, (self.standing.state, event)
         changed = state is not self.standing.state
+        if changed:
+            self.teller.meter.became(event)
         await self._keep(Standing(state, message, proposal, self.standing.execution))
         if changed:
             await self._speaker.reached(state, message)
@@ -153,7 +155,12 @@ class Approver:
     async def _tell(self, command: Command | None = None) -> None:
         self._tell_at, self._untold, self._told_of = self.context.clock() + TELL_EVERY, False, self._generation
         shown = self.standing if self._mode is Mode.APPROVE else None
+        self._gauge(shown)
         await self._speaker.status(shown, self.standing.execution, self._generation, command)
+
+    def _gauge(self, shown: Standing | None) -> None:
+        waits = None if shown is None else shown.proposal
+        self.teller.meter.proposal(shown.state if shown else None, waits.expires_at if waits else None)
 
     async def _see_mode(self, settings: Settings, policy: Mapping[str, Any]) -> None:
         """Begin when the mode becomes Approve, end when it is another: as by stop, and nothing waits any more."""

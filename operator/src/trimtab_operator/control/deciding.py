@@ -13,6 +13,7 @@ from trimtab_operator.control.crosschecking import distrust
 from trimtab_operator.control.cycle import Look, Stopwatch, carry_out, ended, look, plan
 from trimtab_operator.control.divided import KnownTopics
 from trimtab_operator.control.memory import Remembered
+from trimtab_operator.control.metering import hit_counts
 from trimtab_operator.control.refusal import refused_by_guard, refused_cycle, unmeasurable
 from trimtab_operator.control.report import CycleResult
 from trimtab_operator.control.ruling import rule
@@ -90,7 +91,8 @@ class Decider:
 
     @staticmethod
     def _refused(turn: Turn, now: float, watch: Stopwatch, refusal: HeldBack) -> tuple[CycleResult, Remembered]:
-        result = CycleResult(now, watch.seconds, turn.settings.generation, refusal=refusal)
+        settings, seconds = turn.settings, watch.seconds
+        result = CycleResult(now, seconds, settings.generation, refusal=refusal, interval=settings.interval)
         return result, turn.remembered
 
     async def _act(self, seen: Look, decision: Decision, turn: Turn, watch: Stopwatch) -> CycleResult:
@@ -113,6 +115,8 @@ class Decider:
             names={bundle: seen.records[bundle].name for bundle in decision.plan.named},
             sizing=self._sizing(seen, turn),
             measured=self.context.move_costs(),
+            interval=turn.settings.interval,
+            hits=hit_counts(decision.memory),
         )
 
     def _sizing(self, seen: Look, turn: Turn) -> Sizing:

@@ -79,7 +79,7 @@ class Flights:
         if before is not None and before.destination != bundle.owner:
             self._outcomes.append(Outcome(before, Reason.SUPERSEDED))
         source = bundle.status_owner or (before.source if before else "")
-        if bundle.reason == Reason.ADOPTED and bundle.assigned_owner == bundle.owner:
+        if bundle.wished_for == Reason.ADOPTED:
             source = bundle.owner  # it was found there: nothing moves
         self.open[bundle.name] = Flight(bundle.name, source, bundle.owner, bundle.generation, now)
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from trimtab_operator.actuators.declarative import DryRunActuator
 from trimtab_operator.cluster.api import POLICIES
@@ -37,15 +38,16 @@ class Foreseen:
     seconds: dict[str, float]
 
 
-async def foresee(context: Context, policy: str) -> Foreseen:
+async def foresee(context: Context, policy: str, instead: Mapping[str, Any] | None = None) -> Foreseen:
     """Run one cycle of `policy` up to the decision.
 
+    instead: a BalancingPolicy object (as JSON) that stands in for the one of that name in the cluster, if there is one.
     A policy that is paused, or names brokers that do not exist, is planned for all the same: `refusal` says so.
     Raises `NotFoundError` (no such policy), `InvalidPolicyError`, `SourceUnavailableError`, `TimeoutError` (the stores
     did not become complete) and `ApiError`.
     """
     watch = Stopwatch()
-    async with _turn(context, policy) as turn:
+    async with _turn(context, policy, instead) as turn:
         settings = turn.settings
         seen = await look(context.picture(settings), turn, context.now(), watch)
     decided = (await plan(seen, turn, watch)).plan
@@ -78,9 +80,9 @@ async def _share_out(context: Context, settings: Settings) -> None:
 
 
 @asynccontextmanager
-async def _turn(context: Context, policy: str) -> AsyncIterator[Turn]:
+async def _turn(context: Context, policy: str, instead: Mapping[str, Any] | None = None) -> AsyncIterator[Turn]:
     """A turn of the policy that writes nothing, once the stores are complete."""
-    found = await context.api.get(POLICIES, context.namespace, policy)
+    found = await context.api.get(POLICIES, context.namespace, policy) if instead is None else instead
     settings = Settings.of(found)
     async with asyncio.timeout(SYNC_WITHIN):
         for store in context.stores.all():

@@ -41,6 +41,7 @@ async def _remembered_epoch(context: Context, policy: Mapping[str, Any]) -> int:
 async def announce(context: Context, lease: Mapping[str, Any]) -> None:
     """Tell everybody that we lead: log, metric and an Event on the Lease. Conditions follow with the first cycles."""
     context.metrics.leader.set(1)
+    context.metrics.epoch.set(context.epoch)
     text = f"{context.leader} leads, epoch {context.epoch}"
     log.info("%s", text)
     await context.events.post(lease, "Normal", "LeaderElected", text, action="Elect")

@@ -103,7 +103,7 @@ class PolicyLoop:
         self._tender = Tender(context)
         self._teller = Teller(context, self.name, self.uid)
         self._sourcing = Sourcing(context, self.name)
-        self._recorder = Recorder(context, self.name, self.uid)
+        self._recorder = Recorder(context, self.name, self.uid, self._teller.meter)
         self._drainage = Drainage(context, self._teller)
         self._vigil = Vigil(context, self.name, self._teller)
         self._approver = Approver(context, self.name, self.uid, self._teller)

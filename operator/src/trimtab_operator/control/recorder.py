@@ -13,6 +13,7 @@ from trimtab_operator.control.context import Context
 from trimtab_operator.control.decision_store import DecisionStore
 from trimtab_operator.control.decisions import DecisionRecord
 from trimtab_operator.control.memory import Remembered
+from trimtab_operator.control.metering import Meter
 from trimtab_operator.control.recounting import recounted
 from trimtab_operator.control.report import CycleResult
 from trimtab_operator.control.settings import Settings
@@ -28,6 +29,7 @@ class Recorder:
     context: Context
     policy: str
     uid: str
+    meter: Meter
     _kept: tuple[DecisionRecord, ...] | None = None
     _store: DecisionStore = field(init=False)
 
@@ -41,6 +43,7 @@ class Recorder:
             before = self._kept if self._kept is not None else await self._store.load()
             self._kept = before
             known = await asyncio.to_thread(self._learnt, record, before)
+            self._compare(known, before)
             await self._note(record, [new for new, old in zip(known, before, strict=True) if new is not old])
             after = known if known and record.says_the_same(known[-1]) else (*known, record)
             if len(after) > len(before) or any(a is not b for a, b in zip(after, before, strict=True)):
@@ -49,6 +52,12 @@ class Recorder:
             log.warning("policy %s: a decision could not be stored for `trimtab explain`: %s", self.policy, error)
         except Exception:
             log.exception("policy %s: a decision could not be recorded for `trimtab explain`", self.policy)
+
+    def _compare(self, known: Sequence[DecisionRecord], before: Sequence[DecisionRecord]) -> None:
+        """Have metrics tell of the decisions whose results are known by now, and were not before."""
+        for new, old in zip(known, before, strict=True):
+            if new.measured_at is not None and old.measured_at is None:
+                self.meter.predicted(new)
 
     async def _note(self, record: DecisionRecord, learnt: Sequence[DecisionRecord]) -> None:
         """Into the history, where there is one: the decision, and what has become of earlier ones."""

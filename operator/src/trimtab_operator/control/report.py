@@ -74,6 +74,10 @@ class CycleResult:
     """What moves cost so far; None: nobody measures that."""
     sizing: Sizing | None = None
     """What is known of the cluster's size; None: nothing is to be said of it."""
+    interval: float | None = None
+    """Seconds from one cycle to the next; None: the policy could not be read."""
+    hits: Mapping[str, float] = field(default_factory=dict)
+    """Cycles in a row that something held which must hold for some before it is acted upon, by kind."""
 
     @property
     def moved(self) -> list[Move]:

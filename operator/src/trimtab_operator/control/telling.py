@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -20,13 +20,14 @@ from trimtab_operator.control.context import Context
 from trimtab_operator.control.flights import Outcome
 from trimtab_operator.control.leading import led
 from trimtab_operator.control.linked import linked
+from trimtab_operator.control.metering import Meter
 from trimtab_operator.control.one_hand import steered
 from trimtab_operator.control.pointing import where_to_ask
-from trimtab_operator.control.report import CycleResult, broker_load, cpu_range, policy_status, transitions
+from trimtab_operator.control.report import CycleResult, broker_load, policy_status, transitions
 from trimtab_operator.control.upkeep import Upkeep
 from trimtab_operator.control.weights import BrokerWeight, changed_weights
 from trimtab_operator.resources.common import API_VERSION
-from trimtab_strategies.model import RESOURCES, ClusterLoad, Plan, Reason, counted, some
+from trimtab_strategies.model import ClusterLoad, Reason, counted, some
 from trimtab_strategies.model.load import FloatArray
 from trimtab_strategies.usage import percent
 
@@ -46,19 +47,22 @@ class Teller:
     context: Context
     policy: str
     uid: str
+    meter: Meter = field(init=False)
     _told_waiting: frozenset[tuple[str, str]] = frozenset()
-    _gauged: frozenset[tuple[str, str]] = frozenset()
-    _weighed: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        self.meter = Meter(self.context, self.policy)
 
     async def cycle(self, result: CycleResult) -> None:
         """Status, Events, metrics and log of one cycle. Raises `ApiError`."""
-        self._count(result)
+        self.meter.cycle(result)
         log.info("policy %s: %s, %d moved, %s", self.policy, result.outcome, len(result.moved), dict(result.held_back))
         await self._policy_status(result)
         await self._split(result)
         await self._moved(result)
         if result.plan is not None:
             weights = result.weights if result.refusal is None else None
+            self.meter.usage(result.plan.brokers, result.plan.before, result.load)
             await self._broker_statuses(result.plan.brokers, result.plan.before, weights)
 
     async def _policy_status(self, result: CycleResult) -> None:
@@ -128,9 +132,9 @@ class Teller:
     async def brokers(self, load: ClusterLoad, seconds: float) -> None:
         """The brokers' load between two decisions, which took so many seconds to measure. Raises `ApiError`."""
         self.context.metrics.cycle_seconds.labels("brokers").observe(seconds)
-        await self._broker_statuses(
-            load.brokers.names, percent(load.brokers.usage, load.brokers.limit).astype(np.float64)
-        )
+        usage = percent(load.brokers.usage, load.brokers.limit).astype(np.float64)
+        self.meter.usage(load.brokers.names, usage, load)
+        await self._broker_statuses(load.brokers.names, usage)
 
     async def _broker_statuses(
         self, names: Sequence[str], usage: FloatArray, weights: Mapping[str, BrokerWeight] | None = None
@@ -206,50 +210,6 @@ class Teller:
             "uid": self.uid,
         }
         await self.context.events.post(involved, kind, reason, message, action="Balance")
-
-    def _count(self, result: CycleResult) -> None:
-        metrics = self.context.metrics
-        metrics.cycles.labels(self.policy, str(result.outcome)).inc()
-        for phase, value in result.seconds.items():
-            metrics.cycle_seconds.labels(phase).observe(value)
-        for move in result.moved:
-            metrics.moves.labels(self.policy, str(move.reason), "Written").inc()
-        for reason, count in result.held_back.items():
-            metrics.held_back.labels(self.policy, reason).inc(count)
-        metrics.in_flight.labels(self.policy).set(self.context.in_flight(self.policy))
-        if (ends := cpu_range(result.plan)) is not None:
-            metrics.cpu_range.labels(self.policy).set((ends[1] - ends[0]) / 100)
-        if result.load is not None:
-            for reason, count in result.load.quality.dropped.items():
-                metrics.dropped_samples.labels(reason).inc(count)
-        if result.plan is not None:
-            self._gauge_usage(result.plan)
-        if result.refusal is None:
-            self._gauge_weights(result.weights)
-
-    def _gauge_usage(self, plan: Plan) -> None:
-        """Usage by broker and resource; a broker that has gone is taken back, or it would be busy for ever."""
-        gauge, shown = self.context.metrics.broker_usage, set[tuple[str, str]]()
-        for row, name in enumerate(plan.brokers):
-            for column, resource in enumerate(RESOURCES):
-                if np.isfinite(value := plan.before[row, column]):
-                    gauge.labels(name, resource).set(value / 100)
-                    shown.add((name, resource))
-        for labels in self._gauged - shown:
-            gauge.remove(*labels)
-        self._gauged = frozenset(shown)
-
-    def _gauge_weights(self, weights: Mapping[str, BrokerWeight]) -> None:
-        """Show these alone: other policies have brokers of their own."""
-        metrics = self.context.metrics
-        for name in self._weighed - set(weights):
-            for gauge in (metrics.target_weight, metrics.score, metrics.weight_error):
-                gauge.remove(self.policy, name)
-        for name, weight in weights.items():
-            metrics.target_weight.labels(self.policy, name).set(weight.target)
-            metrics.score.labels(self.policy, name).set(weight.score)
-            metrics.weight_error.labels(self.policy, name).set(weight.error)
-        self._weighed = frozenset(weights)
 
 
 def _noticeable(record: BrokerRecord, load: Mapping[str, float | None], count: int) -> bool:
