@@ -45,7 +45,7 @@ test: setup controllers oracle ## all tests, three at a time (PYTEST="-k word" f
 	@$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder $(PYTEST)
 
 e2e: setup pulsar ## real Pulsar brokers under real clients, with each load manager (PYTEST="-k word" for some; fetches 245 MB once)
-	@$(BIN)/pytest -m e2e tests/e2e $(PYTEST)
+	@$(BIN)/pytest -m e2e -n 2 tests/e2e $(PYTEST)
 
 chaos: setup ## things break at random for CHAOS_SECONDS=600: rounds of SEEDS="1 2 3", or fresh ones (docs/chaos.md)
 	@CHAOS_SECONDS="$(CHAOS_SECONDS)" SEEDS="$(SEEDS)" LOAD="$(LOAD)" ROUND="$(ROUND)" PYTHONPATH=tests/support \

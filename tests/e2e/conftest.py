@@ -1,4 +1,4 @@
-"""Real Pulsar clusters for the tests here, one load manager after the other: `make e2e` runs them.
+"""Real Pulsar clusters for the tests here: `make e2e` runs them, both load managers at the same time.
 
 A cluster takes some 15 seconds to start and a gigabyte of memory, so all tests of a load manager share one, with the
 operator before it, and each finds it without policies and namespaces.
@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 from pulsar_stage import PulsarStage
 from trimtab_testbed.binaries import KubeBinaries
@@ -20,10 +22,26 @@ from trimtab_testbed.pulsar.settings import LoadManager
 
 HERE = Path(__file__).parent
 
+REST = "rest"
+"""Scope of the tests that bring a cluster of their own."""
+
 TIMEOUT = 600
 """Seconds for a test with what it starts: where others use the cores too, a cluster takes minutes."""
 
-FIGURES = pytest.StashKey[list[str]]()
+FIGURE = "figure"
+"""Property of a test's report, which brings a line of figures from whichever process ran it."""
+
+
+class ByCluster(LoadScopeScheduling):  # type: ignore[misc]  # pytest-xdist says no types
+    """All tests that share a cluster run in one process, one after the other."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return next((str(manager) for manager in LoadManager if f"[{manager}" in nodeid), REST)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByCluster:
+    """Both load managers at once, where there are two processes."""
+    return ByCluster(config, log)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -48,18 +66,24 @@ def _turn(item: pytest.Item) -> tuple[int, bool]:
     return managers.index(manager) if manager in managers else len(managers), item.path.stem != "test_settling"
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Show what was measured, also when all went well."""
-    if figures := config.stash.get(FIGURES, []):
+    reports = [report for found in ("passed", "failed") for report in terminalreporter.getreports(found)]
+    if figures := [line for report in reports for name, line in report.user_properties if name == FIGURE]:
         terminalreporter.section("what moves cost clients (median / maximum)")
         for line in figures:
-            terminalreporter.line(line)
+            terminalreporter.line(str(line))
 
 
 @pytest.fixture
-def record_figures(pytestconfig: pytest.Config) -> Callable[[Sequence[str]], None]:
+def record_figures(record_property: Callable[[str, object], None]) -> Callable[[Sequence[str]], None]:
     """Keeps lines that are shown at the end of the run."""
-    return pytestconfig.stash.setdefault(FIGURES, []).extend
+
+    def keep(lines: Sequence[str]) -> None:
+        for line in lines:
+            record_property(FIGURE, line)
+
+    return keep
 
 
 @pytest.fixture(scope="session")
