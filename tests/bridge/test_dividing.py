@@ -301,7 +301,7 @@ def test_a_wish_for_where_it_is_that_comes_after_the_lock_holds_nothing_up(divid
             with suppress(DiedError):
                 await crew.round()
             await scene.seen()
-        wish = {"owner": "a", "assignment": {"owner": "a", "reason": "Adopted"}}
+        wish = {"owner": "a", "assignment": {"owner": "a", "reason": "Adopted", "time": "2026-01-01T00:00:00Z"}}
         scene.rest.patch(scene.path("bundles", parent(scene)), {"spec": wish})
         crew.left = None
         crew.begin()
