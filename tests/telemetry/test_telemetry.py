@@ -42,7 +42,7 @@ def test_every_registered_metric_is_described_under_the_name_it_is_scraped_by() 
 def test_no_metric_has_a_label_per_bundle() -> None:
     metrics = Metrics()
     metrics.moves.labels("main", "Overloaded", "Landed").inc()
-    metrics.broker_usage.labels("broker-0", "cpu").set(0.5)
+    metrics.broker_usage.labels("main", "broker-0", "cpu").set(0.5)
     metrics.observe_request("list", "200", 0.02)
     assert "bundle" not in set(labels(metrics))
 

@@ -49,6 +49,7 @@ from trimtab_operator.pulsar.admin import Admin
 from trimtab_operator.resources.urls import SERVICES_ALONE, AllowedUrls
 from trimtab_operator.telemetry.http import serve
 from trimtab_operator.telemetry.metrics import Metrics
+from trimtab_operator.telemetry.stalls import watch_event_loop
 from trimtab_pipeline.source import LoadSources, SourceUnavailableError
 
 log = logging.getLogger(__name__)
@@ -136,6 +137,7 @@ async def run_operator(
     tasks = [asyncio.create_task(_warm_up(context), name="warm-up")]
     tasks.append(asyncio.create_task(_settle(context), name="settling"))
     tasks.append(kept_up("store gauges", lambda: _gauge_stores(context)))
+    tasks.append(kept_up("watch of the event loop", lambda: watch_event_loop(metrics)))
     page = serve(where.http_host, where.http_port, metrics, lambda: readiness(context, elector))
     async with following(context), page as port:
         log.info("serving /metrics, /healthz and /readyz on %s:%d", where.http_host, port)

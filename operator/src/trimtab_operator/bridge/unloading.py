@@ -55,6 +55,10 @@ class Unloading:
     _said: dict[str, int] = field(default_factory=dict)
     _unloads: dict[str, tuple[int, int]] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        for result in Result:  # begun at 0, or `increase` would not see the first one
+            self.context.metrics.pulsar_unloads.labels(str(result))
+
     def subscribe(self, landed: Landed, leaving: Leaving | None = None) -> None:
         """See `Carrier.subscribe`."""
         self._landed.append(landed)

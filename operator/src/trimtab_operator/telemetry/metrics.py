@@ -8,7 +8,7 @@ from __future__ import annotations
 import platform
 from typing import NamedTuple
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from trimtab_operator import __version__
@@ -18,6 +18,8 @@ CONTENT_TYPE = CONTENT_TYPE_LATEST
 
 _CYCLE_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 _MOVE_BUCKETS = (0.025, 0.05, 0.1, 0.2, 0.4, 0.8, 1.5, 3, 6, 12, 30)
+_ERROR_BUCKETS = (0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2, 0.5)
+_DELAY_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 _REQUEST_BUCKETS = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
 
@@ -30,123 +32,225 @@ class Described(NamedTuple):
     text: str
 
 
+_PROCESS = (
+    Described("process_cpu_seconds_total", "counter", (), "Processor time of the operator's process, without Spark's."),
+    Described("process_max_fds", "gauge", (), "File descriptors that the process may have open."),
+    Described("process_open_fds", "gauge", (), "File descriptors that it has open."),
+    Described("process_resident_memory_bytes", "gauge", (), "Memory of the operator's process, without Spark's."),
+    Described("process_start_time_seconds", "gauge", (), "When the process began (epoch seconds)."),
+    Described("process_virtual_memory_bytes", "gauge", (), "Its address space."),
+)
+"""What every client of Prometheus shows under these names."""
+
+
 class Metrics:
     """The metrics, registered in `registry` (a new one if left out). described: all of them, in order."""
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
-        self.registry = registry = CollectorRegistry() if registry is None else registry
+        self.registry = CollectorRegistry() if registry is None else registry
         self.described: list[Described] = []
         self._by_policy: list[tuple[Gauge, tuple[str, ...]]] = []
+        self._of_brokers()
+        self._of_policies()
+        self._of_moves()
+        self._of_proposals()
+        self._of_pulsar()
+        self._of_the_process()
 
-        def counter(name: str, text: str, *labels: str) -> Counter:
-            self.described.append(Described(f"trimtab_{name}", "counter", labels, text))
-            return Counter(f"trimtab_{name}", text, labels, registry=registry)
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        self.described.append(Described(f"trimtab_{name}", "counter", labels, text))
+        return Counter(f"trimtab_{name}", text, labels, registry=self.registry)
 
-        def gauge(name: str, text: str, *labels: str) -> Gauge:
-            self.described.append(Described(f"trimtab_{name}", "gauge", labels, text))
-            made = Gauge(f"trimtab_{name}", text, labels, registry=registry)
-            if "policy" in labels:
-                self._by_policy.append((made, labels))
-            return made
+    def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
+        self.described.append(Described(f"trimtab_{name}", "gauge", labels, text))
+        made = Gauge(f"trimtab_{name}", text, labels, registry=self.registry)
+        if "policy" in labels:
+            self._by_policy.append((made, labels))
+        return made
 
-        def histogram(name: str, text: str, label: tuple[str, ...], buckets: tuple[float, ...]) -> Histogram:
-            self.described.append(Described(f"trimtab_{name}", "histogram", label, text))
-            return Histogram(f"trimtab_{name}", text, label, registry=registry, buckets=buckets)
+    def _histogram(self, name: str, text: str, label: tuple[str, ...], buckets: tuple[float, ...]) -> Histogram:
+        self.described.append(Described(f"trimtab_{name}", "histogram", label, text))
+        return Histogram(f"trimtab_{name}", text, label, registry=self.registry, buckets=buckets)
 
-        self.cycle_seconds = histogram("cycle_seconds", "Duration of a cycle's phases.", ("phase",), _CYCLE_BUCKETS)
-        self.cycles = counter("cycles_total", "Cycles run, by policy and outcome (a Reason).", "policy", "outcome")
-        self.moves = counter(
-            "moves_total",
-            "Moves, by policy, Reason and result: Written when asked for, then Landed, TimedOut, Superseded.",
-            *("policy", "reason", "result"),
+    def _of_brokers(self) -> None:
+        self.broker_usage = self._gauge(
+            "broker_usage_ratio",
+            "Usage of a broker's limit, 0-1, by policy, broker and resource.",
+            *("policy", "broker", "resource"),
         )
-        self.held_back = counter(
-            "held_back_total", "Moves considered and not made, by policy and Reason.", "policy", "reason"
+        self.message_rate = self._gauge(
+            "broker_message_rate",
+            "Messages a second of a broker, by policy, broker and direction (in, out).",
+            *("policy", "broker", "direction"),
         )
-        self.splits = counter("splits_total", "BundleSplits that ended, by phase and Reason.", "phase", "reason")
-        self.broker_usage = gauge(
-            "broker_usage_ratio", "Usage of a broker's limit, 0-1, by broker and resource.", "broker", "resource"
-        )
-        self.target_weight = gauge(
+        self.target_weight = self._gauge(
             "broker_target_weight",
             "What a broker is to carry, 1: as much as an average one without a fixed weight, by policy and broker.",
             *("policy", "broker"),
         )
-        self.score = gauge(
+        self.score = self._gauge(
             "broker_score",
             "Part of the load, 0-1, that a broker was found good for, by policy and broker.",
             *("policy", "broker"),
         )
-        self.weight_error = gauge(
+        self.weight_error = self._gauge(
             "broker_weight_error_ratio",
             "What a broker carries above its target (below: negative), of that target, by policy and broker.",
             *("policy", "broker"),
         )
-        self.cpu_range = gauge(
+        self.cpu_range = self._gauge(
             "cpu_range_ratio", "CPU of the most used broker less that of the least used, 0-1, by policy.", "policy"
         )
-        self.foreign_moves = counter(
+        self.brokers = self._gauge(
+            "brokers", "Brokers by policy and what their data is: Trusted, or the Reason why not.", "policy", "data"
+        )
+        self.sample_age = self._gauge(
+            "sample_age_seconds", "Age of the newest sample of the broker whose is oldest, by policy.", "policy"
+        )
+        self.unmeasured = self._gauge(
+            "bundles_unmeasured", "Bundles of whose load nothing is known, which stay where they are.", "policy"
+        )
+        self.dropped_samples = self._counter("dropped_samples_total", "Samples not used, by reason.", "reason")
+
+    def _of_policies(self) -> None:
+        self.policy_state = self._gauge(
+            "policy_state",
+            "Always 1; state: Acting, or the Reason why the policy does not act. One state a policy.",
+            *("policy", "state"),
+        )
+        self.balanced = self._gauge(
+            "balanced",
+            "1 when the last cycle found nothing to move, 0 when something should, whether or not it may.",
+            "policy",
+        )
+        self.last_cycle = self._gauge(
+            "last_cycle_timestamp_seconds", "When the last cycle began, or was refused (epoch seconds).", "policy"
+        )
+        self.interval = self._gauge("cycle_interval_seconds", "The policy's interval.", "policy")
+        self.hits = self._gauge(
+            "hit_count",
+            "Most cycles in a row, by kind: a broker was apart (low, high), there was cause to act (cause), a bundle "
+            "was too large (split).",
+            *("policy", "kind"),
+        )
+        self.cycle_seconds = self._histogram(
+            "cycle_seconds", "Duration of a cycle's phases.", ("phase",), _CYCLE_BUCKETS
+        )
+        self.cycles = self._counter(
+            "cycles_total", "Cycles run, by policy and outcome (a Reason).", "policy", "outcome"
+        )
+        self.prediction_error = self._histogram(
+            "prediction_error_ratio",
+            "CPU of a broker after moves against what was expected, 0-1 either way; without those moved again since.",
+            *(("policy",), _ERROR_BUCKETS),
+        )
+
+    def _of_moves(self) -> None:
+        self.moves = self._counter(
+            "moves_total",
+            "Moves, by policy, Reason and result: Written when asked for, then Landed, TimedOut, Superseded.",
+            *("policy", "reason", "result"),
+        )
+        self.held_back = self._counter(
+            "held_back_total", "Moves considered and not made, by policy and Reason.", "policy", "reason"
+        )
+        self.splits = self._counter("splits_total", "BundleSplits that ended, by phase and Reason.", "phase", "reason")
+        self.foreign_moves = self._counter(
             "foreign_moves_total",
             "Changes that the policy did not make: Foreign (nobody wished it), Undone, Overwritten (its wish).",
             *("policy", "kind"),
         )
-        self.quarantined = gauge("quarantined_bundles", "Bundles left alone as they flapped, by policy.", "policy")
-        self.in_flight = gauge("moves_in_flight", "Moves written that have not landed, by policy.", "policy")
-        self.own_balancing_off = gauge(
+        self.quarantined = self._gauge(
+            "quarantined_bundles", "Bundles left alone as they flapped, by policy.", "policy"
+        )
+        self.in_flight = self._gauge("moves_in_flight", "Moves written that have not landed, by policy.", "policy")
+        self.move_interruption = self._histogram(
+            "move_interruption_seconds", "Until a moved bundle's publishers were back; a sample.", (), _MOVE_BUCKETS
+        )
+
+    def _of_proposals(self) -> None:
+        self.proposal_state = self._gauge(
+            "proposal_state",
+            "Always 1; state: where the proposal of a policy in mode Approve stands.",
+            "policy",
+            "state",
+        )
+        self.proposal_expires = self._gauge(
+            "proposal_expires_timestamp_seconds",
+            "When the proposal that waits can't be approved any more (epoch seconds); none: none waits.",
+            "policy",
+        )
+        self.proposals = self._counter(
+            "proposals_total",
+            "Proposals by policy and what became of them: Offered, Approved, Expired, Superseded, Refreshed, Stopped.",
+            *("policy", "event"),
+        )
+
+    def _of_pulsar(self) -> None:
+        self.own_balancing_off = self._gauge(
             "pulsar_own_balancing_off", "1 while Trimtab has switched off Pulsar's own shedding or automatic split."
         )
-        self.own_balancing_undone = counter(
+        self.own_balancing_undone = self._counter(
             "pulsar_own_balancing_undone_total", "Times that somebody switched on again what Trimtab had switched off."
         )
-        self.store_objects = gauge("store_objects", "Objects in the operator's picture, by kind.", "kind")
-        self.store_age = gauge("store_age_seconds", "Time since that picture was last known to be current.", "kind")
-        self.dropped_samples = counter("dropped_samples_total", "Samples not used, by reason.", "reason")
-        self.api_request_seconds = histogram(
-            "api_request_seconds", "Kubernetes API requests, by verb and status.", ("verb", "code"), _REQUEST_BUCKETS
-        )
-        self.mirror_seconds = gauge(
+        self.mirror_seconds = self._gauge(
             "pulsar_mirror_seconds",
             "What one look at a Pulsar cluster takes: owners (all brokers once), namespaces (all of them once).",
             "part",
         )
-        self.mirror_writes = counter(
+        self.mirror_writes = self._counter(
             "pulsar_mirror_writes_total",
             "Writes to objects so that they say what Pulsar says, by kind and verb.",
             *("kind", "verb"),
         )
-        self.pulsar_requests = counter(
+        self.pulsar_requests = self._counter(
             "pulsar_requests_total",
             "Requests to Pulsar's admin REST, by call and status (error: no answer).",
             *("call", "code"),
         )
-        self.pulsar_request_seconds = histogram(
+        self.pulsar_request_seconds = self._histogram(
             "pulsar_request_seconds",
             "Duration of those requests, each hop of a redirect by itself.",
             ("call",),
             _REQUEST_BUCKETS,
         )
-        self.pulsar_budget_wait = counter(
+        self.pulsar_budget_wait = self._counter(
             "pulsar_budget_wait_seconds_total", "Time that looks at Pulsar waited for spec.pulsar.requestsPerSecond."
         )
-        self.pulsar_unloads = counter(
+        self.pulsar_unloads = self._counter(
             "pulsar_unloads_total",
             "How wishes carried out by unloads ended: Landed, Elsewhere, Nobody, Stale, Inactive, Failed.",
             "result",
         )
-        self.pulsar_landing_seconds = histogram(
+        self.pulsar_landing_seconds = self._histogram(
             "pulsar_landing_seconds", "From an unload's request to the new owner's being seen.", (), _REQUEST_BUCKETS
         )
-        self.linked = gauge("pulsar_linked", "1 while the linked Pulsar cluster answers, 0 while it does not.")
-        self.move_interruption = histogram(
-            "move_interruption_seconds", "Until a moved bundle's publishers were back; a sample.", (), _MOVE_BUCKETS
-        )
-        self.crosscheck = gauge(
+        self.linked = self._gauge("pulsar_linked", "1 while the linked Pulsar cluster answers, 0 while it does not.")
+        self.crosscheck = self._gauge(
             "pulsar_crosscheck_ratio",
             "Largest factor between a broker's messages by Prometheus and by itself, 1 or more.",
         )
-        self.leader = gauge("leader", "1 in the process that leads, 0 in a standby.")
-        build = gauge("build_info", "Always 1; version of Trimtab and of Python.", "version", "python")
+
+    def _of_the_process(self) -> None:
+        self.leader = self._gauge("leader", "1 in the process that leads, 0 in a standby.")
+        self.epoch = self._gauge("leader_epoch", "Which leader this is, counted; 0 in a process that never led.")
+        self.store_objects = self._gauge("store_objects", "Objects in the operator's picture, by kind.", "kind")
+        self.store_age = self._gauge(
+            "store_age_seconds", "Time since that picture was last known to be current.", "kind"
+        )
+        self.api_request_seconds = self._histogram(
+            "api_request_seconds", "Kubernetes API requests, by verb and status.", ("verb", "code"), _REQUEST_BUCKETS
+        )
+        self.loop_delay = self._histogram(
+            "event_loop_delay_seconds",
+            "How much later than asked for the event loop came to a task.",
+            (),
+            _DELAY_BUCKETS,
+        )
+        build = self._gauge("build_info", "Always 1; version of Trimtab and of Python.", "version", "python")
         build.labels(__version__, platform.python_version()).set(1)
+        self.described += _PROCESS
+        ProcessCollector(registry=self.registry)
 
     def observe_request(self, verb: str, code: str, seconds: float) -> None:
         """Record one Kubernetes API request: what `Api.connect(observe=...)` wants."""

@@ -1,0 +1,181 @@
+"""What metrics say of one policy: its cycles, the load and trust of its brokers, what it waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from prometheus_client import Gauge
+
+from trimtab_operator.control.context import Context
+from trimtab_operator.control.decisions import DecisionRecord
+from trimtab_operator.control.proposal_states import Event
+from trimtab_operator.control.report import CycleResult, cpu_range
+from trimtab_operator.control.turnovers import Kind
+from trimtab_operator.control.weights import BrokerWeight
+from trimtab_operator.resources.proposal import ProposalState
+from trimtab_strategies.model import RATE_IN, RATE_OUT, RESOURCES, ClusterLoad, Memory, Plan, Reason
+from trimtab_strategies.model.load import FloatArray
+
+ACTING = "Acting"
+"""State of a policy that carries its plans out."""
+
+TRUSTED = "Trusted"
+"""What the data of a broker is that can be believed."""
+
+BECAME = {
+    Event.OFFER: "Offered",
+    Event.APPROVE: "Approved",
+    Event.EXPIRE: "Expired",
+    Event.SUPERSEDE: "Superseded",
+    Event.REFRESH: "Refreshed",
+    Event.STOP: "Stopped",
+}
+"""What may become of a proposal before it is carried out, in a word."""
+
+_ENDINGS = (Reason.LANDED, Reason.TIMED_OUT, Reason.SUPERSEDED)
+_FOREIGN = (Kind.FOREIGN, Kind.UNDONE, Kind.OVERWRITTEN)
+
+
+@dataclass(slots=True)
+class Meter:
+    """Keeps the metrics of `policy`. What is not known any more is not shown any more: an alert would never end."""
+
+    context: Context
+    policy: str
+    _shown: dict[Gauge, frozenset[tuple[str, ...]]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Nothing is left of an earlier policy of the name; counters begin at 0, or `increase` misses the first one."""
+        metrics = self.context.metrics
+        metrics.forget_policy(self.policy)
+        for ending in _ENDINGS:
+            metrics.moves.labels(self.policy, "", str(ending))
+        for kind in _FOREIGN:
+            metrics.foreign_moves.labels(self.policy, kind.value)
+        for word in BECAME.values():
+            metrics.proposals.labels(self.policy, word)
+
+    def cycle(self, result: CycleResult) -> None:
+        """Take note of what one cycle saw and did."""
+        metrics, policy = self.context.metrics, self.policy
+        metrics.cycles.labels(policy, str(result.outcome)).inc()
+        for phase, value in result.seconds.items():
+            metrics.cycle_seconds.labels(phase).observe(value)
+        for move in result.moved:
+            metrics.moves.labels(policy, str(move.reason), "Written").inc()
+        for reason, count in result.held_back.items():
+            metrics.held_back.labels(policy, reason).inc(count)
+        metrics.in_flight.labels(policy).set(self.context.in_flight(policy))
+        metrics.last_cycle.labels(policy).set(result.started)
+        if result.interval is not None:
+            metrics.interval.labels(policy).set(result.interval)
+        self._state(result)
+        self._plan(result.plan)
+        self._load(result.load)
+        if result.refusal is None:
+            self._weights(result.weights)
+            self._show(metrics.hits, {(kind,): float(most) for kind, most in result.hits.items()})
+
+    def usage(self, names: Sequence[str], usage: FloatArray, load: ClusterLoad | None) -> None:
+        """What the brokers `names` carry. usage: (n, 5) percent, NaN unknown; load: the picture it is from."""
+        of_resources = (
+            ((name, resource), usage[row, column] / 100)
+            for row, name in enumerate(names)
+            for column, resource in enumerate(RESOURCES)
+        )
+        self._show(self.context.metrics.broker_usage, known(of_resources))
+        if load is not None:
+            traffic = load.brokers.traffic
+            of_directions = (
+                ((name, direction), traffic[row, column])
+                for row, name in enumerate(load.brokers.names)
+                for direction, column in (("in", RATE_IN), ("out", RATE_OUT))
+            )
+            self._show(self.context.metrics.message_rate, known(of_directions))
+
+    def predicted(self, record: DecisionRecord) -> None:
+        """Take note of what was measured after the moves of a decision, against what it expected."""
+        for result in record.results:
+            if not result.disturbed:
+                self.context.metrics.prediction_error.labels(self.policy).observe(abs(result.error) / 100)
+
+    def proposal(self, state: ProposalState | None, expires: float | None) -> None:
+        """Show where the policy's proposal stands, None: its mode is not Approve. expires: epoch seconds."""
+        metrics = self.context.metrics
+        self._show(metrics.proposal_state, {} if state is None else {(str(state),): 1.0})
+        self._show(metrics.proposal_expires, {} if expires is None else {(): expires})
+
+    def became(self, event: Event) -> None:
+        """Count what happened to a proposal."""
+        if event in BECAME:
+            self.context.metrics.proposals.labels(self.policy, BECAME[event]).inc()
+
+    def _state(self, result: CycleResult) -> None:
+        metrics, held = self.context.metrics, result.refusal or result.restraint
+        self._show(metrics.policy_state, {(ACTING if held is None else str(held.reason),): 1.0})
+        judged = result.refusal is None and result.plan is not None
+        self._show(metrics.balanced, {(): float(result.outcome is Reason.BALANCED)} if judged else {})
+
+    def _plan(self, plan: Plan | None) -> None:
+        ends = cpu_range(plan)
+        self._show(self.context.metrics.cpu_range, {} if ends is None else {(): (ends[1] - ends[0]) / 100})
+        if plan is None:
+            for gauge in (self.context.metrics.broker_usage, self.context.metrics.message_rate):
+                self._show(gauge, {})
+
+    def _load(self, load: ClusterLoad | None) -> None:
+        metrics = self.context.metrics
+        self._show(metrics.brokers, {} if load is None else _by_trust(load))
+        ages = np.zeros(0) if load is None else load.brokers.age[np.isfinite(load.brokers.age)]
+        self._show(metrics.sample_age, {(): float(ages.max())} if ages.size else {})
+        unknown = None if load is None else np.isnan(load.bundles.short).all(axis=1).sum()
+        self._show(metrics.unmeasured, {} if unknown is None else {(): float(unknown)})
+        if load is not None:
+            for reason, count in load.quality.dropped.items():
+                metrics.dropped_samples.labels(reason).inc(count)
+
+    def _weights(self, weights: Mapping[str, BrokerWeight]) -> None:
+        metrics = self.context.metrics
+        self._show(metrics.target_weight, {(name,): weight.target for name, weight in weights.items()})
+        self._show(metrics.score, {(name,): weight.score for name, weight in weights.items()})
+        self._show(metrics.weight_error, {(name,): weight.error for name, weight in weights.items()})
+
+    def _show(self, gauge: Gauge, values: Mapping[tuple[str, ...], float]) -> None:
+        """Show of this policy these alone. values: by the labels that follow the policy's name."""
+        for gone in self._shown.get(gauge, frozenset()) - values.keys():
+            gauge.remove(self.policy, *gone)
+        for labels, value in values.items():
+            gauge.labels(self.policy, *labels).set(value)
+        self._shown[gauge] = frozenset(values)
+
+
+def hit_counts(memory: Memory) -> dict[str, float]:
+    """The most cycles in a row by kind, of what the strategies remember that count them: see `Metrics.hits`."""
+    of_brokers, shedding, splitting = (
+        memory.shedder.get("brokers", {}),
+        memory.shedder.get("hits"),
+        memory.splitter.get("hits"),
+    )
+    found = {
+        "low": of_brokers.get("hitLow"),
+        "high": of_brokers.get("hitHigh"),
+        "cause": None if shedding is None else {"": shedding},
+        "split": splitting,
+    }
+    return {kind: max(hits.values(), default=0.0) for kind, hits in found.items() if hits is not None}
+
+
+def known(values: Iterable[tuple[tuple[str, ...], float]]) -> dict[tuple[str, ...], float]:
+    """Those of `values` that are numbers."""
+    return {labels: float(value) for labels, value in values if np.isfinite(value)}
+
+
+def _by_trust(load: ClusterLoad) -> dict[tuple[str, ...], float]:
+    counts: dict[tuple[str, ...], float] = {(TRUSTED,): 0.0}
+    for name, trusted in zip(load.brokers.names, load.brokers.trusted.tolist(), strict=True):
+        doubt = load.quality.doubts.get(name)
+        word = TRUSTED if trusted else str(doubt.reason if doubt else Reason.UNTRUSTED)
+        counts[word,] = counts.get((word,), 0.0) + 1
+    return counts
