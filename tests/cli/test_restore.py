@@ -51,6 +51,24 @@ class Scene:
     def mode(self) -> str:
         return str(self.rest.get(self.path("balancingpolicies", "main"))["spec"]["mode"])
 
+    def operate(self, lasts: int) -> None:
+        """A Deployment of two, and the Lease of a leader that was killed: it holds for so many seconds more."""
+        labels = {"app": "trimtab"}
+        template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "operator", "image": "trimtab"}]}}
+        spec = {"replicas": 2, "selector": {"matchLabels": labels}, "template": template}
+        meta = {"metadata": {"name": "trimtab"}}
+        self.rest.create(self.deployments, {"apiVersion": "apps/v1", "kind": "Deployment", **meta, "spec": spec})
+        held = {"holderIdentity": "trimtab-0", "leaseDurationSeconds": lasts}
+        lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", **meta, "spec": held}
+        self.rest.create(f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace}/leases", lease)
+
+    @property
+    def deployments(self) -> str:
+        return f"/apis/apps/v1/namespaces/{self.namespace}/deployments"
+
+    def replicas(self) -> int:
+        return int(self.rest.get(f"{self.deployments}/trimtab")["spec"]["replicas"])
+
     def kept(self) -> bool:
         try:
             self.rest.get(f"{self.maps}/trimtab-pulsar-found")
@@ -111,6 +129,36 @@ def test_a_pulsar_that_is_gone_holds_no_finalizer(
     assert "Pulsar: not put back: " in capsys.readouterr().out
     assert scene.finalizers() == [["example.com/theirs"]] * 2
     assert scene.kept()
+
+
+def test_an_operator_is_ended_before_finalizers_are_released(
+    trimtab_crds: ControlPlane, kube_namespace: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with settings_brokers(defaults()) as brokers:
+        scene = Scene(trimtab_crds, kube_namespace, brokers)
+        scene.operate(lasts=1)
+        assert main([*scene.words, "--stop-deployment", "trimtab", "--dry-run"]) == 0
+        assert scene.replicas() == 2
+        assert main([*scene.words, "--stop-deployment", "trimtab"]) == 0
+        assert scene.replicas() == 0
+        said = capsys.readouterr().out
+        assert "would be done: Deployment trimtab: scaled to none" in said
+        assert said.index("no operator leads any more") < said.rindex("finalizer taken off")
+        assert scene.finalizers() == [["example.com/theirs"]] * 2
+
+        assert main([*scene.words, "--stop-deployment", "other"]) == 0
+        assert "Deployment other: it is gone already" in capsys.readouterr().out
+
+
+def test_an_operator_goes_on_where_pulsar_can_not_be_asked(
+    trimtab_crds: ControlPlane, kube_namespace: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with settings_brokers(defaults()) as brokers:
+        scene = Scene(trimtab_crds, kube_namespace, brokers)
+    scene.operate(lasts=1)
+    assert main([*scene.words, "--stop-deployment", "trimtab"]) == 1
+    assert "Deployment trimtab: not stopped, as Pulsar's own balancing is not put back" in capsys.readouterr().out
+    assert (scene.replicas(), scene.finalizers()[0][0]) == (2, FINALIZER)
 
 
 def test_without_a_cluster_it_says_so(capsys: pytest.CaptureFixture[str]) -> None:

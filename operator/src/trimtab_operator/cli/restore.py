@@ -13,6 +13,7 @@ from trimtab_operator.bridge.letting_go import REFUSALS, has_it_off, reached
 from trimtab_operator.cli.asking import add_verb, asked
 from trimtab_operator.cli.failure import FINDING, FINE, CommandError
 from trimtab_operator.cli.pulsar import add_pulsar_options, asked_pulsar
+from trimtab_operator.cli.standing_down import add_stop_options, stop_operator
 from trimtab_operator.cluster.api import POLICIES, TOPIC_NAMESPACES, Api, ConflictError, NotFoundError, ResourceRef
 from trimtab_operator.cluster.naming import PULSAR_FOUND
 from trimtab_operator.pulsar.balancing import ForeignFindingsError, Found
@@ -29,7 +30,8 @@ Leaves a Pulsar cluster as it was before Trimtab balanced it:
 
   1. policies that have Pulsar's own balancing off go to mode DryRun, or they would switch it off again
   2. what was found of Pulsar's own shedding and automatic split, before they were switched off, is put back
-  3. Trimtab's finalizers are taken off BalancingPolicies and TopicNamespaces, so that these can be deleted
+  3. with --stop-deployment, and only if that worked, the operator is ended: as long as it runs it puts finalizers back
+  4. Trimtab's finalizers are taken off BalancingPolicies and TopicNamespaces, so that these can be deleted
 
 What moved stays where it is. It works with an operator and without one, can be repeated, and exits with 1 if something
 could not be done. Pulsar is asked as the policies did: the URL, and the names of Secrets, were noted down when it was
@@ -38,6 +40,7 @@ switched off.
 examples:
   trimtab restore -n messaging --dry-run     say what would be done
   trimtab restore -n messaging
+  trimtab restore -n messaging --stop-deployment trimtab     end the operator, too, before it is uninstalled
   trimtab restore -n messaging --admin-url http://127.0.0.1:8080 --token-file token     from outside of the cluster
 """
 
@@ -62,6 +65,7 @@ def register(subparsers: Any) -> None:
     summary = "put back what was switched off in Pulsar, and release finalizers"
     parser = add_verb(subparsers, "restore", summary, _DESCRIPTION)
     add_pulsar_options(parser, required=False)
+    add_stop_options(parser)
     parser.add_argument("--dry-run", action="store_true", help="change nothing")
     parser.set_defaults(run=run)
 
@@ -75,9 +79,25 @@ async def restore(api: Api, arguments: argparse.Namespace) -> int:
     """Do it, saying each step; the exit code. Raises `ApiError`."""
     await _advise_only(api, arguments)
     done = await _pulsar(api, arguments)
+    if arguments.stop_deployment:
+        if not await _stop(api, arguments, restored=done):
+            return FINDING
+        done = arguments.dry_run or await _pulsar(api, arguments)  # it may have switched it off once more meanwhile
     for ref in (POLICIES, TOPIC_NAMESPACES):
         await _release(api, ref, arguments)
     return FINE if done else FINDING
+
+
+async def _stop(api: Api, arguments: argparse.Namespace, *, restored: bool) -> bool:
+    """End the operator, unless Pulsar is not `restored`: it goes on trying, and must not leave it with nobody."""
+    name, namespace = arguments.stop_deployment, arguments.namespace
+    if not restored:
+        print(f"Deployment {name}: not stopped, as Pulsar's own balancing is not put back; finalizers stay, too")
+    elif arguments.dry_run:
+        _say(arguments, f"Deployment {name}: scaled to none")
+    else:
+        await stop_operator(api, namespace, name, arguments.lease_name, print)
+    return restored
 
 
 def _say(arguments: argparse.Namespace, text: str) -> None:
