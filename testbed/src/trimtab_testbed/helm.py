@@ -1,0 +1,126 @@
+"""Finds Helm, or builds it from its pinned Go module: ``$HELM``, PATH, cache folder, ``go install``.
+
+``python -m trimtab_testbed.helm [3|4]`` makes it ready and prints where it is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from trimtab_testbed import go_build
+from trimtab_testbed.go_build import MissingToolError
+from trimtab_testbed.progress import Progress
+
+HELM = "HELM"
+VERSIONS = {4: "v4.3.1", 3: "v3.22.0"}
+"""The pinned version of each major version that the chart is tested with."""
+DEFAULT = 4
+
+_GO = (1, 26)
+
+
+@dataclass(frozen=True)
+class Helm:
+    """A Helm program and its major version."""
+
+    path: Path
+    major: int
+
+
+def find(major: int = DEFAULT) -> Helm:
+    """Helm, without building it. ``$HELM`` is taken as it is; on PATH and in the cache only version `major` counts.
+
+    Raises `MissingToolError`.
+    """
+    if given := os.environ.get(HELM):
+        path = shutil.which(given)
+        if path is None or (found := _major(Path(path))) is None:
+            raise MissingToolError(f"{HELM}={given} is no Helm that runs: set it to one or unset it")
+        return Helm(Path(path), found)
+    on_path = shutil.which("helm")
+    for candidate in filter(None, (on_path, str(_cached(major)))):
+        if os.access(candidate, os.X_OK) and _major(Path(candidate)) == major:
+            return Helm(Path(candidate), major)
+    raise MissingToolError(
+        f"helm {major} not found in ${HELM}, on PATH or in {_cached(major)}: "
+        f"run `python -m trimtab_testbed.helm {major}` to build it"
+    )
+
+
+def ensure(major: int = DEFAULT) -> Helm:
+    """Helm, built into the cache folder when it is nowhere: 3 to 6 minutes of processor time, once.
+
+    Raises `MissingToolError`.
+    """
+    try:
+        return find(major)
+    except MissingToolError:
+        if os.environ.get(HELM):
+            raise
+    folder = _cached(major).parent
+    with go_build.build_lock(folder):
+        if not os.access(_cached(major), os.X_OK):  # another process may have built it while we waited for the lock
+            _build(major)
+    return find(major)
+
+
+def _cached(major: int) -> Path:
+    return go_build.cache_root() / f"helm-{VERSIONS[major]}" / "helm"
+
+
+def _major(helm: Path) -> int | None:
+    done = subprocess.run([helm, "version", "--short"], capture_output=True, text=True, check=False)
+    found = re.match(r"v(\d+)\.", done.stdout)
+    return int(found[1]) if found else None
+
+
+def _build(major: int) -> None:
+    package = f"helm.sh/helm/v{major}/cmd/helm@{VERSIONS[major]}"
+    target = _cached(major)
+    go = _require_go(target.parent)
+    # $GOBIN must be a folder of this build alone: the program is there before it is whole.
+    partial = target.parent / ".partial"
+    environment = {**os.environ, "GOBIN": str(partial), "CGO_ENABLED": "0", "GOFLAGS": "-buildvcs=false -trimpath"}
+    command = [go, "install", "-ldflags", "-s -w", package]
+    with Progress(f"building helm ({package})"):
+        done = subprocess.run(command, cwd=target.parent, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise MissingToolError(f"`go install {package}` failed:\n{done.stderr.strip()[-1500:]}")
+    (partial / "helm").replace(target)
+    partial.rmdir()
+
+
+def _require_go(folder: Path) -> str:
+    go = shutil.which("go")
+    advice = f"Install Go {_GO[0]}.{_GO[1]} or newer (https://go.dev/dl), or set {HELM}"
+    if go is None:
+        raise MissingToolError(f"Go is missing; it is needed to build helm. {advice}")
+    said = subprocess.run([go, "version"], cwd=folder, capture_output=True, text=True, check=False).stdout
+    found = re.search(r"go(\d+)\.(\d+)", said)
+    if found is None or (int(found[1]), int(found[2])) < _GO:
+        raise MissingToolError(f"{go} is too old to build helm (it says: {said.strip()}). {advice}")
+    return go
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Make Helm ready and print its path. Exit code 0, or 1 with one line on stderr that says what is missing."""
+    parser = argparse.ArgumentParser(prog="python -m trimtab_testbed.helm", description=__doc__)
+    parser.add_argument("major", nargs="?", type=int, choices=sorted(VERSIONS), default=DEFAULT)
+    try:
+        print(ensure(parser.parse_args(arguments).major).path)
+    except MissingToolError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
