@@ -169,7 +169,11 @@ class PulsarCluster(Startable):
     # -- inside --
 
     def _start_storage(self) -> None:
-        """ZooKeeper and the cluster's description in it; the bookie is left to become ready beside the brokers."""
+        """ZooKeeper and the cluster's description in it, and the bookie.
+
+        It is left to become ready beside brokers with the modular load manager; those with the extensible one keep
+        their owners in a topic, and end when nobody stores it.
+        """
         port = self._zookeeper_port
         written = self._write("zookeeper", conf.zookeeper(port, self._dir / "zookeeper"))
         zookeeper = self._java("zookeeper", "org.apache.zookeeper.server.quorum.QuorumPeerMain", written)
@@ -182,6 +186,8 @@ class PulsarCluster(Startable):
             bookie = self._java("bookie", "org.apache.bookkeeper.server.Main", "--conf", written)
             bookie.start()
             self._others.append(bookie)
+            if self.load_manager is LoadManager.EXTENSIBLE:
+                self._until("the bookie listens", lambda: _listens(self._bookie_port))
 
     def _describe(self) -> None:
         store = f"zk:{HOST}:{self._zookeeper_port}"
@@ -248,6 +254,11 @@ def _holds(probe: Callable[[], bool]) -> bool:
         return probe()
     except (OSError, PulsarRestError):  # nobody listens yet, or it is not ready to answer
         return False
+
+
+def _listens(port: int) -> bool:
+    socket.create_connection((HOST, port), timeout=1).close()
+    return True
 
 
 def _four_letters(port: int) -> bool:
