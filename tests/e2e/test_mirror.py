@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 from pulsar_stage import PulsarStage
@@ -109,34 +108,3 @@ def test_a_namespace_that_a_person_applies_is_created_and_stays_when_the_object_
 def group(stage: PulsarStage, namespace: str) -> Any:
     """Its anti-affinity group, as Pulsar has it."""
     return stage.admin.get(f"/admin/v2/namespaces/{namespace}/antiAffinity")
-
-
-def test_a_broker_that_was_killed_is_seen_and_so_are_the_new_owners_of_its_bundles(stage: PulsarStage) -> None:
-    namespace = stage.new_namespace(6, "lost")
-    spread(stage, namespace)
-    stage.apply_policy(placement=PLACEMENT)
-    until("it is mirrored", lambda: in_step(stage, namespace) and len(served(stage, namespace)) == 6)
-    victim = stage.names[1]
-    theirs = [bundle for bundle, owner in stage.truth(namespace + "/").items() if owner == victim]
-    assert theirs
-
-    stage.cluster.kill(1)
-    until("Pulsar drops it", lambda: stage.id_of(victim) not in stage.admin.brokers())
-    dropped = time.monotonic()
-    until("it is not ready", lambda: stage.broker_status(victim).get("ready") is False)
-    noticed = time.monotonic() - dropped
-
-    for bundle in theirs:
-        until("it has a new owner", lambda bundle=bundle: look_up(stage, bundle) not in {"", stage.id_of(victim)})  # type: ignore[misc]
-    until("the objects say so", lambda: in_step(stage, namespace) and len(served(stage, namespace)) == 6)
-    assert victim not in served(stage, namespace).values()
-    assert noticed < 10, f"seen {noticed:.1f} s after Pulsar had dropped it"
-
-
-def look_up(stage: PulsarStage, bundle: str) -> str:
-    """Id of who serves a bundle, which gives it an owner; empty while Pulsar can't say."""
-    (topic,) = topics_of(bundle, 1)
-    try:
-        return stage.admin.lookup(topic)
-    except (OSError, RuntimeError):
-        return ""
