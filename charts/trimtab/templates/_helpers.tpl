@@ -1,0 +1,97 @@
+{{- define "trimtab.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 52 | trimSuffix "-" }}
+{{- end }}
+
+{{- /* 52 characters leave room for the longest suffix, -restore and the hash of its pod */}}
+{{- define "trimtab.fullname" -}}
+{{- $name := include "trimtab.name" . }}
+{{- if .Values.fullnameOverride }}
+{{- .Values.fullnameOverride | trunc 52 | trimSuffix "-" }}
+{{- else if contains $name .Release.Name }}
+{{- .Release.Name | trunc 52 | trimSuffix "-" }}
+{{- else }}
+{{- printf "%s-%s" .Release.Name $name | trunc 52 | trimSuffix "-" }}
+{{- end }}
+{{- end }}
+
+{{- /* Objects of the whole cluster carry the namespace in their names: other releases have their own. */}}
+{{- define "trimtab.clusterName" -}}
+{{- printf "%s-%s" (include "trimtab.fullname" .) .Release.Namespace }}
+{{- end }}
+
+{{- define "trimtab.serviceAccountName" -}}
+{{- if .Values.serviceAccount.create }}
+{{- default (include "trimtab.fullname" .) .Values.serviceAccount.name }}
+{{- else }}
+{{- required "serviceAccount.create is false: set serviceAccount.name to one that exists" .Values.serviceAccount.name }}
+{{- end }}
+{{- end }}
+
+{{- define "trimtab.selectorLabels" -}}
+app.kubernetes.io/name: {{ include "trimtab.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "trimtab.labels" -}}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{ include "trimtab.selectorLabels" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+app.kubernetes.io/part-of: trimtab
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- define "trimtab.image" -}}
+{{- if .Values.image.digest }}
+{{- printf "%s@%s" .Values.image.repository .Values.image.digest }}
+{{- else }}
+{{- printf "%s:%s" .Values.image.repository (default .Chart.AppVersion .Values.image.tag) }}
+{{- end }}
+{{- end }}
+
+{{- /* The rules of the Role or ClusterRole in files/rbac.yaml, as `trimtab rbac` renders them. Call with (list . kind). */}}
+{{- define "trimtab.rules" -}}
+{{- $root := index . 0 }}
+{{- $kind := index . 1 }}
+{{- range splitList "---\n" ($root.Files.Get "files/rbac.yaml") }}
+{{- if contains (printf "\nkind: %s\nmetadata:" $kind) . }}
+{{- splitList "\nrules:\n" . | last | trimSuffix "\n" }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- /* What Spark is told: local[N], the sidecar, or a URL (from a Secret by way of the environment). */}}
+{{- define "trimtab.spark" -}}
+{{- with .Values.spark }}
+{{- if eq .mode "embedded" }}
+{{- printf "local[%d]" (int .cores) }}
+{{- else if eq .mode "sidecar" }}
+{{- printf "sc://127.0.0.1:%d" (int .sidecar.port) }}
+{{- else if .remote.secret }}
+{{- "$(TRIMTAB_SPARK_URL)" }}
+{{- else }}
+{{- required "spark.mode is remote: set spark.remote.url, or spark.remote.secret" .remote.url }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- /* What can't work is refused here, with the way out. */}}
+{{- define "trimtab.validate" -}}
+{{- with .Values }}
+{{- if and (eq .history.volume "claim") (gt (int .replicas) 1) (not (and (eq .spark.mode "remote") .history.existingClaim)) }}
+{{- fail (printf "history.volume is claim and replicas is %d: each replica needs a history of its own; set replicas to 1, or history.volume to ephemeral or emptyDir" (int .replicas)) }}
+{{- end }}
+{{- if and (eq .spark.mode "remote") (not (and (eq .history.volume "claim") .history.existingClaim)) }}
+{{- fail "spark.mode is remote: the server reads the history under the same path, so set history.volume to claim and history.existingClaim to one that both can mount" }}
+{{- end }}
+{{- if not (and (lt (float64 .lease.retryPeriod) (float64 .lease.renewDeadline)) (lt (float64 .lease.renewDeadline) (float64 .lease.duration))) }}
+{{- fail (printf "lease: duration %v, renewDeadline %v and retryPeriod %v must fall, or two could lead at once" .lease.duration .lease.renewDeadline .lease.retryPeriod) }}
+{{- end }}
+{{- end }}
+{{- /* Only a live cluster has kube-system: `helm template` knows nothing of what is installed. */}}
+{{- if and .Values.policies (lookup "v1" "Namespace" "" "kube-system") (not (.Capabilities.APIVersions.Has "trimtab.dev/v1alpha1/BalancingPolicy")) }}
+{{- fail "policies: this cluster has no BalancingPolicy yet; install without policies first, then run helm upgrade with them" }}
+{{- end }}
+{{- end }}

@@ -1,0 +1,44 @@
+"""A real API server takes what the chart renders, unknown fields refused, for each documented way of installing."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+
+from chart import NAMESPACE, Runner, combinations, documents
+from trimtab_testbed.control_plane import ControlPlane, KubectlError
+
+pytestmark = pytest.mark.apiserver
+
+_DRY = ("apply", "--server-side", "--force-conflicts", "--dry-run=server", "--validate=strict", "-f", "-")
+
+
+def _taken(plane: ControlPlane, manifests: str) -> int:
+    """How many objects the server would have applied. Raises `KubectlError`."""
+    said = plane.kubectl(*_DRY, stdin=manifests)
+    return sum(line.endswith("serverside-applied (server dry run)") for line in said.splitlines())
+
+
+@pytest.mark.parametrize("name", combinations())
+def test_the_server_takes_it(offline: Runner, furnished: ControlPlane, name: str) -> None:
+    text = offline.template(combinations()[name])
+    assert _taken(furnished, text) == len(documents(text)) >= 4
+
+
+def test_the_server_would_refuse_a_slip_of_the_pen(offline: Runner, furnished: ControlPlane) -> None:
+    text = offline.template({"crds": {"enabled": False}})
+    with pytest.raises(KubectlError, match="replicaz"):
+        _taken(furnished, text.replace("  replicas: 2", "  replicaz: 2"))
+
+
+def test_the_pods_are_admitted_where_only_restricted_ones_are(offline: Runner, furnished: ControlPlane) -> None:
+    """By Pod Security admission, of what the Deployment and the Job would start."""
+    labels = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
+    furnished.rest.patch(f"/api/v1/namespaces/{NAMESPACE}", labels)
+    values = {"crds": {"enabled": False}, "spark": {"mode": "sidecar"}}
+    for manifest in documents(offline.template(values)):
+        if manifest["kind"] in ("Deployment", "Job"):
+            template = manifest["spec"]["template"]
+            meta = {**template["metadata"], "name": manifest["kind"].lower(), "namespace": NAMESPACE}
+            pod = {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": template["spec"]}
+            assert _taken(furnished, yaml.safe_dump(pod)) == 1

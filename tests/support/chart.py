@@ -1,0 +1,88 @@
+"""The chart as users meet it: Helm, the values it is documented with, and what it renders."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from trimtab_testbed.helm import Helm
+
+CHART = Path(__file__).parents[2] / "charts" / "trimtab"
+COMBINATIONS = CHART.parents[1] / "tests" / "chart" / "values"
+"""One file of values for each way of installing that docs/chart.md describes; its first line says which."""
+RELEASE = "trimtab"
+NAMESPACE = "messaging"
+
+Manifest = dict[str, Any]
+
+
+class HelmError(RuntimeError):
+    """Helm ended with an error; says what it complained of."""
+
+
+@dataclass(frozen=True)
+class Runner:
+    """Helm with a kubeconfig, or (without one) with no way to any cluster; `home` takes its caches."""
+
+    helm: Helm
+    home: Path
+    kubeconfig: Path | None = None
+
+    def run(self, *words: str | Path, stdin: str | None = None, within: float = 240.0) -> str:
+        """What it printed. Raises `HelmError`."""
+        environment = {
+            **os.environ,
+            "KUBECONFIG": str(self.kubeconfig or self.home / "nowhere"),
+            **{f"HELM_{kind}_HOME": str(self.home / kind.lower()) for kind in ("CACHE", "CONFIG", "DATA")},
+        }
+        command = [str(self.helm.path), *map(str, words)]
+        done = subprocess.run(
+            command, input=stdin, capture_output=True, text=True, timeout=within, env=environment, check=False
+        )
+        if done.returncode:
+            raise HelmError(f"helm {' '.join(map(str, words))}: {done.stderr.strip()}\n{done.stdout.strip()}")
+        return done.stdout
+
+    def template(self, values: Mapping[str, Any] | None = None, *, chart: Path = CHART, release: str = RELEASE) -> str:
+        """The manifests for `values`, as text."""
+        words = ("template", release, chart, "--namespace", NAMESPACE, "--values", "-")
+        return self.run(*words, stdin=yaml.safe_dump(dict(values or {})))
+
+    def rendered(self, values: Mapping[str, Any] | None = None, *, release: str = RELEASE) -> list[Manifest]:
+        """The manifests for `values`."""
+        return documents(self.template(values, release=release))
+
+
+def documents(text: str) -> list[Manifest]:
+    """The objects of a stream of YAML documents."""
+    return [document for document in yaml.load_all(text, yaml.CSafeLoader) if document]
+
+
+def of_kind(manifests: Iterable[Manifest], kind: str) -> list[Manifest]:
+    """Those of one kind."""
+    return [manifest for manifest in manifests if manifest["kind"] == kind]
+
+
+def one(manifests: Iterable[Manifest], kind: str, name: str = "") -> Manifest:
+    """The only one of its kind, or of its kind and name."""
+    found = [m for m in of_kind(manifests, kind) if not name or m["metadata"]["name"] == name]
+    assert len(found) == 1, f"{len(found)} of kind {kind} {name}"
+    return found[0]
+
+
+def operator_container(manifests: Iterable[Manifest]) -> dict[str, Any]:
+    """The container that runs the operator."""
+    return dict(one(manifests, "Deployment")["spec"]["template"]["spec"]["containers"][0])
+
+
+def combinations() -> dict[str, dict[str, Any]]:
+    """Name and values of each documented way of installing."""
+    files = sorted(COMBINATIONS.glob("*.yaml"))
+    assert files, f"no values in {COMBINATIONS}"
+    return {file.stem: yaml.safe_load(file.read_text()) or {} for file in files}

@@ -1,0 +1,131 @@
+"""A little of what a kubelet does: runs the containers of rendered pods as processes here, under their ServiceAccount.
+
+There are no containers: the program comes from this environment, volumes are folders, and only the arguments that name
+a mounted path are changed.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from trimtab_testbed.control_plane import ControlPlane
+from trimtab_testbed.processes import Server
+
+_PROGRAMS = {"trimtab": (sys.executable, "-m", "trimtab_operator")}
+
+
+def account_kubeconfig(plane: ControlPlane, namespace: str, account: str) -> Path:
+    """A kubeconfig with a token of the ServiceAccount, as the kubelet asks for one (TokenRequest)."""
+    path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token"
+    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 7200}}
+    token = plane.rest.create(path, request)["status"]["token"]
+    return plane.write_kubeconfig(f"{namespace}-{account}", {"token": token}, namespace=namespace)
+
+
+def command_of(container: Mapping[str, Any], folder: Path) -> tuple[list[str], dict[str, str]]:
+    """Command and environment of a container whose volumes are folders below `folder`."""
+    mounts = {mount["mountPath"]: folder / mount["name"] for mount in container["volumeMounts"]}
+    for place in mounts.values():
+        place.mkdir(parents=True, exist_ok=True)
+
+    def here(text: str) -> str:
+        for path in sorted(mounts, key=len, reverse=True):
+            if path in text:
+                return text.replace(path, str(mounts[path]))
+        return text
+
+    program, *rest = container["command"]
+    words = [*_PROGRAMS[program], *rest, *map(here, container["args"])]
+    environment = {entry["name"]: here(entry["value"]) for entry in container["env"] if "value" in entry}
+    return words, {**os.environ, **environment}
+
+
+def operator_process(plane: ControlPlane, deployment: Mapping[str, Any], folder: Path) -> Server:
+    """The operator of a rendered Deployment, not started."""
+    pod = deployment["spec"]["template"]["spec"]
+    words, environment = command_of(pod["containers"][0], folder)
+    kubeconfig = account_kubeconfig(plane, deployment["metadata"]["namespace"], pod["serviceAccountName"])
+    command = [*words, f"--kubeconfig={kubeconfig}"]  # a process here has no /var/run/secrets
+    return Server(command, log=folder / "operator.log", name="operator", env=environment)
+
+
+class JobRunner:
+    """Runs Jobs of one namespace, one after the other, and reports their end as the Job controller does.
+
+    Call `look` until what waits for them has ended. before: called when a Job was found and before it is run.
+    """
+
+    def __init__(
+        self, plane: ControlPlane, namespace: str, folder: Path, before: Callable[[], None] = lambda: None
+    ) -> None:
+        self._rest, self._plane, self._namespace, self._folder = plane.rest, plane, namespace, folder
+        self._before = before
+        self.outputs: list[str] = []
+        """What each Job printed."""
+        self.codes: list[int] = []
+        """The exit code of each."""
+        self._done: set[str] = set()
+
+    @property
+    def _jobs(self) -> str:
+        return f"/apis/batch/v1/namespaces/{self._namespace}/jobs"
+
+    def look(self) -> None:
+        """Run the Jobs that are there and have not been run."""
+        for job in self._rest.get(self._jobs)["items"]:
+            if job["metadata"]["uid"] not in self._done:
+                self._done.add(job["metadata"]["uid"])
+                self._before()
+                self._run(job)
+
+    def _run(self, job: Mapping[str, Any]) -> None:
+        pod = job["spec"]["template"]["spec"]
+        folder = self._folder / job["metadata"]["uid"]
+        words, environment = command_of(pod["containers"][0], folder)
+        kubeconfig = account_kubeconfig(self._plane, self._namespace, pod["serviceAccountName"])
+        command = [*words, f"--kubeconfig={kubeconfig}"]
+        began = _now()
+        done = subprocess.run(
+            command, env=environment, cwd=folder, capture_output=True, text=True, timeout=200, check=False
+        )
+        self.outputs.append(done.stdout + done.stderr)
+        self.codes.append(done.returncode)
+        status = _complete(began) if done.returncode == 0 else _failed(began)
+        self._rest.patch(f"{self._jobs}/{job['metadata']['name']}/status", {"status": status})
+
+
+def while_running(process: subprocess.Popen[str], look: Callable[[], None], within: float = 200.0) -> None:
+    """Call `look` again and again until `process` has ended."""
+    deadline = time.monotonic() + within
+    while process.poll() is None:
+        look()
+        if time.monotonic() > deadline:
+            process.kill()
+            raise AssertionError(f"{process.args!r} did not end within {within:g} s")
+        time.sleep(0.2)
+
+
+def _complete(began: str) -> dict[str, Any]:
+    conditions = [_condition("SuccessCriteriaMet", "CompletionsReached"), _condition("Complete", "CompletionsReached")]
+    return {"startTime": began, "completionTime": _now(), "succeeded": 1, "conditions": conditions}
+
+
+def _failed(began: str) -> dict[str, Any]:
+    conditions = [_condition(kind, "BackoffLimitExceeded") for kind in ("FailureTarget", "Failed")]
+    return {"startTime": began, "failed": 1, "conditions": conditions}
+
+
+def _condition(kind: str, reason: str) -> dict[str, str]:
+    now = _now()
+    return {"type": kind, "status": "True", "reason": reason, "lastProbeTime": now, "lastTransitionTime": now}
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
