@@ -1,0 +1,194 @@
+"""Each algorithm with a drawing of what it does in a named scenario of the simulation."""  # noqa: INP001 - a part of a script
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cache, partial
+from types import MappingProxyType
+
+import numpy as np
+import splitting_story
+from algorithms_plot import Panel, draw
+
+from trimtab_strategies import registry
+from trimtab_strategies.model.plan import counted
+from trimtab_strategies.params import Compatibility
+from trimtab_strategies.simulation import (
+    CUSTOMARY,
+    SCENARIOS,
+    Contender,
+    Outcome,
+    Scenario,
+    UnderTrimtab,
+    played,
+    run,
+    score,
+)
+from trimtab_strategies.simulation.comparison import SEED
+
+SHOWN: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {
+        "ThresholdShedder": (
+            "Two hot ones among six",
+            "Left, all of a round are placed on one picture, and pile up. Right, each placement sees those before it.",
+        ),
+        "OverloadShedder": (
+            "Skewed load",
+            "Nothing happens below its limit of 85 %, however far apart the brokers are: only the top lines bend.",
+        ),
+        "UniformLoadShedder": (
+            "A new broker",
+            "Each round only the busiest gives, a share of its lead over the idlest: a staircase.",
+        ),
+        "AvgShedder": (
+            "Skewed load",
+            "The pairs wait for their hits, then several of them close at once, from the outside in.",
+        ),
+        "WeightedBalancer": (
+            "Mixed machines",
+            "It learns which machines are stronger, and fills them. Left: with its known defects and no guard.",
+        ),
+        "TransferShedder": (
+            "Two brokers",
+            "It waits for its hits, then hands bundles straight to the least used broker, and waits again.",
+        ),
+    }
+)
+"""Of each shedder the scenario that shows best what it does, and what to look at."""
+
+PLACED = "Mixed machines"
+"""The scenario of the placements: only who looks at usage sees which broker has room."""
+
+_HEAD = """\
+# The algorithms, drawn
+
+<!-- made by docs/generate.py from runs of the code: edit docs/algorithms_page.py, then `make docs` -->
+
+What each algorithm does, in a small simulated cluster. A line is a broker's usage over an hour, blue if it began idle
+and red if busy; a bar is how many bundles moved in that minute. *As Pulsar runs it* decides with all known defects and
+without a guard; *under Trimtab* the same algorithm, `compatibility: corrected`, decides behind the
+[guard](safety.md). The drawings are made by the code that the operator runs; what is simulated and what is not, and all
+shedders in all scenarios, is in the [comparison](../comparison.md). Formulas and parameters are in the
+[reference](../strategies.md).
+"""
+
+_SPLIT = """\
+## Splitters
+
+A bundle that carries too much is divided. Here twenty topics of 9 MiB/s crowd a sixteenth of the ring, in a bundle that
+may carry 100 MiB/s. A row is a cycle, a mark an edge between bundles, coloured when it is new.
+
+![Three splitters divide the same ring, cycle by cycle](splitters.svg)
+
+{told}
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    shedders = [_shedder(name) for name in registry.SHEDDERS]
+    return "\n".join([_HEAD, "## Shedders\n", *shedders, *_placements(), _splitters(), _SELECTIONS])
+
+
+def drawing(name: str) -> str:
+    """The SVG file of one of `DRAWINGS`."""
+    return DRAWINGS[name]()
+
+
+def _shedder(name: str) -> str:
+    scenario, look = SHOWN[name]
+    row = registry.SHEDDERS[name]
+    story = _scenario(scenario).story
+    picture = f"![CPU of each broker over an hour of {name}]({_file(name)}.svg)"
+    reference = f"[Formula and parameters](../strategies.md#{_anchor(name)})"
+    return f"### {name}\n\n{row.summary}\n\n**{scenario}.** {story} {look}\n\n{picture}\n\n{reference}.\n"
+
+
+def _anchor(name: str) -> str:
+    return name.lower() + ("-shedder" if name in registry.PLACEMENTS else "")
+
+
+def _file(name: str) -> str:
+    return f"shedder-{name.lower()}"
+
+
+def _placements() -> Iterator[str]:
+    yield f"## Placements\n\nA placement says who gets a bundle. **{PLACED}.** {_scenario(PLACED).story} {_LOOK}\n"
+    yield "![CPU of each broker, with each placement](placements.svg)\n"
+    lines = ["| placement | in one sentence |", "|---|---|"]
+    lines += [f"| {name} | {row.summary} |" for name, row in registry.PLACEMENTS.items()]
+    yield "\n".join([*lines, ""])
+
+
+_LOOK = (
+    "ThresholdShedder says what should leave, under Trimtab; AvgShedder's placement works for its own shedder. Who"
+    " looks at usage finds the strong machines. By messages all brokers are alike: what LeastLongTermMessageRate offers"
+    " would make matters worse, and is refused. RoundRobin tries everybody, and the guard lets pass what helps."
+)
+
+_SELECTIONS = """\
+## Selections
+
+Before a placement is asked, a selection takes away the brokers that may not have the bundle: isolation, anti-affinity,
+versions, limits of topics. It draws no curve; [who may have a bundle](../concepts.md#who-may-have-a-bundle) tells, and
+`trimtab why-not BUNDLE --to BROKER` names the filter that said no.
+"""
+
+
+def _splitters() -> str:
+    told = []
+    for story in splitting_story.stories():
+        last = max(n for n, ring in enumerate(story.rings) if ring != story.rings[n - 1 if n else 0])
+        busiest, row = splitting_story.largest(story.rings[-1]), registry.SPLITTERS[story.name]
+        many = f"{story.cuts} new edges, the last in cycle {last}; the busiest bundle then carries {busiest:.0f} MiB/s"
+        told.append(f"- **{story.name}**: {row.summary} {many}.")
+    return _SPLIT.format(told="\n".join(told))
+
+
+def _scenario(title: str) -> Scenario:
+    return next(scenario for scenario in SCENARIOS if scenario.title == title)
+
+
+@cache
+def _outcome(name: str, *, guarded: bool) -> Outcome:
+    """A run of a shedder with its customary placement."""
+    compatible = "compatibility" in registry.SHEDDERS[name].params.model_fields
+    value = (Compatibility.CORRECTED if guarded else Compatibility.JAVA) if compatible else None
+    return played(_scenario(SHOWN[name][0]), Contender(name, value, guarded))
+
+
+def _shedder_drawing(name: str) -> str:
+    panels = [
+        Panel(title, _told(_outcome(name, guarded=guarded)), _outcome(name, guarded=guarded).record)
+        for title, guarded in (("As Pulsar runs it", False), ("Under Trimtab", True))
+    ]
+    return draw(f"{name}: {SHOWN[name][0]}", panels)
+
+
+def _told(outcome: Outcome) -> str:
+    got = outcome.score
+    level = "not level within the hour" if got.balanced is None else f"level after {got.balanced} min"
+    return f"{counted(got.moves, 'move')}, {got.backward} uphill; {level}; {got.imbalance:.0f} points left"
+
+
+def _placement_drawing() -> str:
+    return draw(f"Placements: {PLACED}", [_placed(name) for name in registry.PLACEMENTS])
+
+
+def _placed(name: str) -> Panel:
+    """A run of a placement under Trimtab."""
+    shedder = name if name in registry.SHEDDERS else "ThresholdShedder"
+    scenario = _scenario(PLACED)
+    world = scenario.build(np.random.default_rng(SEED))
+    record = run(world, UnderTrimtab(registry.pair(shedder, {}, name, {})), np.random.default_rng(SEED))
+    return Panel(name, _told(Outcome(record, score(record, scenario.event))), record)
+
+
+DRAWINGS = {
+    **{_file(name): partial(_shedder_drawing, name) for name in SHOWN},
+    "placements": _placement_drawing,
+    "splitters": splitting_story.draw,
+}
+"""Name of each drawing, and what makes it."""
+
+assert set(SHOWN) == set(registry.SHEDDERS) == set(CUSTOMARY)  # a new shedder needs a scenario here

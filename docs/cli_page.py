@@ -1,0 +1,133 @@
+"""The reference of the command line: every verb and flag, as argparse has them."""  # noqa: INP001 - a part of a script
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
+from importlib.metadata import entry_points
+from types import MappingProxyType
+
+from trimtab_operator.cli.command import PLUGINS, VERBS
+
+WIDTH = 110
+"""Characters of a line of usage."""
+
+GROUPS: Mapping[str, Sequence[str]] = MappingProxyType(
+    {
+        "Look": ("status", "plan", "explain", "why-not", "observe", "history", "lint"),
+        "Decide": ("approve", "refresh", "stop", "pause", "resume"),
+        "By hand": ("move", "split", "drain"),
+        "Come and go": ("migrate", "restore"),
+        "Run": ("run", "demo", "warm"),
+    }
+)
+"""Verbs by what a person wants; those that are in none come last."""
+
+_HEAD = """\
+# Command line
+
+<!-- made by docs/generate.py from the program's own parsers: edit the verb's module, then `make docs` -->
+
+`trimtab VERB`; `trimtab VERB --help` shows what is here. Exit codes: 0 fine, 1 a finding (something that was asked for
+is not so), 2 wrong usage or input. The same program is `kubectl trimtab`, when `kubectl-trimtab` is on the PATH.
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    groups = {**GROUPS, "For machines": [verb for verb in _verbs() if not any(verb in of for of in GROUPS.values())]}
+    parts = [_HEAD, _overview(groups)]
+    for title, verbs in groups.items():
+        parts += [f"## {title}\n", *(_section(verb) for verb in verbs)]
+    return "\n".join(parts)
+
+
+def _verbs() -> dict[str, str]:
+    """What each verb does, in a few words."""
+    added = {point.name: _parser(point.name)[1] for point in entry_points(group=PLUGINS)}
+    return {**VERBS, **added}
+
+
+def _overview(groups: Mapping[str, Sequence[str]]) -> str:
+    known = _verbs()
+    lines = ["| | verb | what it does |", "|---|---|---|"]
+    for title, verbs in groups.items():
+        lines += [
+            f"| {title if n == 0 else ''} | [`{verb}`](#trimtab-{verb}) | {known[verb]} |"
+            for n, verb in enumerate(verbs)
+        ]
+    return "\n".join([*lines, ""])
+
+
+def _parser(verb: str) -> tuple[argparse.ArgumentParser, str]:
+    """The verb's parser, and the line of help that it was added with."""
+    top = argparse.ArgumentParser(prog="trimtab")
+    subparsers = top.add_subparsers()
+    plugin = next((point for point in entry_points(group=PLUGINS) if point.name == verb), None)
+    register = plugin.load() if plugin else import_module(f"trimtab_operator.cli.{verb.replace('-', '_')}").register
+    register(subparsers)
+    told = [action.help or "" for action in subparsers._choices_actions if action.dest == verb]  # noqa: SLF001 - argparse has no other way
+    return subparsers.choices[verb], next(iter(told), "")
+
+
+def _section(verb: str) -> str:
+    parser, _ = _parser(verb)
+    parts = [f"### trimtab {verb}\n", *_described(parser.description or ""), _usage(parser), *_tables(parser)]
+    if parser.epilog:
+        parts += list(_described(parser.epilog))
+    return "\n".join(parts)
+
+
+def _described(text: str) -> Iterator[str]:
+    """Paragraphs as prose, and what is indented below a line that ends with a colon as a block."""
+    for paragraph in re.split(r"\n\s*\n", text.strip()):
+        first, _, rest = paragraph.partition("\n")
+        indented = bool(rest) and all(line.startswith("  ") for line in rest.splitlines())
+        if first.endswith(":") and indented:
+            block = "\n".join(line[2:] for line in rest.splitlines())
+            yield f"{first[0].upper()}{first[1:]}\n\n```text\n{block}\n```\n"
+        elif paragraph:
+            yield f"{paragraph}\n"
+
+
+def _usage(parser: argparse.ArgumentParser) -> str:
+    width = argparse.HelpFormatter
+    parser.formatter_class = lambda prog: width(prog, width=WIDTH)
+    lines = [line.removeprefix(" " * len("usage: ")) for line in parser.format_usage().rstrip().splitlines()]
+    return "\n".join(["```text", lines[0].removeprefix("usage: "), *lines[1:], "```\n"])
+
+
+def _tables(parser: argparse.ArgumentParser) -> Iterator[str]:
+    """A table of each group of arguments."""
+    for group in parser._action_groups:  # noqa: SLF001 - argparse has no other way
+        rows = [_row(action) for action in group._group_actions if _shown(action)]  # noqa: SLF001
+        if rows:
+            title = {"positional arguments": "argument", "options": "option"}.get(group.title or "", group.title or "")
+            yield "\n".join([f"| {title} | |", "|---|---|", *rows, ""])
+
+
+def _shown(action: argparse.Action) -> bool:
+    return action.dest != "help" and action.help != argparse.SUPPRESS
+
+
+def _row(action: argparse.Action) -> str:
+    formatter = argparse.HelpFormatter("trimtab", width=WIDTH)
+    name = _name(action)
+    value = "" if action.nargs == 0 else f" {formatter._format_args(action, name)}"  # noqa: SLF001
+    names = ", ".join(action.option_strings) + value if action.option_strings else name
+    text = formatter._expand_help(action) if action.help else ""  # noqa: SLF001
+    return f"| `{_cell(names)}` | {_cell(text)} |"
+
+
+def _name(action: argparse.Action) -> str:
+    if isinstance(action.metavar, str):
+        return action.metavar
+    if action.choices is not None and action.option_strings:
+        return "{" + ",".join(map(str, action.choices)) + "}"
+    return action.dest.upper() if action.option_strings else action.dest
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
