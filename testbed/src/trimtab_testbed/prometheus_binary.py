@@ -1,4 +1,7 @@
-"""Finds a Prometheus server, or gets one: PATH, cache folder, Debian's package unpacked without root, Go build."""
+"""Finds the programs of Prometheus, or gets them: PATH, cache folder, Debian's package unpacked without root, Go build.
+
+`prometheus` is the server; `promtool` checks rules, and plays them against made-up series.
+"""
 
 from __future__ import annotations
 
@@ -12,35 +15,37 @@ from trimtab_testbed import go_build
 from trimtab_testbed.go_build import MissingToolError
 from trimtab_testbed.progress import Progress
 
+SERVER, TOOL = "prometheus", "promtool"
+
 _MODULE = "prometheus"
-_PACKAGE = "github.com/prometheus/prometheus/cmd/prometheus"
+_PACKAGES = "github.com/prometheus/prometheus/cmd"
 
 
-def find() -> Path:
-    """The program, without fetching or building it. Raises `MissingToolError`."""
-    found = _find()
+def find(name: str = SERVER) -> Path:
+    """The program `name`, without fetching or building it. Raises `MissingToolError`."""
+    found = _find(name)
     if found is None:
         raise MissingToolError(
-            f"prometheus not found on PATH or in {_cache()}: "
+            f"{name} not found on PATH or in {_cache()}: "
             "run `python -m trimtab_testbed.setup prometheus` (`make setup` does) to get it"
         )
     return found
 
 
-def ensure() -> Path:
-    """The program; fetched from Debian (a second) or built with Go (10 minutes on two cores) when it is nowhere."""
-    if _find() is None:
+def ensure(name: str = SERVER) -> Path:
+    """The program; fetched from Debian (seconds) or built with Go (10 minutes on two cores) when it is nowhere."""
+    if _find(name) is None:
         with go_build.build_lock(_cache()):
-            if _find() is None and not _unpack_from_debian(_cache() / "prometheus"):
-                go_build.build(go_build.module_dir(_MODULE), _PACKAGE, _cache() / "prometheus")
-    return find()
+            if _find(name) is None and not _unpack_from_debian(_cache()):
+                go_build.build(go_build.module_dir(_MODULE), f"{_PACKAGES}/{name}", _cache() / name)
+    return find(name)
 
 
-def _find() -> Path | None:
-    on_path = shutil.which("prometheus")
+def _find(name: str) -> Path | None:
+    on_path = shutil.which(name)
     if on_path:
         return Path(on_path)
-    cached = _cache() / "prometheus"
+    cached = _cache() / name
     return cached if os.access(cached, os.X_OK) else None
 
 
@@ -49,7 +54,7 @@ def _cache() -> Path:
 
 
 def _unpack_from_debian(target: Path) -> bool:
-    """Whether Debian's (or Ubuntu's) package could be fetched and its server put at `target`."""
+    """Whether Debian's (or Ubuntu's) package could be fetched and its programs put into the folder `target`."""
     if not (shutil.which("apt-get") and shutil.which("dpkg")):
         return False
     with tempfile.TemporaryDirectory() as scratch, Progress("fetching Debian's package prometheus") as progress:
@@ -59,7 +64,10 @@ def _unpack_from_debian(target: Path) -> bool:
             return False
         (package,) = folder.glob("prometheus_*.deb")
         subprocess.run(["dpkg", "-x", package.name, "unpacked"], cwd=folder, check=True, capture_output=True)
-        shutil.copy2(folder / "unpacked/usr/bin/prometheus", target)
+        for name in (SERVER, TOOL):
+            partial = target / f".{name}.partial"
+            shutil.copy2(folder / "unpacked/usr/bin" / name, partial)
+            partial.replace(target / name)  # a server that runs from there keeps its own file
     return True
 
 

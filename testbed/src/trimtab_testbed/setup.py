@@ -85,6 +85,7 @@ def steps(what: Sequence[str], *, download: bool = False) -> list[tuple[str, Cal
         steps.append(("kubernetes", lambda: _kubernetes(controllers=controllers, download=download)))
     if everything or "prometheus" in what:
         steps.append(("prometheus", lambda: str(prometheus_binary.ensure())))
+        steps.append(("promtool", lambda: str(prometheus_binary.ensure(prometheus_binary.TOOL))))
     if "pulsar" in what:  # the demo does without
         steps.append(("pulsar", lambda: f"{distribution.ensure()} (Pulsar {distribution.VERSION})"))
     return steps
