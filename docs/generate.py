@@ -14,10 +14,12 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import board_page
 import comparison_page
 import metrics_page
 import proposals_page
 import reference_page
+import runbooks_page
 import side_by_side_page
 
 DOCS = Path(__file__).parent
@@ -27,6 +29,9 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "comparison": comparison_page.page,
     "proposals": proposals_page.page,
     "metrics": metrics_page.page,
+    "board": board_page.page,
+    "board.json": board_page.board,
+    "runbooks/README": runbooks_page.page,
     "side-by-side": side_by_side_page.page,
     "side-by-side.svg": side_by_side_page.drawing,
 }
@@ -62,6 +67,8 @@ def check(made: Mapping[str, str]) -> int:
 
 
 def _file(name: str) -> Path:
+    if name == "board.json":  # the chart can only bring what is below it
+        return DOCS.parent / "charts" / "trimtab" / "files" / name
     return DOCS / (name if Path(name).suffix else f"{name}.md")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 from trimtab_operator.telemetry import AddressInUseError
 from trimtab_operator.telemetry.http import serve
 from trimtab_operator.telemetry.metrics import Metrics
+from trimtab_operator.telemetry.stalls import watch_event_loop
 
 DOCS = Path(__file__).parents[2] / "docs" / "metrics.md"
 
@@ -75,6 +77,34 @@ def test_the_page_serves_metrics_health_and_readiness() -> None:
     assert starting == (503, "bundles are not listed yet\n")
     assert ready == (200, "complete\n")
     assert other[0] == 404
+
+
+def test_nothing_is_said_of_a_pulsar_that_is_not_linked() -> None:
+    metrics = Metrics()
+    metrics.linked.set(0)
+
+    metrics.unlink()
+
+    assert {b"trimtab_pulsar_linked NaN", b"trimtab_pulsar_crosscheck_ratio NaN"} <= set(metrics.text().splitlines())
+
+
+def test_a_loop_that_is_held_up_is_told_of() -> None:
+    metrics = Metrics()
+
+    async def story() -> None:
+        watching = asyncio.create_task(watch_event_loop(metrics, every=0.01))
+        await asyncio.sleep(0.03)
+        time.sleep(0.3)  # noqa: ASYNC251 - that is what must not happen in the operator
+        await asyncio.sleep(0.03)
+        watching.cancel()
+
+    asyncio.run(story())
+
+    counted = metrics.registry.get_sample_value
+    looks = counted("trimtab_event_loop_delay_seconds_count")
+    assert looks is not None
+    assert looks >= 2
+    assert counted("trimtab_event_loop_delay_seconds_bucket", {"le": "0.25"}) < looks
 
 
 def test_a_port_that_is_taken_is_told_with_the_fix() -> None:

@@ -65,6 +65,7 @@ class Bridge:
         """Forever."""
         while True:
             if (spec := self._wanted()) is None:
+                self.context.metrics.unlink()
                 await asyncio.sleep(LOOK_EVERY)
                 continue
             try:

@@ -6,6 +6,7 @@ No metric carries a label per bundle: at 60,000 bundles that would cost more tha
 from __future__ import annotations
 
 import platform
+from math import nan
 from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
@@ -225,11 +226,14 @@ class Metrics:
         self.pulsar_landing_seconds = self._histogram(
             "pulsar_landing_seconds", "From an unload's request to the new owner's being seen.", (), _REQUEST_BUCKETS
         )
-        self.linked = self._gauge("pulsar_linked", "1 while the linked Pulsar cluster answers, 0 while it does not.")
+        self.linked = self._gauge(
+            "pulsar_linked", "1 while the linked Pulsar cluster answers, 0 while it does not; NaN: none is linked."
+        )
         self.crosscheck = self._gauge(
             "pulsar_crosscheck_ratio",
-            "Largest factor between a broker's messages by Prometheus and by itself, 1 or more.",
+            "Largest factor between a broker's messages by Prometheus and by itself, 1 or more; NaN: not compared.",
         )
+        self.unlink()
 
     def _of_the_process(self) -> None:
         self.leader = self._gauge("leader", "1 in the process that leads, 0 in a standby.")
@@ -260,6 +264,11 @@ class Metrics:
         """Record one request to Pulsar: what `pulsar.transport.Guards` wants."""
         self.pulsar_requests.labels(call, code).inc()
         self.pulsar_request_seconds.labels(call).observe(seconds)
+
+    def unlink(self) -> None:
+        """Say nothing of a Pulsar cluster, as none is linked: a 0 would be an outage."""
+        self.linked.set(nan)
+        self.crosscheck.set(nan)
 
     def forget_policy(self, policy: str) -> None:
         """Show no gauge of a policy that is gone: an alert on it would never end."""

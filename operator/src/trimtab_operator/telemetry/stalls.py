@@ -10,10 +10,10 @@ EVERY = 0.5
 """Seconds between two looks."""
 
 
-async def watch_event_loop(metrics: Metrics) -> None:
-    """Observe the delay, forever. A loop that stands still for long is told of once it goes on."""
+async def watch_event_loop(metrics: Metrics, every: float = EVERY) -> None:
+    """Observe the delay every so many seconds, forever. A loop that stands still is told of once it goes on."""
     clock = asyncio.get_running_loop().time
     while True:
-        due = clock() + EVERY
-        await asyncio.sleep(EVERY)
+        due = clock() + every
+        await asyncio.sleep(every)
         metrics.loop_delay.observe(max(0.0, clock() - due))

@@ -1,0 +1,125 @@
+"""What metrics say of a policy after each cycle, and what they stop saying."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from policy_scene import PolicyScene
+from trimtab_operator.control.decisions import DecisionRecord, Result
+from trimtab_operator.control.metering import Meter, hit_counts
+from trimtab_operator.control.proposal_states import Event
+from trimtab_operator.control.report import CycleResult
+from trimtab_operator.resources.proposal import ProposalState
+from trimtab_strategies.model import DataQuality, Doubt, Memory, Reason
+from trimtab_strategies.testing import cluster
+
+Play = Callable[..., None]
+
+HOT = cluster(bundles={"a": [1] * 8, "b": [1], "c": [1]}, a=0.8, b=0.2, c=0.2)
+
+
+def shown(scene: PolicyScene, name: str) -> dict[tuple[str, ...], float]:
+    """Values of a metric by its labels, without the policy's."""
+    found = dict[tuple[str, ...], float]()
+    for family in scene.context.metrics.registry.collect():
+        for sample in family.samples:
+            if sample.name == f"trimtab_{name}":
+                labels: Mapping[str, Any] = {key: value for key, value in sample.labels.items() if key != "policy"}
+                found[tuple(labels.values())] = sample.value
+    return found
+
+
+@pytest.mark.apiserver
+def test_a_cycle_says_how_things_stand(play: Play) -> None:
+    async def story(scene: PolicyScene) -> None:
+        await scene.cycle()
+
+        assert shown(scene, "policy_state") == {("Acting",): 1}
+        assert shown(scene, "balanced") == {(): 0}
+        assert shown(scene, "last_cycle_timestamp_seconds") == {(): scene.clock}
+        assert shown(scene, "cycle_interval_seconds") == {(): 60}
+        assert shown(scene, "brokers") == {("Trusted",): 3}
+        assert shown(scene, "cpu_range_ratio") == {(): pytest.approx(0.6)}
+        assert shown(scene, "broker_usage_ratio")["a", "cpu"] == pytest.approx(0.8)
+        assert set(shown(scene, "broker_message_rate")) == {(name, way) for name in "abc" for way in ("in", "out")}
+        assert shown(scene, "moves_total")["", "TimedOut"] == 0, "so that the first one is seen to increase it"
+
+    play(HOT, story)
+
+
+@pytest.mark.apiserver
+def test_a_paused_policy_shows_why_and_no_load_of_the_past(play: Play) -> None:
+    async def story(scene: PolicyScene) -> None:
+        await scene.cycle()
+        scene.edit(paused=True)
+        await scene.cycle()
+
+        assert shown(scene, "policy_state") == {("Paused",): 1}
+        for gone in ("balanced", "cpu_range_ratio", "broker_usage_ratio", "broker_message_rate", "brokers"):
+            assert shown(scene, gone) == {}, gone
+
+        scene.context.leave("main")
+        assert shown(scene, "policy_state") == {}
+
+    play(HOT, story)
+
+
+@pytest.mark.apiserver
+def test_brokers_are_counted_by_what_their_data_is(play: Play) -> None:
+    doubts = {"b": Doubt(Reason.OUT_DATED_DATA, "its newest sample is 300 s old")}
+    brokers = replace(HOT.brokers, trusted=np.array([True, False, True]), age=np.array([2.0, 300.0, np.inf]))
+    load = replace(HOT, brokers=brokers, quality=DataQuality(doubts=doubts, dropped={"OutDated": 4}))
+
+    async def story(scene: PolicyScene) -> None:
+        Meter(scene.context, "main").cycle(CycleResult(scene.clock, {}, 1, load=load))
+
+        assert shown(scene, "brokers") == {("Trusted",): 2, ("OutDatedData",): 1}
+        assert shown(scene, "sample_age_seconds") == {(): 300}
+        assert shown(scene, "dropped_samples_total")["OutDated",] == 4
+
+    play(HOT, story)
+
+
+@pytest.mark.apiserver
+def test_a_proposal_is_shown_until_none_waits(play: Play) -> None:
+    async def story(scene: PolicyScene) -> None:
+        meter = Meter(scene.context, "main")
+        meter.proposal(ProposalState.PROPOSAL_READY, 1000.0)
+        meter.became(Event.OFFER)
+        assert shown(scene, "proposal_state") == {("ProposalReady",): 1}
+        assert shown(scene, "proposal_expires_timestamp_seconds") == {(): 1000}
+
+        meter.proposal(ProposalState.PENDING_PROPOSAL, None)
+        meter.became(Event.EXPIRE)
+        assert shown(scene, "proposal_state") == {("PendingProposal",): 1}
+        assert shown(scene, "proposal_expires_timestamp_seconds") == {}
+        assert shown(scene, "proposals_total")["Expired",] == shown(scene, "proposals_total")["Offered",] == 1
+
+    play(HOT, story)
+
+
+@pytest.mark.apiserver
+def test_predictions_of_brokers_that_moved_again_are_left_out(play: Play) -> None:
+    results = (
+        Result(broker="a", expected=40, measured=43, error=3),
+        Result(broker="b", expected=40, measured=80, error=40, disturbed=True),
+    )
+
+    async def story(scene: PolicyScene) -> None:
+        record = DecisionRecord.model_construct(results=results)
+        Meter(scene.context, "main").predicted(record)
+        assert shown(scene, "prediction_error_ratio_sum") == {(): pytest.approx(0.03)}
+
+    play(HOT, story)
+
+
+def test_hit_counts_are_the_largest_of_each_kind() -> None:
+    avg = Memory(shedder={"brokers": {"hitHigh": {"a": 2.0, "b": 1.0}, "hitLow": {}}})
+    assert hit_counts(avg) == {"high": 2, "low": 0}
+    assert hit_counts(Memory(shedder={"hits": 3}, splitter={"hits": {"x": 1, "y": 2}})) == {"cause": 3, "split": 2}
+    assert hit_counts(Memory()) == {}
