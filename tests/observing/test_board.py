@@ -1,0 +1,68 @@
+"""The board as a file: it is what its rows make, and Grafana can lay it out."""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+DOCS = Path(__file__).parents[2] / "docs"
+WIDE = 24
+
+Panels = list[dict[str, Any]]
+
+
+def test_board_its_page_and_the_list_of_runbooks_are_up_to_date() -> None:
+    command = [sys.executable, str(DOCS / "generate.py"), "--check", "board", "board.json", "runbooks/README"]
+    checked = subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert checked.returncode == 0, checked.stderr
+
+
+def test_every_panel_has_a_title_a_unit_and_says_what_it_shows(panels: Panels) -> None:
+    titles = [panel["title"] for panel in panels]
+
+    assert len(set(titles)) == len(titles)
+    for panel in panels:
+        assert panel["title"][0].isupper()
+        assert panel["fieldConfig"]["defaults"]["unit"], panel["title"]
+        assert panel["description"].endswith("."), panel["title"]
+        assert panel["targets"], panel["title"]
+
+
+def test_every_query_goes_to_the_data_source_that_was_chosen(panels: Panels) -> None:
+    for panel in panels:
+        assert {panel["datasource"]["uid"], *(t["datasource"]["uid"] for t in panel["targets"])} == {"${datasource}"}
+
+
+def test_every_query_keeps_to_the_namespace_that_was_chosen(panels: Panels) -> None:
+    for target in (target for panel in panels for target in panel["targets"]):
+        assert 'namespace=~"$namespace' in target["expr"]
+
+
+def test_panels_lie_side_by_side(board: dict[str, Any], panels: Panels) -> None:
+    for panel in panels:
+        place = panel["gridPos"]
+        assert place["x"] + place["w"] <= WIDE, panel["title"]
+    for one, other in itertools.combinations(board["panels"], 2):
+        assert not _overlap(one["gridPos"], other["gridPos"]), (one["title"], other["title"])
+
+
+def _overlap(one: dict[str, int], other: dict[str, int]) -> bool:
+    apart = one["x"] + one["w"] <= other["x"] or other["x"] + other["w"] <= one["x"]
+    above = one["y"] + one["h"] <= other["y"] or other["y"] + other["h"] <= one["y"]
+    return not (apart or above)
+
+
+def test_numbers_of_panels_are_unique(board: dict[str, Any]) -> None:
+    found = [panel["id"] for row in board["panels"] for panel in (row, *row.get("panels", ()))]
+
+    assert len(set(found)) == len(found)
+
+
+def test_the_top_row_answers_first(board: dict[str, Any]) -> None:
+    first = [panel["title"] for panel in board["panels"] if panel["gridPos"]["y"] == 1]
+
+    assert first[:3] == ["Is it balanced?", "Is it acting?", "Can its data be trusted?"]
