@@ -8,9 +8,10 @@ KUBE ?= build
 ORACLE := .trimtab/oracle
 SEED ?= 1000
 COUNT ?= 100
+MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup kube controllers pulsar oracle demo test e2e chaos check fmt crds docs record lock bench clean
+.PHONY: help setup kube controllers helm pulsar oracle demo test chart e2e chaos check fmt crds docs plots record lock bench clean
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,6 +30,10 @@ kube: $(STAMP)
 controllers: $(STAMP)
 	@$(BIN)/python -m trimtab_testbed.setup controllers $(if $(filter download,$(KUBE)),--download)
 
+helm: $(STAMP)
+	@$(BIN)/python -m trimtab_testbed.helm
+	@$(BIN)/python -m trimtab_testbed.monitoring_crds
+
 pulsar: $(STAMP)
 	@$(BIN)/python -m trimtab_testbed.setup pulsar
 
@@ -41,8 +46,11 @@ oracle: $(ORACLE)/.built ## Pulsar's own classes as a program, which tests and b
 demo: setup ## watch a cluster of six brokers come level, on real parts, in about a minute (DEMO=--keep, DEMO=--json)
 	@$(BIN)/trimtab demo $(DEMO)
 
-test: setup controllers oracle ## all tests, three at a time (PYTEST="-k word" for some, PYTEST=-n0 for one at a time)
+test: setup controllers helm oracle ## all tests, three at a time (PYTEST="-k word" for some, PYTEST=-n0 for one at a time)
 	@$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder $(PYTEST)
+
+chart: setup helm ## the Helm chart: linted, rendered, put before a real API server, installed and removed (HELM=/path/to/helm for another)
+	@$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder tests/chart $(PYTEST)
 
 e2e: setup pulsar ## real Pulsar brokers under real clients, with each load manager (PYTEST="-k word" for some; fetches 245 MB once)
 	@$(BIN)/pytest -m e2e -n 2 tests/e2e $(PYTEST)
@@ -51,7 +59,7 @@ chaos: setup ## things break at random for CHAOS_SECONDS=600: rounds of SEEDS="1
 	@CHAOS_SECONDS="$(CHAOS_SECONDS)" SEEDS="$(SEEDS)" LOAD="$(LOAD)" ROUND="$(ROUND)" PYTHONPATH=tests/support \
 		$(BIN)/python -m chaos_main
 
-check: $(STAMP) ## linters, types, import contracts, spelling, drift of CRDs, Role and reference pages
+check: $(STAMP) ## linters, types, import contracts, spelling, drift of CRDs, Role and reference pages, links of the site
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -59,18 +67,29 @@ check: $(STAMP) ## linters, types, import contracts, spelling, drift of CRDs, Ro
 	$(BIN)/codespell
 	$(BIN)/trimtab crds --check crds
 	$(BIN)/trimtab rbac --check deploy
-	$(BIN)/python docs/generate.py --check strategies proposals metrics side-by-side side-by-side.svg
+	$(BIN)/trimtab crds --check charts/trimtab/files/crds
+	$(BIN)/trimtab rbac --watch-nodes --check charts/trimtab/files
+	$(BIN)/python docs/generate.py --check --quick
+	$(MKDOCS) --site-dir .trimtab/site
 
 fmt: $(STAMP) ## format the code, mend what linters can mend
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
 
-crds: $(STAMP) ## render crds/ from the resource models, and deploy/rbac.yaml
+crds: $(STAMP) ## render crds/ from the resource models, deploy/rbac.yaml, and the chart's copies of both
 	$(BIN)/trimtab crds --write crds
 	$(BIN)/trimtab rbac --write deploy
+	$(BIN)/trimtab crds --write charts/trimtab/files/crds
+	$(BIN)/trimtab rbac --watch-nodes --write charts/trimtab/files
 
-docs: $(STAMP) ## write the generated pages of docs/: strategies, comparison, proposals, metrics
+docs: $(STAMP) ## write the generated pages of docs/ and CHANGELOG.md, and build the site of it all in site/
 	$(BIN)/python docs/generate.py
+	$(BIN)/python docs/changelog.py
+	$(MKDOCS)
+	@echo "open site/index.html, or for its search too: python3 -m http.server -d site, then http://localhost:8000"
+
+plots: $(STAMP) ## draw the algorithms' pictures of docs/explanation anew
+	$(BIN)/python docs/generate.py explanation/algorithms $(patsubst docs/%,%,$(wildcard docs/explanation/*.svg))
 
 bench: $(STAMP) kube oracle ## the benchmarks, beside their references (see docs/benchmarks.md)
 	$(BIN)/python benchmarks/decide.py
@@ -85,4 +104,4 @@ lock: ## rewrite the hashed lock files from pyproject.toml (needs uv)
 	sh requirements/lock.sh
 
 clean: ## remove what set-up and tests made in this folder
-	rm -rf $(VENV) .trimtab .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .trimtab site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -25,6 +25,9 @@ GROUPS: Mapping[str, Sequence[str]] = MappingProxyType(
 )
 """Verbs by what a person wants; those that are in none come last."""
 
+_ITEM = re.compile(r"^  (\d+\.) ", re.MULTILINE)
+"""Of a numbered list, which help texts indent."""
+
 _HEAD = """\
 # Command line
 
@@ -89,7 +92,7 @@ def _described(text: str) -> Iterator[str]:
             block = "\n".join(line[2:] for line in rest.splitlines())
             yield f"{first[0].upper()}{first[1:]}\n\n```text\n{block}\n```\n"
         elif paragraph:
-            yield f"{paragraph}\n"
+            yield _ITEM.sub(r"\1  ", paragraph) + "\n"
 
 
 def _usage(parser: argparse.ArgumentParser) -> str:

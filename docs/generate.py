@@ -3,8 +3,9 @@
 `strategies` is the reference of every strategy in the registry; `comparison` runs all shedders through the scenarios
 of `trimtab_strategies.simulation`, which takes about half a minute; `proposals` draws the states of a proposal;
 `metrics` lists what the operator measures of itself; `side-by-side` and its drawing show what
-`benchmarks/side_by_side.py` left in docs/data. With --check nothing is written, and the exit code is 1 when a page on
-disk differs from what would be written.
+`benchmarks/side_by_side.py` left in docs/data; those of `reference/` are made from crds/, the program's parsers, the
+vocabulary of reasons and examples/; `explanation/algorithms` and its drawings show each algorithm at work. With --check
+nothing is written, and the exit code is 1 when a page on disk differs from what would be written.
 """  # noqa: INP001 - a script
 
 from __future__ import annotations
@@ -12,13 +13,20 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
+import algorithms_page
 import board_page
+import chart_page
+import cli_page
 import comparison_page
+import examples_page
 import metrics_page
 import proposals_page
+import reasons_page
 import reference_page
+import resources_page
 import runbooks_page
 import side_by_side_page
 
@@ -28,14 +36,25 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "strategies": reference_page.page,
     "comparison": comparison_page.page,
     "proposals": proposals_page.page,
+    "chart": chart_page.page,
+    "chart-readme": chart_page.readme,
     "metrics": metrics_page.page,
     "board": board_page.page,
     "board.json": board_page.board,
     "runbooks/README": runbooks_page.page,
     "side-by-side": side_by_side_page.page,
     "side-by-side.svg": side_by_side_page.drawing,
+    **{f"reference/{kind.lower()}": partial(resources_page.page, kind) for kind in resources_page.KINDS},
+    "reference/cli": cli_page.page,
+    "reference/reasons": reasons_page.page,
+    "reference/examples": examples_page.page,
+    "explanation/algorithms": algorithms_page.page,
+    **{f"explanation/{name}.svg": partial(algorithms_page.drawing, name) for name in algorithms_page.DRAWINGS},
 }
-"""Name of each page's file, without `.md`, or of a drawing's, and what makes its text."""
+"""Name of each page's file below docs/, without `.md`, or of a drawing's, and what makes its text."""
+
+SLOW = ("comparison",)
+"""Pages that take half a minute; a test checks them."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -43,10 +62,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("pages", nargs="*", metavar="PAGE", help=f"one of {', '.join(PAGES)}; default all")
     parser.add_argument("--check", action="store_true", help="only say whether the pages are up to date")
+    parser.add_argument("--quick", action="store_true", help=f"all but {', '.join(SLOW)}")
     given = parser.parse_args(arguments)
     if unknown := set(given.pages) - set(PAGES):
         parser.error(f"no such page: {', '.join(sorted(unknown))}; use {', '.join(PAGES)}")
-    made = {name: make() for name, make in PAGES.items() if name in (given.pages or PAGES)}
+    wanted = given.pages or [name for name in PAGES if not (given.quick and name in SLOW)]
+    made = {name: make() for name, make in PAGES.items() if name in wanted}
     return check(made) if given.check else write(made)
 
 
@@ -54,7 +75,7 @@ def write(made: Mapping[str, str]) -> int:
     """Write the pages."""
     for name, text in made.items():
         _file(name).write_text(text)
-        sys.stdout.write(f"wrote docs/{_file(name).name}\n")
+        sys.stdout.write(f"wrote {_file(name).relative_to(DOCS.parent)}\n")
     return 0
 
 
@@ -62,13 +83,15 @@ def check(made: Mapping[str, str]) -> int:
     """1 if a page on disk is another; its name is told."""
     stale = [name for name, text in made.items() if _on_disk(name) != text]
     for name in stale:
-        sys.stderr.write(f"docs/{_file(name).name} is out of date: run make docs\n")
+        sys.stderr.write(f"{_file(name).relative_to(DOCS.parent)} is out of date: run make docs\n")
     return 1 if stale else 0
 
 
 def _file(name: str) -> Path:
     if name == "board.json":  # the chart can only bring what is below it
         return DOCS.parent / "charts" / "trimtab" / "files" / name
+    if name == "chart-readme":  # where Helm looks for it
+        return DOCS.parent / "charts" / "trimtab" / "README.md"
     return DOCS / (name if Path(name).suffix else f"{name}.md")
 
 

@@ -27,6 +27,7 @@ _BOUNDS = (
     ("maxProperties", "at most {} entries"),
 )
 
+_LENGTH = "^([0-9]+(s|m|h))+$"
 _TOLD_AGAIN = re.compile(r" \((?:default|above|below|at least|at most|from|one of|between)\b[^()]*\)$")
 
 _HEAD = """\
@@ -121,6 +122,8 @@ def _facts(field: Schema, *, required: bool) -> str:
 
 
 def _type(field: Schema) -> str:
+    if field.get("pattern") == _LENGTH:
+        return "duration"
     if field.get("x-kubernetes-int-or-string"):
         return "number or text"
     if field.get("type") == "array":
@@ -138,6 +141,8 @@ def _bound(field: Schema) -> str:
     told = [text.format(field[key]) for key, text in _BOUNDS if key in field]
     if field.get("exclusiveMinimum"):
         told = [text.replace(">=", ">") for text in told]
+    if field.get("pattern") == _LENGTH:
+        return "such as `90s`, `5m`, `1h30m`"
     if pattern := field.get("pattern"):
         told.append(f"matches `{pattern}`".replace("|", "\\|"))
     return ", ".join(told)

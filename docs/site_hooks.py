@@ -26,6 +26,8 @@ LINK = re.compile(r"(?<=\]\()(?!\w+:|#)([^)\s#]+)(#[^)\s]*)?(?=\))")
 
 _FENCE = re.compile(r"^(`{3,}|~{3,}).*?^\1", re.MULTILINE | re.DOTALL)
 _GLUED = re.compile(r"^(?![-*#|>\s]|\d+\. )(.+)\n(?=(?:[-*]|\d+\.) )", re.MULTILINE)
+_ROW = re.compile(r"^\|.*$", re.MULTILINE)
+_SPAN = re.compile(r"`[^`\n]+`")
 _SERVED = (".md", ".svg", ".png", ".css")
 _LANGUAGES = {".py": "python", ".yaml": "yaml", ".yml": "yaml", ".sh": "sh", ".java": "java", ".toml": "toml"}
 
@@ -50,9 +52,17 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:  # noqa: ARG001 - MkDocs' names
-    """Turn links to files outside into links to their pages; part lists from the paragraph above, as GitHub does."""
+    """Turn links to files outside into links to their pages, and write what GitHub reads otherwise as the site does.
+
+    GitHub lets a list begin right below a paragraph, and wants a bar inside of code in a table escaped.
+    """
     source, here = _source(page.file.src_uri), page.file.src_uri
-    return _prose(markdown, lambda text: _GLUED.sub(r"\1\n\n", LINK.sub(lambda link: _moved(link, source, here), text)))
+
+    def change(text: str) -> str:
+        text = LINK.sub(lambda link: _moved(link, source, here), _GLUED.sub(r"\1\n\n", text))
+        return _ROW.sub(lambda row: _SPAN.sub(lambda span: span[0].replace(r"\|", "|"), row[0]), text)
+
+    return _prose(markdown, change)
 
 
 def page_of(path: Path) -> str:

@@ -1,0 +1,68 @@
+"""Reads blocks of code, links and commands out of Markdown pages."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+NOT_RUN = "**Not run"
+"""How the paragraph above a block begins whose commands the tests of the pages leave out."""
+
+_FENCE = re.compile(r"^(?P<indent> *)(?P<mark>`{3,}|~{3,})(?P<language>[\w-]*)[^\n]*$")
+_SHELLS = ("sh", "console")
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A block of code. line: of its first line in the page. run: whether its commands are to be run."""
+
+    page: Path
+    line: int
+    language: str
+    text: str
+    run: bool
+
+    @property
+    def commands(self) -> tuple[str, ...]:
+        """What a reader types, each with the lines that a backslash continues; of `console` what follows the prompt."""
+        if self.language not in _SHELLS:
+            return ()
+        lines = self.text.replace("\\\n", " ").splitlines()
+        if self.language == "console":
+            lines = [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]
+        return tuple(line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#"))
+
+
+def blocks(page: Path) -> Iterator[Block]:
+    """The blocks of code of a page, in order."""
+    lines = page.read_text().splitlines()
+    at = 0
+    while at < len(lines):
+        begin = _FENCE.match(lines[at])
+        if begin is None:
+            at += 1
+            continue
+        end = next(n for n in range(at + 1, len(lines)) if lines[n].strip() == begin["mark"])
+        inside = [line.removeprefix(begin["indent"]) for line in lines[at + 1 : end]]
+        run = not _above(lines, at).startswith(NOT_RUN)
+        yield Block(page, at + 2, begin["language"], "\n".join(inside), run)
+        at = end + 1
+
+
+def prose(page: Path) -> str:
+    """A page without its blocks and spans of code."""
+    text = page.read_text()
+    for block in blocks(page):
+        text = text.replace(block.text, "") if block.text.strip() else text
+    return re.sub(r"`[^`\n]*`", "", text)
+
+
+def _above(lines: list[str], at: int) -> str:
+    """The first line of the paragraph above a line."""
+    while at > 0 and not lines[at - 1].strip():
+        at -= 1
+    while at > 0 and lines[at - 1].strip():
+        at -= 1
+    return lines[at]
