@@ -36,18 +36,35 @@ class Runner:
 
     def run(self, *words: str | Path, stdin: str | None = None, within: float = 240.0) -> str:
         """What it printed. Raises `HelmError`."""
-        environment = {
-            **os.environ,
-            "KUBECONFIG": str(self.kubeconfig or self.home / "nowhere"),
-            **{f"HELM_{kind}_HOME": str(self.home / kind.lower()) for kind in ("CACHE", "CONFIG", "DATA")},
-        }
-        command = [str(self.helm.path), *map(str, words)]
         done = subprocess.run(
-            command, input=stdin, capture_output=True, text=True, timeout=within, env=environment, check=False
+            self._command(words),
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=within,
+            env=self._environment,
+            check=False,
         )
         if done.returncode:
             raise HelmError(f"helm {' '.join(map(str, words))}: {done.stderr.strip()}\n{done.stdout.strip()}")
         return done.stdout
+
+    def start(self, *words: str | Path) -> subprocess.Popen[str]:
+        """It, running; what it prints is its `stdout`."""
+        return subprocess.Popen(
+            self._command(words), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=self._environment
+        )
+
+    def _command(self, words: tuple[str | Path, ...]) -> list[str]:
+        return [str(self.helm.path), *map(str, words)]
+
+    @property
+    def _environment(self) -> dict[str, str]:
+        return {
+            **os.environ,
+            "KUBECONFIG": str(self.kubeconfig or self.home / "nowhere"),
+            **{f"HELM_{kind}_HOME": str(self.home / kind.lower()) for kind in ("CACHE", "CONFIG", "DATA")},
+        }
 
     def template(self, values: Mapping[str, Any] | None = None, *, chart: Path = CHART, release: str = RELEASE) -> str:
         """The manifests for `values`, as text."""

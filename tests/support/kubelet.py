@@ -42,9 +42,12 @@ def command_of(container: Mapping[str, Any], folder: Path) -> tuple[list[str], d
         return text
 
     program, *rest = container["command"]
-    words = [*_PROGRAMS[program], *rest, *map(here, container["args"])]
+    if program not in _PROGRAMS:
+        program = str(Path(sys.executable).with_name(program))
+    words = [*_PROGRAMS.get(program, (program,)), *rest, *map(here, container["args"])]
     environment = {entry["name"]: here(entry["value"]) for entry in container["env"] if "value" in entry}
-    return words, {**os.environ, **environment}
+    search = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # the image is this environment
+    return words, {**os.environ, "PATH": search, **environment}
 
 
 def operator_process(plane: ControlPlane, deployment: Mapping[str, Any], folder: Path) -> Server:
@@ -59,14 +62,11 @@ def operator_process(plane: ControlPlane, deployment: Mapping[str, Any], folder:
 class JobRunner:
     """Runs Jobs of one namespace, one after the other, and reports their end as the Job controller does.
 
-    Call `look` until what waits for them has ended. before: called when a Job was found and before it is run.
+    Call `look` until what waits for them has ended.
     """
 
-    def __init__(
-        self, plane: ControlPlane, namespace: str, folder: Path, before: Callable[[], None] = lambda: None
-    ) -> None:
+    def __init__(self, plane: ControlPlane, namespace: str, folder: Path) -> None:
         self._rest, self._plane, self._namespace, self._folder = plane.rest, plane, namespace, folder
-        self._before = before
         self.outputs: list[str] = []
         """What each Job printed."""
         self.codes: list[int] = []
@@ -77,31 +77,33 @@ class JobRunner:
     def _jobs(self) -> str:
         return f"/apis/batch/v1/namespaces/{self._namespace}/jobs"
 
-    def look(self) -> None:
-        """Run the Jobs that are there and have not been run."""
+    def look(self, meanwhile: Callable[[], None] = lambda: None) -> None:
+        """Run the Jobs that are there and have not been run. meanwhile: called again and again while one runs."""
         for job in self._rest.get(self._jobs)["items"]:
             if job["metadata"]["uid"] not in self._done:
                 self._done.add(job["metadata"]["uid"])
-                self._before()
-                self._run(job)
+                self._run(job, meanwhile)
 
-    def _run(self, job: Mapping[str, Any]) -> None:
+    def _run(self, job: Mapping[str, Any], meanwhile: Callable[[], None]) -> None:
         pod = job["spec"]["template"]["spec"]
         folder = self._folder / job["metadata"]["uid"]
         words, environment = command_of(pod["containers"][0], folder)
         kubeconfig = account_kubeconfig(self._plane, self._namespace, pod["serviceAccountName"])
         command = [*words, f"--kubeconfig={kubeconfig}"]
         began = _now()
-        done = subprocess.run(
-            command, env=environment, cwd=folder, capture_output=True, text=True, timeout=200, check=False
-        )
-        self.outputs.append(done.stdout + done.stderr)
-        self.codes.append(done.returncode)
-        status = _complete(began) if done.returncode == 0 else _failed(began)
+        log = folder / "output.log"
+        with log.open("w") as output:
+            process = subprocess.Popen(
+                command, env=environment, cwd=folder, stdout=output, stderr=subprocess.STDOUT, text=True
+            )
+            while_running(process, meanwhile)
+        self.outputs.append(log.read_text())
+        self.codes.append(process.returncode)
+        status = _complete(began) if process.returncode == 0 else _failed(began)
         self._rest.patch(f"{self._jobs}/{job['metadata']['name']}/status", {"status": status})
 
 
-def while_running(process: subprocess.Popen[str], look: Callable[[], None], within: float = 200.0) -> None:
+def while_running(process: subprocess.Popen[str], look: Callable[[], None], within: float = 280.0) -> None:
     """Call `look` again and again until `process` has ended."""
     deadline = time.monotonic() + within
     while process.poll() is None:

@@ -1,0 +1,172 @@
+"""A small cluster whose operator was installed by Helm: the rendered Deployment and Job run as processes here."""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+import yaml
+
+from chart import CHART, NAMESPACE, RELEASE, Runner
+from kubelet import JobRunner, operator_process, while_running
+from stage import until
+from trimtab_testbed.control_plane import ControlPlane
+from trimtab_testbed.kube_rest import KubeApiError
+from trimtab_testbed.processes import HOST, Server, free_ports
+from trimtab_testbed.prometheus import Prometheus
+from trimtab_testbed.scenarios import SCENARIOS
+from trimtab_testbed.world import POD_LABELS, World, landed
+
+API = f"/apis/trimtab.dev/v1alpha1/namespaces/{NAMESPACE}"
+
+
+class ChartStage:
+    """Context manager: the release is installed, brokers and Prometheus run, the operator does not yet."""
+
+    def __init__(self, plane: ControlPlane, runner: Runner, prometheus: Path, folder: Path) -> None:
+        self.plane, self.rest, self.helm, self.dir = plane, plane.rest, runner, folder
+        self._prometheus_program = prometheus
+        (port,) = free_ports(1)
+        self.values: dict[str, Any] = {
+            "http": {"host": HOST, "port": port},
+            "allowUrls": ["http://127.0.0.1:*"],
+            "spark": {"memory": "500m"},
+        }
+        self.url = f"http://{HOST}:{port}"
+        self.operator: Server | None = None
+        # Spark's sockets are in a volume, and the path of a socket may have hundred letters
+        self._volumes = tempfile.TemporaryDirectory(prefix="pod-")
+        self.jobs = JobRunner(plane, NAMESPACE, folder / "jobs")
+        self._open: list[Any] = []
+
+    def __enter__(self) -> Self:
+        self.dir.mkdir(parents=True, exist_ok=True)
+        try:
+            self.install()
+            self._start()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.operator is not None:
+            self.operator.stop(20)
+        for part in reversed(self._open):
+            part.__exit__(None, None, None)
+        self._volumes.cleanup()
+
+    def _start(self) -> None:
+        until("the kinds are served", self._served, within=120)
+        kubeconfig = self.plane.kubeconfig
+        self.world = World(SCENARIOS["uneven-8"], rest=self.rest, kubeconfig=kubeconfig, namespace=NAMESPACE)
+        self._enter(self.world)
+        self.prometheus = self._enter(Prometheus(self._prometheus_program, self.dir / "prometheus", self.world.targets))
+        self.world.seed_bundles()
+        self.world.wait_until_owned(timeout=120)
+
+    def _enter(self, part: Any) -> Any:
+        part.__enter__()
+        self._open.append(part)
+        return part
+
+    def _served(self) -> bool:
+        try:
+            return all(
+                "items" in self.rest.get(f"{API}/{kind}")
+                for kind in ("topicnamespaces", "bundles", "brokers", "balancingpolicies", "bundlesplits")
+            )
+        except KubeApiError:
+            return False
+
+    # -- Helm --
+
+    def install(self, **values: Any) -> str:
+        words = ("install", RELEASE, CHART, "--namespace", NAMESPACE, "--create-namespace", "--values", "-")
+        return self.helm.run(*words, stdin=yaml.safe_dump({**self.values, **values}))
+
+    def upgrade(self, chart: Path = CHART, **values: Any) -> str:
+        words = ("upgrade", RELEASE, chart, "--namespace", NAMESPACE, "--values", "-")
+        return self.helm.run(*words, stdin=yaml.safe_dump({**self.values, **values}))
+
+    def uninstall(self, *words: str) -> str:
+        """What it printed; the hook's Job is run meanwhile, and the operator ended once nobody wants one."""
+        process = self.helm.start("uninstall", RELEASE, "--namespace", NAMESPACE, *words)
+        while_running(process, self._look)
+        assert process.stdout is not None
+        said = process.stdout.read()
+        process.stdout.close()
+        if process.returncode:
+            raise subprocess.CalledProcessError(process.returncode, process.args, said)
+        return said
+
+    def _look(self) -> None:
+        self.jobs.look(meanwhile=self.follow_the_deployment)
+
+    # -- what a kubelet does --
+
+    def deployment(self) -> Mapping[str, Any]:
+        return dict(self.rest.get(f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{RELEASE}"))
+
+    def start_operator(self) -> None:
+        self.operator = operator_process(self.plane, self.deployment(), Path(self._volumes.name))
+        self.operator.start()
+        self.operator.wait_ready(f"{self.url}/readyz", timeout=280)
+
+    def follow_the_deployment(self) -> None:
+        """End the operator when its Deployment wants none."""
+        if self.operator is not None and self.operator.running and self.deployment()["spec"]["replicas"] == 0:
+            self.operator.stop(20)
+
+    # -- what a person does and sees --
+
+    def apply_policy(self, **spec: Any) -> None:
+        body = {
+            "apiVersion": "trimtab.dev/v1alpha1",
+            "kind": "BalancingPolicy",
+            "metadata": {"name": "policy"},
+            "spec": {
+                "mode": "Auto",
+                "interval": "2s",
+                "brokers": {"podLabels": POD_LABELS},
+                "source": {"prometheus": {"url": self.prometheus.url, "window": "4s", "maxAge": "30s"}},
+                "shedder": {
+                    "type": "ThresholdShedder",
+                    "thresholdShedder": {"threshold": 5, "history": 0, "minThroughput": 0},
+                },
+                "placement": {
+                    "type": "LeastResourceUsageWithWeight",
+                    "leastResourceUsageWithWeight": {"averageDifference": 5, "history": 0},
+                },
+                "limits": {"coolDown": "1s", "moveTimeout": "20s", "lostAfter": "1m"},
+                **spec,
+            },
+        }
+        self.rest.create(f"{API}/balancingpolicies", body)
+
+    def policy(self) -> Mapping[str, Any]:
+        return dict(self.rest.get(f"{API}/balancingpolicies/policy"))
+
+    def owners(self) -> dict[str, str]:
+        return {name: bundle.get("status", {}).get("owner", "") for name, bundle in self.world.bundles().items()}
+
+    def settled(self) -> bool:
+        """Whether every bundle is served by the broker it is wished on."""
+        return all(map(landed, self.world.bundles().values()))
+
+    def spread(self) -> float:
+        """Points of CPU between the most and the least used broker, in truth."""
+        used = self.world.cpu().values()
+        return max(used) - min(used)
+
+    def denied(self) -> list[str]:
+        """What a ServiceAccount of the release was refused so far."""
+        return [
+            f"{event['user']['username']} {event['verb']} {event['requestURI']}"
+            for event in self.plane.audit_events()
+            if event["user"]["username"].startswith(f"system:serviceaccount:{NAMESPACE}:")
+            and event.get("responseStatus", {}).get("code") == 403
+        ]
