@@ -1,0 +1,74 @@
+"""What tests of mode Approve have in common: what a person writes, and what its status says of a proposal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from policy_scene import PolicyScene
+from splitting_worlds import large
+from trimtab_strategies.testing import cluster
+
+HOT = cluster(bundles={"a": [1] * 8, "b": [1]}, a=0.8, b=0.2, c=0.2)
+APPROVE = {"mode": "Approve"}
+LARGE = large({0: {"topics": 10, "throughput": 200}}, bundles={"a": [1] * 4, "b": [1]}, a=0.8, b=0.2, c=0.1)
+DIVIDING: dict[str, Any] = {
+    "shedder": {"type": "OverloadShedder", "overloadShedder": {"overloadThreshold": 100}},
+    "split": {"type": "BundleSplitterTask"},
+}
+"""A policy that divides bundles and moves none by itself."""
+
+
+def ask(scene: PolicyScene, word: str, proposal: str | None = None) -> None:
+    """What a person writes with kubectl annotate."""
+    annotations = {"trimtab.dev/rebalance": word, "trimtab.dev/proposal": proposal}
+    scene.rest.patch(scene.path("balancingpolicies", "main"), {"metadata": {"annotations": annotations}})
+
+
+def annotations(scene: PolicyScene) -> dict[str, str]:
+    found: dict[str, str] = scene.policy()["metadata"].get("annotations") or {}
+    return found
+
+
+def proposal(scene: PolicyScene) -> dict[str, Any]:
+    found: dict[str, Any] = scene.status()["proposal"]
+    return found
+
+
+def progress(scene: PolicyScene) -> dict[str, Any]:
+    found: dict[str, Any] = scene.status()["progress"]
+    return found
+
+
+def command(scene: PolicyScene) -> tuple[str, str]:
+    """Status and message of what became of the last annotation."""
+    [found] = [c for c in scene.status()["conditions"] if c["type"] == "CommandTaken"]
+    return found["status"], found["message"]
+
+
+async def offered(scene: PolicyScene) -> dict[str, Any]:
+    """One cycle, and the proposal that it offers."""
+    await scene.turn()
+    assert proposal(scene)["state"] == "ProposalReady", proposal(scene)
+    return proposal(scene)
+
+
+async def approved(scene: PolicyScene) -> dict[str, Any]:
+    """The same, approved, and its first moves written."""
+    found = await offered(scene)
+    ask(scene, "approve", found["id"])
+    await scene.turn(after=2)
+    return found
+
+
+def destinations(found: dict[str, Any]) -> dict[str, str]:
+    return {move["bundle"]: move["destination"] for move in found["moves"]}
+
+
+def moved(scene: PolicyScene) -> dict[str, str]:
+    """Bundle -> broker of those wished elsewhere than at first."""
+    first = scene.load.bundles.owner.tolist()
+    home = {
+        scene.names[full]: scene.load.brokers.names[owner]
+        for full, owner in zip(scene.load.bundles.names, first, strict=True)
+    }
+    return {name: owner for name, owner in scene.wishes().items() if owner != home[name]}
