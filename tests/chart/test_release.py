@@ -108,6 +108,7 @@ def test_an_upgrade_brings_a_new_field_and_a_rollback_leaves_its_objects(
     policies = f"{API}/balancingpolicies"
     online.run("install", RELEASE, older, "--create-namespace", *words)
     until("policies are served", lambda: answers(rest, policies), within=120)
+    assert kept_size(rest) < 400_000, "an object of the API server has at most 1 MB"
     rest.create(policies, policy("old"))
     with pytest.raises(KubeApiError, match="windows"):
         rest.create(policies, policy("new", windows=WINDOWS))
@@ -152,6 +153,12 @@ def policy(name: str, **spec: Any) -> Manifest:
     }
     meta = {"name": name}
     return {"apiVersion": "trimtab.dev/v1alpha1", "kind": "BalancingPolicy", "metadata": meta, "spec": {**base, **spec}}
+
+
+def kept_size(rest: KubeRest) -> int:
+    """Letters of the largest Secret in which Helm keeps a release."""
+    secrets = rest.get(f"/api/v1/namespaces/{NAMESPACE}/secrets")["items"]
+    return max(len(secret["data"]["release"]) for secret in secrets if secret["type"] == "helm.sh/release.v1")
 
 
 def without_windows(file: Path) -> None:
