@@ -310,11 +310,7 @@ def test_what_a_history_does_not_know_is_told(
     assert (code, told_so in err) == (2, True), err
 
 
-def test_without_a_namespace_or_a_history_there_is_nobody_to_ask(capsys: pytest.CaptureFixture[str]) -> None:
-    assert told(capsys, "explain", "broker", "a")[::2] == (
-        2,
-        "trimtab: say which messaging cluster: -n NAMESPACE, or --history DIR\n",
-    )
+def test_a_moment_is_of_a_history_alone(capsys: pytest.CaptureFixture[str]) -> None:
     assert told(capsys, "why-not", "a", "-n", "x", "--at", "2h")[0] == 2
 
 

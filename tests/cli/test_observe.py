@@ -183,8 +183,7 @@ def test_nothing_known_is_drawn_too() -> None:
     ("words", "told"),
     [
         ([], "observe needs --policy NAME, --url URL or --history DIR"),
-        (["--policy", "one"], "needs --namespace"),
-        (["--url", "http://x"], "needs --namespace"),
+        (["--url", "http://x"], "--url needs --namespace"),
         (["--url", "http://x", "--policy", "one", "-n", "x"], "--url stands alone"),
         (["--url", "http://u:p@x", "-n", "x"], "--url: the source's url holds a user name"),
         (["--policy", "one", "-n", "x", "--at", "5m"], "--at needs --history DIR"),

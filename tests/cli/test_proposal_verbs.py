@@ -281,10 +281,10 @@ def test_a_move_that_nobody_confirms_is_a_finding(play: Play, verb: Verb) -> Non
     async def story(scene: PolicyScene) -> None:
         name = scene.names[scene.load.bundles.names[0]]
 
-        code, out, _ = await verb(scene, "move", name, "b", "--wait", "--timeout", "0.5", landing=False)
+        code, out, err = await verb(scene, "move", name, "b", "--wait", "--timeout", "0.5", landing=False)
 
-        assert code == 1
-        assert "b did not confirm it within 0.5 s" in out
+        assert (code, out) == (1, "")
+        assert "b did not confirm it within 0.5 s" in err
 
     play(LEVEL, story)
 

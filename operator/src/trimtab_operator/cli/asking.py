@@ -1,15 +1,13 @@
-"""What verbs share that read or change objects of a live cluster: options, the connection, and clear errors."""
+"""What verbs share that read or change objects of a live cluster: the parser, the connection, and clear errors."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-import yaml
-
+from trimtab_operator.cli.cluster_flags import add_cluster_flags, settle_namespace
 from trimtab_operator.cli.failure import CommandError
 from trimtab_operator.cluster.api import Api, ApiError, NotFoundError, ResourceRef
 from trimtab_strategies.model import some
@@ -24,29 +22,25 @@ _NAMED = 20
 
 
 def add_verb(
-    subparsers: Any, verb: str, summary: str, description: str, *, live: bool = True
+    subparsers: Any, verb: str, summary: str, description: str, *, everywhere: bool = False
 ) -> argparse.ArgumentParser:
-    """A parser for `verb` whose help shows `description` as it is written, with the options of the connection.
+    """A parser for `verb` whose help shows `description` as it is written, with the flags of the connection.
 
-    live: whether it needs a cluster in any case, and so the namespace of one.
+    everywhere: whether the verb may look at all namespaces.
     """
     parser: argparse.ArgumentParser = subparsers.add_parser(
         verb, help=summary, description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--namespace", "-n", required=live, help="Kubernetes namespace of the messaging cluster")
-    parser.add_argument("--kubeconfig", help="kubeconfig file (default: in-cluster, $KUBECONFIG, then ~/.kube/config)")
-    parser.add_argument("--context", help="context of the kubeconfig")
+    add_cluster_flags(parser, everywhere=everywhere)
     return parser
 
 
-def add_output_option(parser: argparse.ArgumentParser) -> None:
-    """``-o table|json|yaml``."""
-    parser.add_argument("-o", "--output", choices=("table", "json", "yaml"), default="table", help="(%(default)s)")
-    parser.add_argument("--json", dest="output", action="store_const", const="json", help="the same as -o json")
-
-
 def asked(arguments: argparse.Namespace, work: Callable[[Api], Awaitable[T]]) -> T:
-    """What `work` returns, given a connection. Raises `CommandError` for whatever the API server refuses."""
+    """What `work` returns, given a connection, in the namespace that `arguments` has then.
+
+    Raises `CommandError` for whatever the API server refuses, and `ConnectionSettingsError`.
+    """
+    settle_namespace(arguments)
 
     async def connected() -> T:
         async with Api.connect(arguments.kubeconfig, arguments.context, patience=PATIENCE) as api:
@@ -64,14 +58,12 @@ async def fetch(api: Api, ref: ResourceRef, namespace: str, name: str) -> dict[s
         return await api.get(ref, namespace, name)
     except NotFoundError as error:
         if error.reason != "NotFound":  # the server does not even know the kind
-            how = "trimtab crds | kubectl apply --server-side -f -"
-            raise CommandError(f"this cluster has no {ref.kind}; first: {how}") from error
+            raise unknown_kind(ref) from error
         names = sorted([o["metadata"]["name"] async for page in api.list(ref, namespace) for o in page.items])
         there = f"there are: {some(names, _NAMED)}" if names else "there is none at all"
         raise CommandError(f"no {ref.kind} {name} in namespace {namespace}; {there}") from error
 
 
-def print_data(value: Any, output: str) -> None:
-    """Print plain data; output: ``json`` or ``yaml``."""
-    text = json.dumps(value, indent=2) + "\n" if output == "json" else yaml.safe_dump(value, sort_keys=False)
-    print(text, end="")
+def unknown_kind(ref: ResourceRef) -> CommandError:
+    """For a cluster without our kinds: how it gets them."""
+    return CommandError(f"this cluster has no {ref.kind}; first: trimtab crds | kubectl apply --server-side -f -")

@@ -12,7 +12,9 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from trimtab_operator import __version__
+from trimtab_operator.cli.candidates import WORD, complete
 from trimtab_operator.cli.failure import FINDING, USAGE, CommandError
+from trimtab_operator.cli.program import program, spoken
 from trimtab_operator.cluster.errors import ConnectionSettingsError
 from trimtab_operator.telemetry import AddressInUseError
 
@@ -31,6 +33,7 @@ VERBS: Mapping[str, str] = {
     "drain": "let a broker take no bundles",
     "split": "divide a bundle",
     "observe": "show the load of a cluster",
+    "lint": "check manifests before they are merged",
     "history": "show, export or import the history of load",
     "migrate": "print the policy that balances as a Pulsar cluster does",
     "restore": "put back what was switched off in Pulsar, and release finalizers",
@@ -38,6 +41,7 @@ VERBS: Mapping[str, str] = {
     "crds": "print, write or check the custom resource definitions",
     "rbac": "print, write or check the Role of the operator",
     "conformance": "replay recordings of the reference implementations",
+    "completion": "print what makes a shell complete verbs, flags and names",
 }
 """Verb -> one line of help; each has a module of its name here (``_`` for ``-``), with ``register(subparsers)``."""
 
@@ -65,15 +69,16 @@ def main(argv: Sequence[str] | None = None, plugins: Iterable[EntryPoint] | None
     words = list(sys.argv[1:] if argv is None else argv)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a terminal without umlauts still shows the rest
+    if words[:1] == [WORD]:
+        return complete(words[1:])
     try:
-        added = entry_points(group=PLUGINS) if plugins is None else plugins
-        arguments = _parser(words, {point.name: point for point in added}).parse_args(words)
+        arguments = parser_for(words, plugins).parse_args(words)
         code = int(arguments.run(arguments))
         sys.stdout.flush()
     except SystemExit as end:  # argparse has printed help, the version, or what is wrong
         return end.code if isinstance(end.code, int) else FINDING
     except (CommandError, ConnectionSettingsError, AddressInUseError) as error:
-        print(f"trimtab: {error}", file=sys.stderr)
+        print(spoken(f"trimtab: {error}"), file=sys.stderr)
         return USAGE
     except BrokenPipeError:
         # the reader has gone (`trimtab crds | head`): what is still held must go somewhere, or Python complains on exit
@@ -84,13 +89,19 @@ def main(argv: Sequence[str] | None = None, plugins: Iterable[EntryPoint] | None
     return code
 
 
-def _parser(words: Sequence[str], plugins: Mapping[str, EntryPoint]) -> argparse.ArgumentParser:
-    """A parser that knows all verbs by name, and in full only the one that `words` names."""
+def verbs_of(plugins: Mapping[str, EntryPoint]) -> Mapping[str, str]:
+    """All verbs, with one line of help each."""
     added = {name: _HELP.get(name, f"added by {point.module.partition('.')[0]}") for name, point in plugins.items()}
-    verbs = {**VERBS, **{name: text for name, text in added.items() if name not in VERBS}}
+    return {**VERBS, **{name: text for name, text in added.items() if name not in VERBS}}
+
+
+def parser_for(words: Sequence[str], plugins: Iterable[EntryPoint] | None = None) -> argparse.ArgumentParser:
+    """A parser that knows all verbs by name, and in full only the one that `words` names. Raises `CommandError`."""
+    found = {point.name: point for point in (entry_points(group=PLUGINS) if plugins is None else plugins)}
+    verbs = verbs_of(found)
     parser = argparse.ArgumentParser(
-        prog="trimtab",
-        description=_DESCRIPTION,
+        prog=program(),
+        description=spoken(_DESCRIPTION),
         epilog="\n".join(["verbs:", *(f"  {verb:<13} {text}" for verb, text in verbs.items())]),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -99,10 +110,16 @@ def _parser(words: Sequence[str], plugins: Mapping[str, EntryPoint]) -> argparse
     named = next((word for word in words if not word.startswith("-")), "")
     for verb in verbs:
         if verb == named:
-            _register(verb, plugins.get(verb))(subparsers)
+            _register(verb, found.get(verb))(subparsers)
+            _spoken(subparsers.choices[verb])
         else:
             subparsers.add_parser(verb)
     return parser
+
+
+def _spoken(parser: argparse.ArgumentParser) -> None:
+    """Have the help of a verb name the program as it was called."""
+    parser.description, parser.epilog = spoken(parser.description or ""), spoken(parser.epilog or "")
 
 
 def _register(verb: str, plugin: EntryPoint | None) -> Register:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from trimtab_operator.cli.asking import add_output_option, add_verb, asked, fetch, print_data
+from trimtab_operator.cli.asking import add_verb, asked, fetch
 from trimtab_operator.cli.failure import FINDING, FINE
+from trimtab_operator.cli.output import add_output_option, say
 from trimtab_operator.cluster.api import POLICIES, Api
 from trimtab_operator.resources.proposal import PROPOSAL_ANNOTATION, REBALANCE_ANNOTATION
 
@@ -47,10 +47,8 @@ def add_command(subparsers: Any, verb: str, summary: str, description: str) -> a
 def carry_out(arguments: argparse.Namespace, work: Callable[[Api], Awaitable[Answer]]) -> int:
     """Run `work` and print what became of it; the exit code."""
     answer = asked(arguments, work)
-    if arguments.output == "table":
-        print(f"{arguments.policy}: {answer.text}", file=sys.stdout if answer.taken else sys.stderr)
-    else:
-        print_data(answer.as_data(arguments.policy), arguments.output)
+    text = f"{arguments.policy}: {answer.text}"
+    say(arguments.output, text, answer.as_data(arguments.policy), well=answer.taken)
     return FINE if answer.taken else FINDING
 
 

@@ -6,6 +6,7 @@ import argparse
 
 from trimtab_operator.cli.asking import add_verb, asked, fetch
 from trimtab_operator.cli.failure import FINE
+from trimtab_operator.cli.output import add_output_option, say
 from trimtab_operator.cluster.api import BROKERS, Api
 
 _DESCRIPTION = """\
@@ -24,16 +25,16 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser = add_verb(subparsers, "drain", "let a broker take no bundles", _DESCRIPTION)
     parser.add_argument("broker", help="name of the Broker object")
     parser.add_argument("--undo", action="store_true", help="let it take bundles again")
+    add_output_option(parser)
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Carry out the verb; returns the exit code. Raises `CommandError`."""
     owned = asked(arguments, lambda api: _set(api, arguments))
-    if arguments.undo:
-        print(f"{arguments.broker} takes bundles again")
-    else:
-        print(f"{arguments.broker} takes no bundles any more; it has {owned} now")
+    name = arguments.broker
+    text = f"{name} takes bundles again" if arguments.undo else f"{name} takes no bundles any more; it has {owned} now"
+    say(arguments.output, text, {"broker": name, "schedulable": arguments.undo, "bundles": owned})
     return FINE
 
 

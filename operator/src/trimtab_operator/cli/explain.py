@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
-from typing import Any
-
-import yaml
 
 from trimtab_operator.cli.answers import Answer
 from trimtab_operator.cli.asking import add_verb, asked
@@ -17,6 +13,8 @@ from trimtab_operator.cli.explaining_bundle import BundleStory
 from trimtab_operator.cli.failure import FINDING, FINE, CommandError
 from trimtab_operator.cli.finding_records import Found, about_broker, about_bundle
 from trimtab_operator.cli.moments import HELP, moment
+from trimtab_operator.cli.output import add_output_option, print_data
+from trimtab_operator.cli.program import spoken
 from trimtab_operator.cli.recalled_records import recalled
 from trimtab_operator.cluster.api import Api
 
@@ -38,11 +36,11 @@ examples:
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the verb."""
-    parser = add_verb(subparsers, "explain", "say why something moved, or did not", _DESCRIPTION, live=False)
+    parser = add_verb(subparsers, "explain", "say why something moved, or did not", _DESCRIPTION)
     parser.add_argument("kind", choices=("bundle", "broker"), help="what NAME is")
     parser.add_argument("name", metavar="NAME", help="of the object; of a bundle also as Pulsar spells it")
     add_history_options(parser)
-    add_answer_option(parser)
+    add_output_option(parser, shapes=("text", "json", "yaml"))
     parser.set_defaults(run=run)
 
 
@@ -77,32 +75,18 @@ def add_history_options(parser: argparse.ArgumentParser) -> None:
 
 
 def check_live(arguments: argparse.Namespace) -> None:
-    """Raises `CommandError` for options that only a history has, and without a namespace to ask."""
+    """Raises `CommandError` for options that only a history has."""
     if arguments.at is not None or arguments.policy is not None:
         raise CommandError("--at and --policy choose from a history; say --history DIR as well")
-    if not arguments.namespace:
-        raise CommandError("say which messaging cluster: -n NAMESPACE, or --history DIR")
-
-
-def add_answer_option(parser: argparse.ArgumentParser) -> None:
-    """``-o text|json|yaml``."""
-    parser.add_argument("-o", "--output", choices=("text", "json", "yaml"), default="text", help="(%(default)s)")
-    parser.add_argument("--json", dest="output", action="store_const", const="json", help="the same as -o json")
 
 
 def tell(answer: Answer | None, found: Found, output: str) -> int:
     """Print an answer; the exit code."""
     if answer is None:
-        print(f"trimtab: nothing was decided about {found.name} yet: {found.next_cycle}", file=sys.stderr)
+        print(spoken(f"trimtab: nothing was decided about {found.name} yet: {found.next_cycle}"), file=sys.stderr)
         return FINDING
     if output == "text":
-        print(answer.text())
+        print(spoken(answer.text()))
     else:
-        print(_written(answer.as_data(), output), end="")
+        print_data(answer.as_data(), output)
     return FINE
-
-
-def _written(value: dict[str, Any], output: str) -> str:
-    if output == "json":
-        return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
-    return yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=120)

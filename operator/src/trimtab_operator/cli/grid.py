@@ -37,21 +37,37 @@ class Grid:
     spare: tuple[str, ...] = ()
 
 
-def console() -> Console:
-    """Standard output: as wide as the terminal, or as ``COLUMNS`` says; endless where nobody looks at it."""
+def console(color: str = "auto") -> Console:
+    """Standard output: as wide as the terminal, or as ``COLUMNS`` says; endless where nobody looks at it.
+
+    color: ``always``, ``never``, or ``auto``: on a terminal, unless ``NO_COLOR`` is set.
+    """
     endless = not sys.stdout.isatty() and "COLUMNS" not in os.environ
-    return Console(highlight=False, width=_ENDLESS if endless else None)
+    plain = color == "never" or (color == "auto" and bool(os.environ.get("NO_COLOR")))
+    return Console(
+        highlight=False,
+        width=_ENDLESS if endless else None,
+        color_system=None if plain else "standard" if color == "always" else "auto",
+        force_terminal=True if color == "always" else None,
+        no_color=plain,
+    )
 
 
 def print_grid(screen: Console, grid: Grid) -> None:
     """Print as many columns as there is room for."""
+    table, left = fitted(screen, grid)
+    screen.print(table)
+    if left:
+        screen.print(Text(f"no room for: {', '.join(left)} (-o json has all)", style="dim"))
+
+
+def fitted(screen: Console, grid: Grid) -> tuple[Table, list[str]]:
+    """A table of as many columns as `screen` has room for, and the headings of those left out."""
     left: list[str] = []
     spare = [heading for heading in grid.spare if heading in (*grid.names, *grid.numbers)]
     while _width(screen, table := _table(grid, left)) > screen.width and spare:
         left.append(spare.pop(0))
-    screen.print(table)
-    if left:
-        screen.print(Text(f"no room for: {', '.join(left)} (-o json has all)", style="dim"))
+    return table, left
 
 
 def _width(screen: Console, table: Table) -> int:

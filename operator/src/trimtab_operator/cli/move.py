@@ -9,6 +9,7 @@ from typing import Any
 
 from trimtab_operator.cli.asking import add_verb, asked, fetch
 from trimtab_operator.cli.failure import FINDING, FINE, CommandError
+from trimtab_operator.cli.output import add_output_option, say
 from trimtab_operator.cluster.api import BROKERS, BUNDLES, Api, ConflictError
 from trimtab_operator.cluster.naming import bundle_name, parse_pulsar_bundle
 
@@ -37,6 +38,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument(
         "--timeout", type=float, default=60.0, metavar="SECONDS", help="how long to wait for that (%(default)g)"
     )
+    add_output_option(parser)
     parser.set_defaults(run=run)
 
 
@@ -65,26 +67,27 @@ async def _move(api: Api, arguments: argparse.Namespace) -> int:
         await api.patch(BUNDLES, arguments.namespace, name, wish)
     except ConflictError as error:
         raise CommandError(f"bundle {name} was changed by somebody else just now; try again") from error
-    owner = _owner(bundle)
-    if not arguments.wait:
-        print(f"{name}: {owner or '(nobody)'} -> {broker} is wished")
-        return FINE
-    return await _landed(api, arguments, name)
+    source = _owner(bundle)
+    text = f"{name}: {source or '(nobody)'} -> {broker} is wished"
+    landed = False
+    if arguments.wait:
+        landed, text = await _landed(api, arguments, name)
+    data = {"bundle": name, "source": source, "destination": broker, "landed": landed, "message": text}
+    say(arguments.output, text, data, well=landed or not arguments.wait)
+    return FINE if landed or not arguments.wait else FINDING
 
 
-async def _landed(api: Api, arguments: argparse.Namespace, name: str) -> int:
+async def _landed(api: Api, arguments: argparse.Namespace, name: str) -> tuple[bool, str]:
+    """Whether the broker has confirmed it, and what to tell."""
     deadline = time.monotonic() + arguments.timeout
     while True:
         bundle = await fetch(api, BUNDLES, arguments.namespace, name)
         if _owner(bundle) == arguments.broker:
-            print(f"{name} is on {arguments.broker}")
-            return FINE
+            return True, f"{name} is on {arguments.broker}"
         if bundle["spec"].get("owner") != arguments.broker:
-            print(f"{name}: somebody wished it on {bundle['spec'].get('owner') or 'nobody'} meanwhile")
-            return FINDING
+            return False, f"{name}: somebody wished it on {bundle['spec'].get('owner') or 'nobody'} meanwhile"
         if time.monotonic() > deadline:
-            print(f"{name}: {arguments.broker} did not confirm it within {arguments.timeout:g} s")
-            return FINDING
+            return False, f"{name}: {arguments.broker} did not confirm it within {arguments.timeout:g} s"
         await asyncio.sleep(_POLL)
 
 

@@ -14,14 +14,17 @@ from dataclasses import replace
 from pathlib import Path
 
 from trimtab_operator.app import following, new_context
+from trimtab_operator.cli.asking import PATIENCE
+from trimtab_operator.cli.cluster_flags import add_cluster_flags, settle_namespace
 from trimtab_operator.cli.failure import FINE, CommandError
 from trimtab_operator.cli.grid import console
 from trimtab_operator.cli.moments import HELP, moment, written
 from trimtab_operator.cli.observe_output import Shown, show
-from trimtab_operator.cli.plan import PATIENCE, check_policy
+from trimtab_operator.cli.output import add_output_option
+from trimtab_operator.cli.plan import check_policy
 from trimtab_operator.cli.plot import draw
 from trimtab_operator.cli.prometheus import add_prometheus_options, check_prometheus_options, prometheus_settings
-from trimtab_operator.cli.run import add_url_option, allowed_urls, start_spark
+from trimtab_operator.cli.run import add_url_option, allowed_urls, load_sources
 from trimtab_operator.cluster.api import Api, ApiError
 from trimtab_operator.control.foresee import observe
 from trimtab_operator.control.memory import ForeignMemoryError
@@ -29,7 +32,7 @@ from trimtab_operator.control.settings import InvalidPolicyError
 from trimtab_operator.telemetry.metrics import Metrics
 from trimtab_pipeline.metrics_topology import topology_from_metrics
 from trimtab_pipeline.past import DamagedError, NoHistoryError, Past, policies
-from trimtab_pipeline.source import LoadSources, SourceUnavailableError, direct_sources
+from trimtab_pipeline.source import LoadSources, SourceUnavailableError
 from trimtab_strategies.model import ClusterLoad, counted
 
 _POINTS = 600
@@ -80,9 +83,9 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument("--history", type=Path, metavar="DIR", help="folder that `trimtab run --history` writes to")
     _add_output_options(parser)
     live = parser.add_argument_group("live")
-    live.add_argument("--namespace", "-n", help="Kubernetes namespace of the messaging cluster")
-    live.add_argument("--kubeconfig", help="kubeconfig file (default: in-cluster, $KUBECONFIG, then ~/.kube/config)")
-    live.add_argument("--context", help="context of the kubeconfig")
+    add_cluster_flags(
+        live, told="Kubernetes namespace of the brokers (with --policy: that of the kubeconfig's context)"
+    )
     live.add_argument("--spark", default="", help="look with Spark: local[*], or sc://host:port (without)")
     add_url_option(live, "with --policy: URLs that may be sent what its Secrets hold")
     add_prometheus_options(parser)
@@ -94,8 +97,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def _add_output_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-o", "--output", choices=("table", "json", "yaml"), default="table", help="(%(default)s)")
-    parser.add_argument("--json", dest="output", action="store_const", const="json", help="the same as -o json")
+    add_output_option(parser)
     parser.add_argument(
         "--top", type=_count, default=10, metavar="N", help="how many hot bundles and topics (%(default)s)"
     )
@@ -151,8 +153,8 @@ def _check_options(arguments: argparse.Namespace) -> None:
     check_prometheus_options(arguments)
     if arguments.url and (arguments.history or arguments.policy):
         raise CommandError("--url stands alone: leave out --history and --policy")
-    if not arguments.history and not arguments.namespace:
-        raise CommandError("a live cluster needs --namespace, the Kubernetes namespace of its brokers")
+    if arguments.url and not arguments.namespace:
+        raise CommandError("--url needs --namespace, the Kubernetes namespace of the brokers")
     for name, value in {"--at": arguments.at, "--plot": arguments.plot, "--from": arguments.begin}.items():
         if value and not arguments.history:
             raise CommandError(f"{name} needs --history DIR: only what was kept can be looked back on")
@@ -165,7 +167,7 @@ def _check_options(arguments: argparse.Namespace) -> None:
 
 
 async def _look(arguments: argparse.Namespace) -> None:
-    screen = console()
+    screen = console(arguments.color)
     source = _from_history if arguments.history else _from_metrics if arguments.url else _from_policy
     async with aclosing(source(arguments)) as looks:
         async for shown in looks:
@@ -240,6 +242,7 @@ async def _from_metrics(arguments: argparse.Namespace) -> AsyncGenerator[Shown]:
 
 async def _from_policy(arguments: argparse.Namespace) -> AsyncGenerator[Shown]:
     urls = allowed_urls(arguments, strangers=True)
+    settle_namespace(arguments)
     async with Api.connect(arguments.kubeconfig, arguments.context, patience=PATIENCE) as api:
         await check_policy(api, arguments.namespace, arguments.policy)
         async with _engine(arguments) as sources:
@@ -253,11 +256,6 @@ async def _from_policy(arguments: argparse.Namespace) -> AsyncGenerator[Shown]:
 
                 async for shown in _again_and_again(look, arguments.watch):
                     yield shown
-
-
-def load_sources(history: Path, master: str) -> LoadSources:
-    """Sources on Spark, if a `master` is named. Raises `CommandError` as `start_spark` does."""
-    return start_spark(history, master) if master else direct_sources(history)
 
 
 @asynccontextmanager

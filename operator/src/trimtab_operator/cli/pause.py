@@ -6,6 +6,8 @@ import argparse
 
 from trimtab_operator.cli.asking import add_verb, asked, fetch
 from trimtab_operator.cli.failure import FINE
+from trimtab_operator.cli.output import add_output_option, say
+from trimtab_operator.cli.program import spoken
 from trimtab_operator.cluster.api import POLICIES, Api
 from trimtab_operator.resources.proposal import PAUSE_ANNOTATION
 
@@ -23,13 +25,16 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     """Add the verb."""
     parser = add_verb(subparsers, "pause", "let a policy decide nothing for a while", _DESCRIPTION)
     parser.add_argument("policy", help="name of the BalancingPolicy")
+    add_output_option(parser)
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Carry out the verb; returns the exit code. Raises `CommandError`."""
     asked(arguments, lambda api: annotate(api, arguments, "true"))
-    print(f"{arguments.policy} is paused; go on with: trimtab resume {arguments.policy} -n {arguments.namespace}")
+    policy, namespace = arguments.policy, arguments.namespace
+    text = f"{policy} is paused; go on with: trimtab resume {policy} -n {namespace}"
+    say(arguments.output, spoken(text), {"policy": policy, "paused": True})
     return FINE
 
 

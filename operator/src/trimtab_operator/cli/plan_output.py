@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import math
 from typing import Any
 
-import yaml
 from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from trimtab_operator.cli.grid import console
+from trimtab_operator.cli.output import is_data, print_data
+from trimtab_operator.cli.policy_file import Stand
 from trimtab_operator.control.foresee import Foreseen
 from trimtab_operator.control.report import cpu_range
 from trimtab_operator.resources.policy import Mode
@@ -24,14 +24,15 @@ _NOTICEABLE = 0.1
 """Percent points below which a prediction is the same as what is measured."""
 
 
-def show(policy: str, foreseen: Foreseen, output: str) -> None:
+def show(stand: Stand, foreseen: Foreseen, output: str, color: str = "auto") -> None:
     """Print `foreseen`; output: ``table``, ``json`` or ``yaml``."""
-    if output == "table":
-        print_tables(console(), policy, foreseen)
-    elif output == "json":
-        print(json.dumps(as_data(policy, foreseen), indent=2))
-    else:
-        print(yaml.safe_dump(as_data(policy, foreseen), sort_keys=False), end="")
+    if is_data(output):
+        print_data(as_data(stand.name, foreseen), output)
+        return
+    screen = console(color)
+    if stand.told:
+        screen.print(Text(stand.told, style="dim"))
+    print_tables(screen, stand.name, foreseen)
 
 
 def as_data(policy: str, foreseen: Foreseen) -> dict[str, Any]:

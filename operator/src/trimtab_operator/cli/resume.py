@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import sys
 
 from trimtab_operator.cli.asking import add_verb, asked
 from trimtab_operator.cli.failure import FINDING, FINE
+from trimtab_operator.cli.output import add_output_option, say
 from trimtab_operator.cli.pause import annotate
 
 _DESCRIPTION = """\
@@ -22,15 +22,15 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     """Add the verb."""
     parser = add_verb(subparsers, "resume", "let a paused policy decide again", _DESCRIPTION)
     parser.add_argument("policy", help="name of the BalancingPolicy")
+    add_output_option(parser)
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Carry out the verb; returns the exit code. Raises `CommandError`."""
     policy = arguments.policy
-    if asked(arguments, lambda api: annotate(api, arguments, None)):
-        text = f"{policy} stays paused: spec.paused is true, set it to false where that policy is written"
-        print(text, file=sys.stderr)
-        return FINDING
-    print(f"{policy} goes on")
-    return FINE
+    stays = asked(arguments, lambda api: annotate(api, arguments, None))
+    why = f"{policy} stays paused: spec.paused is true, set it to false where that policy is written"
+    text = why if stays else f"{policy} goes on"
+    say(arguments.output, text, {"policy": policy, "paused": stays}, well=not stays)
+    return FINDING if stays else FINE

@@ -9,6 +9,7 @@ import re
 from pathlib import Path
 
 from trimtab_operator.app import Where, run_operator
+from trimtab_operator.cli.cluster_flags import add_cluster_flags
 from trimtab_operator.cli.failure import FINDING, FINE, CommandError
 from trimtab_operator.cluster.lease import (
     DEADLINE,
@@ -25,7 +26,14 @@ from trimtab_operator.pauses import collect_seldom
 from trimtab_operator.resources.common import seconds
 from trimtab_operator.resources.urls import FLAG, SERVICES, AllowedUrls, BadPatternError
 from trimtab_operator.telemetry.metrics import Metrics
-from trimtab_pipeline.source import KEEP_A_DAY, LoadSources, Retention, SourceUnavailableError, spark_sources
+from trimtab_pipeline.source import (
+    KEEP_A_DAY,
+    LoadSources,
+    Retention,
+    SourceUnavailableError,
+    direct_sources,
+    spark_sources,
+)
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +58,13 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         description=_DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    add_cluster_options(parser)
+    add_cluster_flags(parser, required=True)
+    parser.add_argument(
+        "--history", type=Path, default=_HISTORY, metavar="DIR", help="folder of the Parquet history (%(default)s)"
+    )
+    parser.add_argument(
+        "--spark", default="local[*]", help="Spark master, or sc://host:port of a Spark Connect server (%(default)s)"
+    )
     add_url_option(parser, "URLs that policies may name")
     parser.add_argument(
         "--http-host", default="127.0.0.1", help="address of /metrics, /healthz and /readyz (%(default)s)"
@@ -78,22 +92,6 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     add_lease_options(parser)
     parser.add_argument("--verbose", action="store_true", help="log what Kopf and the API client do, too")
     parser.set_defaults(run=run)
-
-
-def add_cluster_options(parser: argparse.ArgumentParser, *, history: Path | None = _HISTORY) -> None:
-    """Options of every verb that looks at a live cluster. history: the default folder, None for one that is removed."""
-    parser.add_argument("--namespace", "-n", required=True, help="Kubernetes namespace of the messaging cluster")
-    parser.add_argument("--kubeconfig", help="kubeconfig file (default: in-cluster, $KUBECONFIG, then ~/.kube/config)")
-    parser.add_argument("--context", help="context of the kubeconfig")
-    parser.add_argument(
-        "--history",
-        type=Path,
-        default=history,
-        help=f"folder of the Parquet history ({history or 'one that is removed afterwards'})",
-    )
-    parser.add_argument(
-        "--spark", default="local[*]", help="Spark master, or sc://host:port of a Spark Connect server (%(default)s)"
-    )
 
 
 def add_lease_options(parser: argparse.ArgumentParser) -> None:
@@ -190,6 +188,11 @@ def start_spark(history: Path, master: str, retention: Retention = KEEP_A_DAY, m
         return spark_sources(history, master=master, memory=memory, retention=retention)
     except (SourceUnavailableError, ValueError) as error:
         raise CommandError(str(error)) from error
+
+
+def load_sources(history: Path, master: str) -> LoadSources:
+    """Sources for a look now and then: on Spark if a `master` is named. Raises `CommandError` as `start_spark` does."""
+    return start_spark(history, master) if master else direct_sources(history)
 
 
 def _not_of_the_gateway(record: logging.LogRecord) -> bool:

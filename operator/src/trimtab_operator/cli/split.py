@@ -8,6 +8,7 @@ from typing import Any
 from trimtab_operator.cli.asking import add_verb, asked, fetch
 from trimtab_operator.cli.failure import FINE, CommandError
 from trimtab_operator.cli.move import object_name
+from trimtab_operator.cli.output import add_output_option, say
 from trimtab_operator.cluster.api import BUNDLE_SPLITS, BUNDLES, Api, ConflictError
 from trimtab_operator.resources.bundle_split import Algorithm
 from trimtab_operator.resources.common import API_VERSION
@@ -33,17 +34,20 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     how.add_argument("--at", nargs="+", metavar="HASH", help="positions strictly inside its range, e.g. 0x20000000")
     names = [str(algorithm) for algorithm in Algorithm if algorithm is not Algorithm.POSITIONS]
     how.add_argument("--by", choices=names, default=str(Algorithm.RANGE), help="what finds the positions (%(default)s)")
+    add_output_option(parser)
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Carry out the verb; returns the exit code. Raises `CommandError`."""
-    name = asked(arguments, lambda api: _split(api, arguments))
-    print(f"BundleSplit {name} is made; see: kubectl get bspl {name} -n {arguments.namespace}")
+    made = asked(arguments, lambda api: _split(api, arguments))
+    name = made["metadata"]["name"]
+    text = f"BundleSplit {name} is made; see: kubectl get bspl {name} -n {arguments.namespace}"
+    say(arguments.output, text, {"split": name, **made["spec"]})
     return FINE
 
 
-async def _split(api: Api, arguments: argparse.Namespace) -> str:
+async def _split(api: Api, arguments: argparse.Namespace) -> dict[str, Any]:
     bundle = object_name(arguments.bundle)
     await fetch(api, BUNDLES, arguments.namespace, bundle)
     body = {
@@ -53,10 +57,9 @@ async def _split(api: Api, arguments: argparse.Namespace) -> str:
         "spec": spec(arguments, bundle),
     }
     try:
-        made = await api.create(BUNDLE_SPLITS, arguments.namespace, body)
+        return await api.create(BUNDLE_SPLITS, arguments.namespace, body)
     except ConflictError as error:
         raise CommandError(f"there is a BundleSplit {bundle} already: wait until it is done, or delete it") from error
-    return str(made["metadata"]["name"])
 
 
 def spec(arguments: argparse.Namespace, bundle: str) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -10,6 +10,7 @@ from rich.text import Text
 
 from trimtab_operator.cli.approve import in_words
 from trimtab_operator.cli.grid import Grid, console, print_grid
+from trimtab_operator.cli.program import spoken
 from trimtab_operator.control.pricing import Cost
 from trimtab_operator.resources.proposal import PAUSE_ANNOTATION
 
@@ -29,7 +30,10 @@ def as_data(policy: Data) -> dict[str, Any]:
     annotations = policy["metadata"].get("annotations") or {}
     return {
         "policy": policy["metadata"]["name"],
+        "namespace": policy["metadata"].get("namespace", ""),
         "mode": spec.get("mode", "DryRun"),
+        "shedder": (spec.get("shedder") or {}).get("type", ""),
+        "placement": (spec.get("placement") or {}).get("type", ""),
         "paused": bool(spec.get("paused")) or annotations.get(PAUSE_ANNOTATION) == "true",
         **{key: status.get(key) for key in _KEPT},
     }
@@ -41,34 +45,56 @@ def condition(data: Data, kind: str) -> tuple[str, str, str]:
     return (found["status"], found["reason"], found.get("message", "")) if found else ("", "", "")
 
 
-def print_all(policies: list[dict[str, Any]], namespace: str) -> None:
-    """One row for each policy."""
-    screen = console()
+def print_all(policies: Sequence[Data], namespace: str, color: str = "auto", *, wide: bool = False) -> None:
+    """One row for each policy. namespace: where was looked; empty: everywhere. wide: with its strategies and CPU."""
+    screen = console(color)
     if not policies:
-        screen.print(Text(f"there is no BalancingPolicy in namespace {namespace}"))
+        where = f"in namespace {namespace}" if namespace else "in this cluster"
+        screen.print(Text(f"there is no BalancingPolicy {where}"))
         return
-    names = ("Policy", "Mode", "Ready", "Outcome", "Proposal", "Id", "Progress")
-    print_grid(screen, Grid("", names, ("Moves", "In flight"), [_row(p) for p in policies], spare=("Progress", "Id")))
+    print_grid(screen, policy_grid(policies, everywhere=not namespace, wide=wide))
 
 
-def _row(data: Data) -> tuple[str | Text, ...]:
+def policy_grid(policies: Sequence[Data], *, everywhere: bool = False, wide: bool = False) -> Grid:
+    """The table of `print_all`. everywhere: with the namespace of each."""
+    names: tuple[str, ...] = ("Policy", "Mode", "Ready", "Outcome", "Proposal", "Id", "Progress")
+    names = (*(("Namespace",) if everywhere else ()), *names, *(("Shedder", "Placement", "CPU") if wide else ()))
+    rows = [_row(policy, everywhere=everywhere, wide=wide) for policy in policies]
+    spare = ("Id", "Progress", "CPU", "Placement", "Shedder") if wide else ("Progress", "Id")
+    return Grid("", names, ("Moves", "In flight"), rows, spare=spare)
+
+
+def _row(data: Data, *, everywhere: bool, wide: bool) -> tuple[str | Text, ...]:
     proposal, progress = data["proposal"] or {}, data["progress"] or {}
     mode = f"{data['mode']} (paused)" if data["paused"] else data["mode"]
-    state, outcome = condition(data, "Ready")[0] or "Unknown", (data["lastCycle"] or {}).get("outcome", "")
+    outcome, state = (data["lastCycle"] or {}).get("outcome", ""), proposal.get("state") or ""
     percent = f"{progress['percent']} %" if progress else ""
-    words = (data["policy"], mode, state, outcome, proposal.get("state") or "", proposal.get("id") or "", percent)
-    return (*words, str(proposal.get("total", 0)), str(data["inFlight"] or 0))
+    words = (data["policy"], mode, _ready(data), outcome, state, proposal.get("id") or "", percent)
+    cpu = proposal.get("cpuBefore")
+    more = (data["shedder"], data["placement"], _range(cpu) if cpu else "") if wide else ()
+    figures = (str(proposal.get("total", 0)), str(data["inFlight"] or 0))
+    return (*((data["namespace"],) if everywhere else ()), *words, *more, *figures)
 
 
-def print_one(data: Data) -> None:
+def _ready(data: Data) -> Text:
+    status = condition(data, "Ready")[0] or "Unknown"
+    return Text(status, style=_STYLES.get(status, ""))
+
+
+_STYLES = {"True": "green", "False": "red", "Unknown": "yellow"}
+
+
+def print_one(data: Data, color: str = "auto") -> None:
     """How it is, what it proposes, and how far what was approved has come."""
-    screen = console()
+    screen = console(color)
     paused = ", paused" if data["paused"] else ""
-    screen.print(Text(f"{data['policy']}: mode {data['mode']}{paused}"))
+    screen.print(Text(f"{data['policy']}: mode {data['mode']}{paused}", style="bold"))
     for kind in (*_ALWAYS, *_TROUBLE):
         status, reason, message = condition(data, kind)
         if status and _TROUBLE.get(kind, status) == status:
-            screen.print(Text(f"  {kind:<12} {status:<7} {reason}: {message}"))
+            style = _STYLES.get(status, "") if kind == "Ready" else "yellow" if kind in _TROUBLE else ""
+            text = Text.assemble(f"  {kind:<12} ", (f"{status:<7}", style), f" {reason}: {spoken(message)}")
+            screen.print(text)
     if proposal := data["proposal"]:
         _print_proposal(screen, proposal)
     if progress := data["progress"]:
@@ -85,7 +111,7 @@ def _print_proposal(screen: Console, proposal: Data) -> None:
     about = " ".join(filter(None, (state, id_)))
     screen.print(Text(f"\nProposal{f': {about}' if about else ''}"))
     for text in filter(None, (proposal.get("message"), _interrupts(proposal.get("cost")))):
-        screen.print(Text(f"  {text}"))
+        screen.print(Text(f"  {spoken(text)}"))
     if ranges := proposal.get("ranges"):
         ends = [(r["resource"], _range(r["before"]), _range(r["after"])) for r in ranges]
         print_grid(screen, Grid("Lowest and highest broker", ("Resource",), ("Before", "After"), ends))

@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 
 from trimtab_operator.cli.asking import add_verb, asked
-from trimtab_operator.cli.explain import add_answer_option, add_history_options, check_live, story, tell
+from trimtab_operator.cli.explain import add_history_options, check_live, story, tell
 from trimtab_operator.cli.finding_records import Found, about_broker, about_bundle, existing, is_broker
+from trimtab_operator.cli.output import add_output_option
 from trimtab_operator.cli.recalled_records import recalled
 from trimtab_operator.cluster.api import BROKERS, Api
 
@@ -25,13 +26,11 @@ examples:
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the verb."""
-    parser = add_verb(
-        subparsers, "why-not", "say why a bundle did not move, or a broker got none", _DESCRIPTION, live=False
-    )
+    parser = add_verb(subparsers, "why-not", "say why a bundle did not move, or a broker got none", _DESCRIPTION)
     parser.add_argument("name", metavar="BUNDLE|BROKER", help="of the object; of a bundle also as Pulsar spells it")
     parser.add_argument("--to", metavar="BROKER", default="", help="the broker it might have gone to")
     add_history_options(parser)
-    add_answer_option(parser)
+    add_output_option(parser, shapes=("text", "json", "yaml"))
     parser.set_defaults(run=run)
 
 

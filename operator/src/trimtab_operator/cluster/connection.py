@@ -122,7 +122,9 @@ def contexts(kubeconfig: str | None) -> tuple[dict[str, str], str]:
     for part in filter(os.path.isfile, path.split(os.pathsep)):
         try:
             text = yaml.safe_load(Path(part).read_text(encoding="utf-8")) or {}
-            listed = {one["name"]: (one.get("context") or {}).get("namespace", "") for one in text.get("contexts") or ()}
+            listed = {
+                one["name"]: (one.get("context") or {}).get("namespace", "") for one in text.get("contexts") or ()
+            }
             current = current or text.get("current-context") or ""
         except (yaml.YAMLError, OSError, UnicodeDecodeError, KeyError, TypeError, AttributeError) as error:
             raise ConnectionSettingsError(f"kubeconfig {part} can't be read: {error}") from error

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, model_validator
 
 from trimtab_operator.resources.common import Conditions, Name, Resource, Status, Timestamp, cel
 
@@ -29,11 +29,14 @@ class Capacity(Resource):
     """Bytes per second sent."""
 
 
+_STANDS_FOR = "one of pod or address must be set"
+
+
 class BrokerSpec(Resource):
     """What is wished of a broker."""
 
     model_config = ConfigDict(
-        json_schema_extra=cel(("has(self.pod) || has(self.address)", "one of pod or address must be set")),
+        json_schema_extra=cel(("has(self.pod) || has(self.address)", _STANDS_FOR)),
     )
 
     pod: Name | None = None
@@ -54,6 +57,12 @@ class BrokerSpec(Resource):
     """Version of its software, such as 4.2.4, which a selection with preferLaterVersions compares."""
     load_manager: Annotated[str, Field(max_length=300)] = ""
     """Class name of its load manager, which a selection with loadManager compares; left empty, it passes."""
+
+    @model_validator(mode="after")
+    def _stands_for_something(self) -> Self:
+        if self.pod is None and self.address is None:
+            raise ValueError(_STANDS_FOR)
+        return self
 
 
 class BrokerLoad(Status):

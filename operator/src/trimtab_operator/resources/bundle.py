@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, model_validator
 
 from trimtab_operator.resources.common import GROUP, Name, Resource, Status, Timestamp, cel
 
@@ -48,6 +48,12 @@ class BundleRange(Resource):
     """First hash in the bundle."""
     upper: Hash32
     """First hash after the bundle; 0xffffffff ends the ring."""
+
+    @model_validator(mode="after")
+    def _right_way_up(self) -> Self:
+        if self.lower >= self.upper:
+            raise ValueError(f"range.lower {self.lower} must be below range.upper {self.upper}")
+        return self
 
 
 class Assignment(Resource):

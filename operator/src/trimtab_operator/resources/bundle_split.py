@@ -50,6 +50,7 @@ class SplitRequest(Resource):
 _WHERE = "name either boundaries, or an algorithm that finds them; specified_positions_divide takes boundaries, too"
 _POSITIONS = "self.algorithm == 'specified_positions_divide'"
 _OPEN = "!has(self.boundaries) || has(self.algorithm)"  # how many children there will be is not written down
+_ASCENDING = "boundaries must ascend: write the lowest position first"
 _OWNERS = "destinations must name one broker for each child: one more than boundaries"
 
 
@@ -77,7 +78,7 @@ class BundleSplitSpec(Resource):
                 max_length=MOST_BOUNDARIES,
                 json_schema_extra={
                     "x-kubernetes-list-type": "set",
-                    **cel(("self.isSorted()", "boundaries must ascend: write the lowest position first")),
+                    **cel(("self.isSorted()", _ASCENDING)),
                 },
             ),
         ]
@@ -105,6 +106,19 @@ class BundleSplitSpec(Resource):
         given = self.boundaries is not None
         if given != (self.algorithm in {None, Algorithm.POSITIONS}):
             raise ValueError(_WHERE)
+        return self
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        if self.boundaries is not None and self.boundaries != sorted(self.boundaries):
+            raise ValueError(_ASCENDING)
+        return self
+
+    @model_validator(mode="after")
+    def _an_owner_for_each(self) -> Self:
+        children = None if self.boundaries is None or self.algorithm else len(self.boundaries) + 1
+        if self.destinations is not None and children not in {None, len(self.destinations)}:
+            raise ValueError(_OWNERS)
         return self
 
 

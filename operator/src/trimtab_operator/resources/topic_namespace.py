@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, model_validator
 
 from trimtab_operator.resources.common import Conditions, Resource, Status, Timestamp, cel
 
@@ -70,6 +70,14 @@ class IsolationSpec(Resource):
     min_available: Annotated[int, Field(ge=0, le=1000)] = 1
     """How many primary brokers must be able to have them, or the secondary ones may as well; 0: those never may
     (Pulsar: min_limit)."""
+
+    @model_validator(mode="after")
+    def _names_brokers_once(self) -> Self:
+        if not self.primary and not self.secondary:
+            raise ValueError(_NOBODY)
+        if both := [pattern for pattern in self.primary if pattern in self.secondary]:
+            raise ValueError(f"pattern {both[0]}{_BOTH.removeprefix('a pattern')}")
+        return self
 
 
 class TopicNamespaceSpec(Resource):

@@ -1,0 +1,202 @@
+"""`trimtab lint`: manifests checked before they are merged, without a cluster."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rich.text import Text
+
+from trimtab_operator.cli.failure import FINDING, FINE, CommandError
+from trimtab_operator.cli.grid import console
+from trimtab_operator.cli.lint_findings import Finding, Found, Level, spelt
+from trimtab_operator.cli.lint_policies import Surroundings, Written, advice
+from trimtab_operator.cli.lint_schema import refusals, without_nulls
+from trimtab_operator.cli.lint_together import Checked, together
+from trimtab_operator.cli.manifest_files import Document, UnreadableError, documents, manifest_files
+from trimtab_operator.cli.output import add_color_option, print_data
+from trimtab_operator.cli.run import add_url_option, allowed_urls
+from trimtab_operator.resources.common import GROUP, seconds
+from trimtab_operator.resources.policy import BalancingPolicySpec
+from trimtab_strategies.model import counted
+
+IGNORE = f"{GROUP}/lint-ignore"
+"""Annotation: names of rules, with commas between them, that are not to be told of this object."""
+
+_DESCRIPTION = """\
+Check manifests of trimtab.dev without a cluster, as in a pull request: everything the API server would refuse (each
+field's type and bounds, unknown keys, the rules across fields), and what it would take but somebody would be woken for:
+policies that select the same brokers, Auto without limits, an interval below the scrape interval, a Prometheus that the
+operator may not ask, and so on. Each finding names its rule, the value, the bound and the fix.
+
+FILE may be a folder (all .yaml, .yml and .json in it), or - for standard input. Documents of other kinds are left
+alone. error: it would be refused; warning: it would be taken; notice: to be known. Exit code 1: an error or a warning
+(with --fail-on error, an error); 2: a file is not there. The annotation trimtab.dev/lint-ignore: "rule, rule" on an
+object silences rules there.
+
+examples:
+  trimtab lint policies/
+  kustomize build overlays/prod | trimtab lint -
+  trimtab lint --output github --scrape-interval 30s --allow-url https://mimir.example.com policies/
+"""
+
+
+@dataclass(slots=True)
+class Checking:
+    """What was checked so far, and found."""
+
+    around: Surroundings
+    findings: list[Finding] = field(default_factory=list)
+    objects: list[Checked] = field(default_factory=list)
+    count: int = 0
+    others: int = 0
+
+    def file(self, name: str) -> None:
+        """Check the documents of a file. Raises `CommandError`."""
+        try:
+            for document in documents(name):
+                self._document(document)
+        except UnreadableError as error:
+            self.findings.append(Finding(Level.ERROR, "yaml", name, error.line, "", "", str(error)))
+
+    def end(self) -> list[Finding]:
+        """All findings, by file and line, without those that an object ignores."""
+        ignored = {checked.subject: _ignored(checked) for checked in self.objects}
+        found = [*self.findings, *together(self.objects)]
+        kept = (f for f in found if f.level is Level.ERROR or f.rule not in ignored.get(f.subject, ()))
+        return sorted(kept, key=lambda f: (f.file, f.line, f.rule))
+
+    def _document(self, document: Document) -> None:
+        data = document.data
+        if not isinstance(data, dict) or not str(data.get("apiVersion", "")).startswith(f"{GROUP}/"):
+            self.others += 1
+            return
+        self.count += 1
+        subject = _subject(data)
+        wrong = [
+            *(Found(Level.ERROR, "twice", at, f"{spelt(at)} is given twice: leave one out") for at in document.twice),
+            *refusals(data),
+        ]
+        if not wrong:
+            self.objects.append(Checked(document, subject))
+            wrong += _advised(data, self.around)
+        self.findings += [Finding.of(document, subject, found) for found in wrong]
+
+
+def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the verb."""
+    parser = subparsers.add_parser(
+        "lint",
+        help="check manifests before they are merged",
+        description=_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("files", nargs="+", metavar="FILE", help="files or folders to check; - for standard input")
+    choices = ("table", "json", "yaml", "github")
+    parser.add_argument(
+        "-o", "--output", choices=choices, metavar="|".join(choices), default="table", help="(%(default)s)"
+    )
+    parser.add_argument("--json", dest="output", action="store_const", const="json", help="the same as -o json")
+    add_color_option(parser)
+    parser.add_argument(
+        "--fail-on",
+        choices=("warning", "error"),
+        default="warning",
+        help="from which level on the exit code is 1 (%(default)s)",
+    )
+    parser.add_argument(
+        "--scrape-interval",
+        default="15s",
+        metavar="TIME",
+        help="how often Prometheus scrapes the brokers (%(default)s)",
+    )
+    add_url_option(parser, "URLs that the operator lets policies name")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Carry out the verb; returns the exit code. Raises `CommandError`."""
+    checking = Checking(_surroundings(arguments))
+    files = manifest_files(arguments.files)
+    for name in files:
+        checking.file(name)
+    found = checking.end()
+    if not found and not checking.count:
+        raise CommandError(f"there is no object of {GROUP} in {', '.join(arguments.files)}")
+    _SHOW[arguments.output](found, arguments)
+    said = f"{counted(checking.count, 'object')} in {counted(len(files), 'file')}: {_summary(found)}"
+    others = f"; {counted(checking.others, 'document')} of other kinds left alone" if checking.others else ""
+    print(said + others, file=sys.stderr)
+    fatal = {Level.ERROR} if arguments.fail_on == "error" else {Level.ERROR, Level.WARNING}
+    return FINDING if any(finding.level in fatal for finding in found) else FINE
+
+
+def _surroundings(arguments: argparse.Namespace) -> Surroundings:
+    try:
+        scrape = seconds(arguments.scrape_interval)
+    except ValueError as error:
+        raise CommandError(f"--scrape-interval: {error}") from error
+    return Surroundings(allowed_urls(arguments), scrape, time.time())
+
+
+def _advised(data: dict[str, Any], around: Surroundings) -> Iterator[Found]:
+    if data["kind"] != "BalancingPolicy":
+        return
+    raw = without_nulls(data["spec"])
+    spec = BalancingPolicySpec.model_validate_json(json.dumps(raw))
+    yield from advice(Written(spec, raw, data["metadata"].get("namespace") or "", around))
+
+
+def _subject(data: dict[str, Any]) -> str:
+    meta = data.get("metadata")
+    name = meta.get("name", "") if isinstance(meta, dict) else ""
+    return f"{data.get('kind', '')}/{name}"
+
+
+def _ignored(checked: Checked) -> frozenset[str]:
+    text = (checked.document.data["metadata"].get("annotations") or {}).get(IGNORE, "")
+    return frozenset(word.strip() for word in text.split(","))
+
+
+def _summary(found: Sequence[Finding]) -> str:
+    counts = [(level, sum(finding.level is level for finding in found)) for level in Level]
+    return ", ".join(counted(count, str(level)) for level, count in counts if count) or "nothing found"
+
+
+_STYLES = {Level.ERROR: "red", Level.WARNING: "yellow", Level.NOTICE: "dim"}
+
+
+def _lines(found: Sequence[Finding], arguments: argparse.Namespace) -> None:
+    """As compilers tell it, so that editors find the line; folded words would not be found by grep."""
+    screen = console(arguments.color)
+    for f in found:
+        head = Text.assemble(f"{f.file}:{f.line}: ", (str(f.level), _STYLES[f.level]), f": {f.subject}: ")
+        field_ = f"{f.field} " if f.field and not f.text.startswith(f.field) else ""
+        screen.print(head + Text(f"{field_}{f.text} [{f.rule}]"), soft_wrap=True)
+
+
+def _github(found: Sequence[Finding], _arguments: argparse.Namespace) -> None:
+    """Workflow commands, which GitHub shows beside the line."""
+    for f in found:
+        head = f"::{f.level} file={_property(f.file)},line={f.line},title={_property(f'trimtab {f.rule}')}::"
+        print(head + _escaped(f"{f.subject}: {f.field} {f.text}".replace("  ", " ")))
+
+
+def _escaped(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _escaped(text).replace(":", "%3A").replace(",", "%2C")
+
+
+def _data(found: Sequence[Finding], arguments: argparse.Namespace) -> None:
+    print_data([finding.as_data() for finding in found], arguments.output)
+
+
+_SHOW = {"table": _lines, "github": _github, "json": _data, "yaml": _data}

@@ -1,0 +1,232 @@
+"""What the API server would say of an object: the CRD's schema, and the rules across fields that the models hold.
+
+The schema is walked here rather than left to pydantic, which would take "20" for 20; the rules across fields are the
+models' own, each the twin of a CEL rule in the CRD (the tests hold both against a real API server).
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from typing import Any
+
+from pydantic import ValidationError
+
+from trimtab_operator.cli.lint_findings import Found, Level, spelt
+from trimtab_operator.cli.manifest_files import At
+from trimtab_operator.resources.common import API_VERSION
+from trimtab_operator.resources.kinds import KINDS, Kind
+from trimtab_operator.resources.rendering import manifest
+from trimtab_strategies.model import some
+
+Schema = Mapping[str, Any]
+
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_LONGEST_NAME = 253
+_METADATA = frozenset(
+    {"name", "generateName", "namespace", "labels", "annotations", "finalizers", "ownerReferences", "uid"}
+    | {"resourceVersion", "generation", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"}
+    | {"managedFields", "selfLink"}
+)
+_SHOWN = 80
+"""Characters of a value that are repeated."""
+
+
+@cache
+def _schemas() -> Mapping[str, Schema]:
+    return {kind.kind: manifest(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"] for kind in KINDS}
+
+
+def refusals(data: Mapping[str, Any]) -> Iterator[Found]:
+    """Why an object of group trimtab.dev would be refused; nothing if it is taken."""
+    kind = next((known for known in KINDS if known.kind == data.get("kind")), None)
+    if data.get("apiVersion") != API_VERSION:
+        yield _error(("apiVersion",), "unknown-kind", f"is {_quoted(data.get('apiVersion'))}: write {API_VERSION}")
+    elif kind is None:
+        names = [known.kind for known in KINDS]
+        near = difflib.get_close_matches(str(data.get("kind")), names, 1)
+        meant = f"did you mean {near[0]}?" if near else f"there are: {', '.join(names)}"
+        yield _error(("kind",), "unknown-kind", f"{_quoted(data.get('kind'))} is no kind of {API_VERSION}; {meant}")
+    else:
+        yield from _of_kind(data, kind)
+
+
+def _of_kind(data: Mapping[str, Any], kind: Kind) -> Iterator[Found]:
+    schema = _schemas()[kind.kind]
+    found = [*_metadata(data.get("metadata")), *_walk({k: v for k, v in data.items() if k != "metadata"}, schema, ())]
+    yield from found
+    if not found:
+        yield from _across(data["spec"], kind)
+
+
+def _across(spec: Any, kind: Kind) -> Iterator[Found]:
+    """Rules across fields, once every field is well by itself."""
+    try:
+        kind.spec.model_validate_json(json.dumps(without_nulls(spec)))
+    except ValidationError as error:
+        for problem in error.errors():
+            text = problem["msg"].removeprefix("Value error, ")
+            yield _error(("spec", *_said(problem["loc"])), "rule", text)
+
+
+def _said(loc: tuple[int | str, ...]) -> At:
+    return tuple(step for step in loc if isinstance(step, int) or not step.startswith("function-"))
+
+
+def without_nulls(value: Any) -> Any:
+    """As the API server stores it: a field that is null is not there."""
+    if isinstance(value, dict):
+        return {key: without_nulls(part) for key, part in value.items() if part is not None}
+    return [without_nulls(part) for part in value] if isinstance(value, list) else value
+
+
+def _metadata(meta: Any) -> Iterator[Found]:
+    at: At = ("metadata",)
+    if not isinstance(meta, dict):
+        yield _error(at, "missing", "metadata with a name is missing")
+        return
+    name = meta.get("name")
+    if not isinstance(name, str) or not name:
+        yield _error(at, "missing", "metadata.name is missing: kubectl apply needs one")
+    elif len(name) > _LONGEST_NAME or _NAME.fullmatch(name) is None:
+        said = f"{_quoted(name)} is no name of an object: small letters, digits, - and ., {_LONGEST_NAME} at most"
+        yield _error((*at, "name"), "pattern", said)
+    for key in meta:
+        if key not in _METADATA:
+            yield _unknown((*at, key), key, _METADATA)
+    for part in ("labels", "annotations"):
+        texts = meta.get(part) or {}
+        if not isinstance(texts, dict):
+            yield _error((*at, part), "type", f"is {_quoted(texts)}: write a map of texts")
+            continue
+        for key, value in texts.items():
+            if not isinstance(value, str):
+                yield _error((*at, part, key), "type", f"is {_quoted(value)}: write a text, in quotes")
+
+
+def _walk(value: Any, schema: Schema, at: At) -> Iterator[Found]:
+    """What is wrong with `value`, which stands at `at`."""
+    told = _wrong_type(value, schema)
+    if told:
+        yield _error(at, "type", told)
+        return
+    for word, check in _CHECKS.items():
+        if word in schema and (text := check(value, schema)):
+            yield _error(at, word, text)
+    if isinstance(value, dict):
+        yield from _fields(value, schema, at)
+    elif isinstance(value, list):
+        for k, item in enumerate(value):
+            yield from _walk(item, schema["items"], (*at, k))
+
+
+def _fields(value: Mapping[str, Any], schema: Schema, at: At) -> Iterator[Found]:
+    known, others = schema.get("properties", {}), schema.get("additionalProperties")
+    for name in schema.get("required", ()):
+        if value.get(name) is None:
+            what = known.get(name, {}).get("description", "")
+            yield _error(at, "missing", f"{spelt((*at, name))} is missing{f': {what}' if what else ''}")
+    for name, part in value.items():
+        field = known.get(name, others)
+        if field is not None:
+            yield from () if part is None else _walk(part, field, (*at, name))
+        elif at or name not in {"apiVersion", "kind"}:
+            yield _unknown((*at, name), name, known)
+
+
+def _wrong_type(value: Any, schema: Schema) -> str:
+    wanted = schema.get("type", "object")
+    if wanted == "string" and isinstance(value, (bool, int, float)):
+        return f"is {_quoted(value)}: write a text, in quotes"
+    is_it, words = _TYPES[wanted]
+    return "" if is_it(value) else f"is {_quoted(value)}: write {words}"
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+_TYPES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
+    "object": (lambda v: isinstance(v, dict), "a map of fields"),
+    "array": (lambda v: isinstance(v, list), "a list"),
+    "string": (lambda v: isinstance(v, str), "a text"),
+    "boolean": (lambda v: isinstance(v, bool), "true or false"),
+    "number": (_number, "a number"),
+    "integer": (lambda v: _number(v) and float(v).is_integer(), "a whole number"),
+}
+
+
+def _minimum(value: Any, schema: Schema) -> str:
+    bound, above = schema["minimum"], schema.get("exclusiveMinimum", False)
+    well = value > bound if above else value >= bound
+    return "" if well else f"is {value:g}, but must be {'above' if above else 'at least'} {bound}"
+
+
+def _maximum(value: Any, schema: Schema) -> str:
+    bound, below = schema["maximum"], schema.get("exclusiveMaximum", False)
+    well = value < bound if below else value <= bound
+    return "" if well else f"is {value:g}, but must be {'below' if below else 'at most'} {bound}"
+
+
+def _enum(value: Any, schema: Schema) -> str:
+    choices = schema["enum"]
+    if value in choices:
+        return ""
+    near = difflib.get_close_matches(str(value), choices, 1)
+    meant = f"; did you mean {near[0]}?" if near else ""
+    return f"is {_quoted(value)}, but must be one of {', '.join(map(str, choices))}{meant}"
+
+
+def _pattern(value: Any, schema: Schema) -> str:
+    pattern = re.sub(r"\$$", r"\\Z", schema["pattern"])
+    return "" if re.search(pattern, value, re.ASCII) else f"is {_quoted(value)}, but must match {schema['pattern']}"
+
+
+def _size(word: str, noun: str, *, most: bool) -> Callable[[Any, Schema], str]:
+    def check(value: Any, schema: Schema) -> str:
+        bound = schema[word]
+        if len(value) <= bound if most else len(value) >= bound:
+            return ""
+        return f"has {len(value)} {noun}, but {'at most' if most else 'at least'} {bound} are taken"
+
+    return check
+
+
+def _twice(value: Any, schema: Schema) -> str:
+    if schema["x-kubernetes-list-type"] != "set" or not isinstance(value, list):
+        return ""
+    again = next((item for k, item in enumerate(value) if item in value[:k]), None)
+    return "" if again is None else f"holds {_quoted(again)} twice: leave one out"
+
+
+_CHECKS: Mapping[str, Callable[[Any, Schema], str]] = {
+    "enum": _enum,
+    "pattern": _pattern,
+    "minimum": _minimum,
+    "maximum": _maximum,
+    "minLength": _size("minLength", "characters", most=False),
+    "maxLength": _size("maxLength", "characters", most=True),
+    "minItems": _size("minItems", "items", most=False),
+    "maxItems": _size("maxItems", "items", most=True),
+    "minProperties": _size("minProperties", "fields", most=False),
+    "maxProperties": _size("maxProperties", "fields", most=True),
+    "x-kubernetes-list-type": _twice,
+}
+
+
+def _unknown(at: At, name: str, known: Mapping[str, Any] | frozenset[str]) -> Found:
+    near = difflib.get_close_matches(name, known, 1)
+    meant = f"did you mean {near[0]}?" if near else f"there are: {some(sorted(known), 12)}"
+    return _error(at, "unknown-key", f"is unknown; {meant}")
+
+
+def _error(at: At, rule: str, text: str) -> Found:
+    return Found(Level.ERROR, rule, at, text)
+
+
+def _quoted(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."

@@ -1,0 +1,169 @@
+"""Reads manifests as Kubernetes reads them, and remembers on which line each field stands.
+
+PyYAML alone would take ``22:00`` for a number and ``1.25e9`` for a text, where kubectl does the opposite.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from trimtab_operator.cli.failure import CommandError
+
+STDIN = "-"
+_SUFFIXES = frozenset({".yaml", ".yml", ".json"})
+_MOST_NODES = 200_000
+"""Fields and values of a file: a few aliases could otherwise make billions."""
+
+At = tuple[str | int, ...]
+"""Where a value stands: keys and positions, from the top of its document."""
+
+
+class UnreadableError(ValueError):
+    """A file that is no YAML or JSON. line: where that shows, from 1."""
+
+    def __init__(self, text: str, line: int) -> None:
+        super().__init__(text)
+        self.line = line
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One document of a file. lines: by place, the line (from 1) of each field and item. twice: keys given twice."""
+
+    file: str
+    data: Any
+    lines: Mapping[At, int] = field(default_factory=dict)
+    twice: tuple[At, ...] = ()
+
+    def line(self, at: At) -> int:
+        """The line of what stands at `at`, or of the nearest thing around it that is there."""
+        while at and at not in self.lines:
+            at = at[:-1]
+        return self.lines.get(at, 1)
+
+
+class _Kubernetes(yaml.SafeLoader):
+    """Scalars mean what they mean to kubectl."""
+
+
+_TEMPORAL = frozenset({"tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:int", "tag:yaml.org,2002:float"})
+_Kubernetes.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in rows if tag not in _TEMPORAL]
+    for first, rows in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+_Kubernetes.add_implicit_resolver(
+    "tag:yaml.org,2002:int", re.compile(r"^[-+]?(0b[01]+|0x[0-9a-fA-F]+|0o?[0-7]*|[1-9][0-9_]*)$"), list("-+0123456789")
+)
+_Kubernetes.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"^[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?$"),
+    list("-+.0123456789"),
+)
+
+
+def manifest_files(names: Iterable[str]) -> list[str]:
+    """Files to read: those named, and those of each folder named, by name. Raises `CommandError`."""
+    found: list[str] = []
+    for name in names:
+        path = Path(name)
+        if name == STDIN or path.is_file():
+            found.append(name)
+        elif path.is_dir():
+            found += sorted(str(file) for file in path.rglob("*") if file.suffix in _SUFFIXES and file.is_file())
+        else:
+            raise CommandError(f"there is no file or folder {name}")
+    return list(dict.fromkeys(found))
+
+
+def documents(file: str) -> Iterator[Document]:
+    """The documents of a file (``-``: standard input), those of a List one by one. Empty ones are left out.
+
+    Raises `CommandError` for a file that can't be opened, `UnreadableError` for one that is no YAML or JSON.
+    """
+    for document in _parsed(file, _text(file)):
+        kind = document.data.get("kind") if isinstance(document.data, dict) else None
+        if kind == "List" and isinstance(document.data.get("items"), list):
+            yield from _items(document)
+        elif document.data is not None:
+            yield document
+
+
+def _text(file: str) -> str:
+    try:
+        return sys.stdin.read() if file == STDIN else Path(file).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
+        raise CommandError(f"{file} can't be read: {why}") from error
+
+
+def _parsed(file: str, text: str) -> Iterator[Document]:
+    if file.endswith(".json"):
+        try:
+            yield Document(file, json.loads(text))
+        except json.JSONDecodeError as error:
+            raise UnreadableError(f"is no JSON: {error.msg}", error.lineno) from error
+        return
+    loader = _Kubernetes(text)
+    try:
+        while loader.check_node():
+            yield _document(file, loader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        raise UnreadableError(f"is no YAML: {error.problem or error.context}", mark.line + 1 if mark else 1) from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise UnreadableError(f"is no YAML: {error or 'it is too deep'}", 1) from error
+    finally:
+        loader.dispose()
+
+
+def _document(file: str, loader: _Kubernetes) -> Document:
+    reading = _Reading(loader)
+    data = reading.value(loader.get_node(), ())
+    return Document(file, data, reading.lines, tuple(reading.twice))
+
+
+class _Reading:
+    """Turns the nodes of one document into plain data."""
+
+    def __init__(self, loader: _Kubernetes) -> None:
+        self._loader, self._nodes = loader, 0
+        self.lines: dict[At, int] = {}
+        self.twice: list[At] = []
+
+    def value(self, node: Any, at: At) -> Any:
+        """Plain data of `node`, which stands at `at`."""
+        self._nodes += 1
+        if self._nodes > _MOST_NODES:
+            raise ValueError(f"it has more than {_MOST_NODES:,} values")
+        self.lines.setdefault(at, node.start_mark.line + 1)
+        if isinstance(node, yaml.MappingNode):
+            return self._mapping(node, at)
+        if isinstance(node, yaml.SequenceNode):
+            return [self.value(item, (*at, k)) for k, item in enumerate(node.value)]
+        return self._loader.construct_object(node)
+
+    def _mapping(self, node: yaml.MappingNode, at: At) -> dict[str, Any]:
+        keys = [key.value for key, _ in node.value]
+        self.twice += [(*at, key) for key in dict.fromkeys(keys) if keys.count(key) > 1]
+        self._loader.flatten_mapping(node)
+        found: dict[str, Any] = {}
+        for key, item in node.value:
+            name = str(key.value)
+            self.lines[(*at, name)] = key.start_mark.line + 1
+            found[name] = self.value(item, (*at, name))
+        return found
+
+
+def _items(document: Document) -> Iterator[Document]:
+    for k, item in enumerate(document.data["items"]):
+        inside = ("items", k)
+        lines = {at[2:]: line for at, line in document.lines.items() if at[:2] == inside}
+        yield Document(document.file, item, lines, tuple(at[2:] for at in document.twice if at[:2] == inside))

@@ -1,0 +1,190 @@
+"""`trimtab plan -f`: a policy from a file stands in for the one in the cluster; exit codes; another Prometheus."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from manifests import policy
+from policy_scene import PolicyScene, eager
+from trimtab_operator.cli import main
+from trimtab_pipeline.source import PrometheusSettings
+from trimtab_pipeline.testing import StaticSources
+from trimtab_strategies.testing import cluster
+from trimtab_testbed.control_plane import ControlPlane
+
+pytestmark = pytest.mark.apiserver
+
+HOT = cluster(bundles={"a": [1] * 8, "b": [1]}, a=0.8, b=0.2, c=0.2)
+LEVEL = cluster(bundles=2, a=0.5, b=0.5)
+
+Planned = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def scene(trimtab_crds: ControlPlane, kube_namespace: str, request: pytest.FixtureRequest) -> PolicyScene:
+    scene = PolicyScene(trimtab_crds, kube_namespace, getattr(request, "param", HOT))
+    scene.build()
+    return scene
+
+
+class Asked(StaticSources):
+    """Remembers which server it was to ask."""
+
+    urls: list[str]
+
+    def open(self, policy: str, settings: PrometheusSettings) -> Any:
+        self.urls.append(settings.url)
+        return super().open(policy, settings)
+
+
+@pytest.fixture
+def asked(scene: PolicyScene, monkeypatch: pytest.MonkeyPatch) -> Asked:
+    sources = Asked(scene)
+    sources.urls = []
+    monkeypatch.setattr("trimtab_operator.cli.plan.load_sources", lambda _history, _master: sources)
+    return sources
+
+
+@pytest.fixture
+def planned(
+    scene: PolicyScene,
+    asked: Asked,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> Planned:
+    """Runs `trimtab plan -f` on a file with `manifests`."""
+    monkeypatch.setenv("COLUMNS", "120")
+    assert asked.urls == []
+
+    def run(*words: str, manifests: list[dict[str, Any]]) -> tuple[int, str, str]:
+        file = tmp_path / "policy.yaml"
+        file.write_text(yaml.safe_dump_all(manifests))
+        whole = ["plan", "-f", str(file), "-n", scene.namespace, "--kubeconfig", scene.kubeconfig, *words]
+        code = main(whole)
+        shown = capsys.readouterr()
+        return code, shown.out, shown.err
+
+    return run
+
+
+def written(name: str = "main", **spec: Any) -> dict[str, Any]:
+    base = {**eager(), "source": {"prometheus": {"url": "http://prometheus:9090"}}}
+    return policy(name, **{**base, **spec})
+
+
+def test_a_policy_that_is_not_there_yet_is_planned_for(scene: PolicyScene, planned: Planned) -> None:
+    code, shown, _ = planned(manifests=[written()])
+
+    assert code == 0
+    lines = shown.splitlines()
+    assert lines[0] == f"planned as the file has it; namespace {scene.namespace} has no policy main yet"
+    assert lines[1] == "main makes 4 moves"
+    assert scene.versions("balancingpolicies") == {}
+
+
+def test_the_file_stands_in_for_the_policy_of_its_name(scene: PolicyScene, planned: Planned) -> None:
+    scene.create_policy(mode="DryRun")
+    before = [scene.versions(kind) for kind in ("bundles", "brokers", "balancingpolicies")]
+
+    code, shown, _ = planned(manifests=[written(limits={"maxMovesPerCycle": 1})])
+
+    assert code == 0
+    assert shown.splitlines()[0].endswith(f"in place of the policy main in namespace {scene.namespace}")
+    assert shown.splitlines()[1] == "main makes 1 move", "the limit is that of the file, and so is the mode"
+    assert [scene.versions(kind) for kind in ("bundles", "brokers", "balancingpolicies")] == before
+
+
+def test_a_second_policy_over_the_same_brokers_would_be_refused(scene: PolicyScene, planned: Planned) -> None:
+    scene.create_policy("older")
+
+    code, shown, _ = planned("--exit-code", manifests=[written("newer")])
+
+    assert code == 0, "refused, it moves nothing"
+    assert "newer moves nothing: " in shown
+    assert "older" in shown
+
+
+@pytest.mark.parametrize(
+    ("scene", "options", "code"),
+    [(HOT, (), 0), (HOT, ("--exit-code",), 1), (LEVEL, ("--exit-code",), 0)],
+    indirect=["scene"],
+    ids=["moves, not asked", "moves", "nothing to move"],
+)
+def test_the_exit_code_says_whether_something_would_move(options: tuple[str, ...], code: int, planned: Planned) -> None:
+    assert planned(*options, manifests=[written()])[0] == code
+
+
+def test_of_several_the_named_one_is_taken(planned: Planned) -> None:
+    several = [written("one"), written("two"), {"kind": "ConfigMap"}]
+
+    code, shown, _ = planned("two", "-o", "json", manifests=several)
+    assert (code, json.loads(shown)["policy"]) == (0, "two")
+
+    code, _, err = planned(manifests=several)
+    assert (code, "must hold one BalancingPolicy, or name one of them; it holds: one, two" in err) == (2, True)
+
+
+def test_another_prometheus_may_be_measured_by(planned: Planned, asked: Asked) -> None:
+    assert planned("--prometheus", "http://localhost:9099", manifests=[written()])[0] == 0
+    assert asked.urls == ["http://localhost:9099"]
+
+
+def test_a_policy_of_the_cluster_may_be_measured_by_another_prometheus(
+    scene: PolicyScene, asked: Asked, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scene.create_policy()
+    words = ["plan", "main", "-n", scene.namespace, "--kubeconfig", scene.kubeconfig]
+    assert main([*words, "--prometheus", "http://localhost:9099"]) == 0
+    assert asked.urls == ["http://localhost:9099"]
+    assert capsys.readouterr().out.startswith("main makes 4 moves\n")
+
+
+def test_standard_input_is_a_file_too(
+    scene: PolicyScene, asked: Asked, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO(yaml.safe_dump(written())))
+    assert main(["plan", "-f", "-", "-n", scene.namespace, "--kubeconfig", scene.kubeconfig, "--exit-code"]) == 1
+    assert "main makes 4 moves" in capsys.readouterr().out
+    assert asked.urls == [f"http://prometheus.{scene.namespace}.svc:9090"], "a short name is a Service's"
+
+
+MISTAKES: dict[str, tuple[list[dict[str, Any]], tuple[str, ...], str]] = {
+    "a bound": ([written(limits={"minTrustedBrokers": 101})], (), "spec.limits.minTrustedBrokers: is 101, but must be"),
+    "an unknown key": ([written(windowss=[])], (), "spec.windowss: is unknown; did you mean windows?"),
+    "a length of nothing": ([written(interval="0s")], (), "must be longer than 0s"),
+    "no policy": ([{"kind": "ConfigMap"}], (), "it holds: none"),
+    "two namespaces": (
+        [{**written(), "metadata": {"name": "main", "namespace": "elsewhere"}}],
+        (),
+        "the file is of namespace elsewhere, and -n says",
+    ),
+    "no URL": ([written()], ("--prometheus", "localhost:9090"), "--prometheus: the url's scheme 'localhost' must be"),
+}
+
+
+@pytest.mark.parametrize("case", MISTAKES)
+def test_a_mistake_is_exit_code_2_and_one_line(case: str, planned: Planned, asked: Asked) -> None:
+    manifests, options, told = MISTAKES[case]
+    code, out, err = planned(*options, manifests=manifests)
+    assert (code, out, asked.urls) == (2, "", [])
+    assert told in err
+    assert err.count("\n") == 1
+
+
+def test_without_a_name_or_a_file_there_is_nothing_to_plan(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "-n", "x"]) == 2
+    assert (
+        capsys.readouterr().err
+        == "trimtab: plan needs the name of a BalancingPolicy in the cluster, or -f FILE with one\n"
+    )
+    assert main(["plan", "-f", "nowhere.yaml", "-n", "x"]) == 2
+    assert capsys.readouterr().err == "trimtab: there is no file or folder nowhere.yaml\n"
