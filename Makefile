@@ -67,6 +67,7 @@ check: $(STAMP) ## linters, types, import contracts, spelling, drift of CRDs, Ro
 	$(BIN)/codespell
 	$(BIN)/trimtab crds --check crds
 	$(BIN)/trimtab rbac --check deploy
+	$(BIN)/trimtab rbac --check deploy/kustomize/base
 	$(BIN)/trimtab crds --check charts/trimtab/files/crds
 	$(BIN)/trimtab rbac --watch-nodes --check charts/trimtab/files
 	$(BIN)/python docs/generate.py --check --quick
@@ -79,6 +80,7 @@ fmt: $(STAMP) ## format the code, mend what linters can mend
 crds: $(STAMP) ## render crds/ from the resource models, deploy/rbac.yaml, and the chart's copies of both
 	$(BIN)/trimtab crds --write crds
 	$(BIN)/trimtab rbac --write deploy
+	$(BIN)/trimtab rbac --write deploy/kustomize/base
 	$(BIN)/trimtab crds --write charts/trimtab/files/crds
 	$(BIN)/trimtab rbac --watch-nodes --write charts/trimtab/files
 
