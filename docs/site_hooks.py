@@ -26,6 +26,7 @@ LINK = re.compile(r"(?<=\]\()(?!\w+:|#)([^)\s#]+)(#[^)\s]*)?(?=\))")
 
 _FENCE = re.compile(r"^(`{3,}|~{3,}).*?^\1", re.MULTILINE | re.DOTALL)
 _GLUED = re.compile(r"^(?![-*#|>\s]|\d+\. )(.+)\n(?=(?:[-*]|\d+\.) )", re.MULTILINE)
+_STATES = re.compile(r"^```mermaid\nstateDiagram-v2\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _ROW = re.compile(r"^\|.*$", re.MULTILINE)
 _SPAN = re.compile(r"`[^`\n]+`")
 _SERVED = (".md", ".svg", ".png", ".css")
@@ -62,7 +63,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         text = LINK.sub(lambda link: _moved(link, source, here), _GLUED.sub(r"\1\n\n", text))
         return _ROW.sub(lambda row: _SPAN.sub(lambda span: span[0].replace(r"\|", "|"), row[0]), text)
 
-    return _prose(markdown, change)
+    return _prose(_STATES.sub(_table, markdown), change)
 
 
 def page_of(path: Path) -> str:
@@ -144,6 +145,13 @@ def _moved(link: re.Match[str], source: Path, here: str) -> str:
     elif not target.exists() or (_on_site(target) and source.is_relative_to(DOCS)):
         return link[0]  # MkDocs follows it, or says that it leads nowhere
     return os.path.relpath(page_of(target), Path(here).parent) + (link[2] or "")
+
+
+def _table(diagram: re.Match[str]) -> str:
+    """The arrows of a state diagram, which GitHub draws, as rows: what draws it would come from another host."""
+    arrows = re.findall(r"^ *(\S+) --> (\w+)(?:: (.+))?$", diagram[1], re.MULTILINE)
+    rows = [f"| {'' if begin == '[*]' else f'`{begin}`'} | {event} | `{end}` |" for begin, end, event in arrows]
+    return "\n".join(["| from | what happens | to |", "|---|---|---|", *rows])
 
 
 def _prose(markdown: str, change: Callable[[str], str]) -> str:

@@ -5,12 +5,17 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
+from trimtab_operator.cli.command import VERBS, main
 from trimtab_operator.control.proposal_states import TRANSITIONS
 from trimtab_strategies import registry
+from trimtab_strategies.model import Reason
 from trimtab_strategies.params import pulsar_keys
 from trimtab_strategies.simulation import SCENARIOS
 
@@ -25,12 +30,66 @@ def generate(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("page", ["strategies", "comparison", "proposals", "metrics"])
-def test_page_is_up_to_date(page: str) -> None:
-    """For the comparison this runs every scenario anew, and checks each of its sentences."""
-    checked = generate("--check", page)
+@pytest.mark.parametrize("pages", ["--quick", "comparison"])
+def test_pages_are_up_to_date(pages: str) -> None:
+    """All but the comparison; for that every scenario is run anew, and each of its sentences checked."""
+    checked = generate("--check", pages)
 
     assert checked.returncode == 0, checked.stderr
+
+
+def test_reference_has_every_field_of_every_kind() -> None:
+    """Down to the last leaf of the schemas, and with the bounds that the API server enforces."""
+    for file in (DOCS.parent / "crds").glob("*.yaml"):
+        crd = yaml.safe_load(file.read_text())
+        page = (DOCS / "reference" / f"{crd['spec']['names']['singular']}.md").read_text()
+        schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+        shown = set(re.findall(r"^\| `([^`]+)` \|", page, re.MULTILINE)) | set(
+            re.findall(r"^### (\S+)", page, re.MULTILINE)
+        )
+        missing = [path for path in leaves(schema) if not any(path.endswith(field) for field in shown)]
+        assert missing == [], file.name
+
+
+def leaves(schema: dict[str, Any], path: str = "") -> Iterator[str]:
+    """Paths of all fields below spec and status."""
+    for name, field in schema.get("properties", {}).items():
+        inside = field.get("items") or field
+        here = f"{path}{name}"
+        if here not in {"apiVersion", "kind", "metadata", "spec", "status"}:
+            yield here
+        yield from leaves(inside, f"{here}{'[]' if field.get('type') == 'array' else ''}.")
+
+
+def test_reference_has_every_verb_and_flag(capsys: pytest.CaptureFixture[str]) -> None:
+    page = (DOCS / "reference" / "cli.md").read_text()
+
+    for verb in VERBS:
+        section = page.split(f"### trimtab {verb}\n")[1].split("\n### ")[0]
+        assert main([verb, "--help"]) == 0
+        shown = capsys.readouterr().out
+        flags = set(re.findall(r"^  (--[\w-]+)|^  -\w(?: [A-Z]+)?, (--[\w-]+)", shown, re.MULTILINE))
+        for flag in {flag for pair in flags for flag in pair if flag} - {"--help"}:
+            assert flag in section, f"{verb} {flag}"
+
+
+def test_reference_has_every_reason_and_conditions_that_exist() -> None:
+    page = (DOCS / "reference" / "reasons.md").read_text()
+    source = "".join(path.read_text() for path in (DOCS.parent / "operator" / "src").rglob("*.py"))
+
+    assert [reason for reason in Reason if f"| `{reason}` |" not in page] == []
+    conditions = re.findall(r"^\| [A-Z]\w+ \| `(\w+)` \|", page, re.MULTILINE)
+    assert len(conditions) > 15
+    assert [name for name in conditions if f'"{name}"' not in source] == []
+
+
+def test_every_algorithm_has_a_drawing_and_each_drawing_an_algorithm() -> None:
+    page = (DOCS / "explanation" / "algorithms.md").read_text()
+
+    for table in TABLES[:3]:
+        assert [name for name in table if name not in page] == []
+    drawn = re.findall(r"\]\(([\w-]+\.svg)\)", page)
+    assert sorted(drawn) == sorted(path.name for path in (DOCS / "explanation").glob("*.svg"))
 
 
 def test_unknown_page_is_refused() -> None:

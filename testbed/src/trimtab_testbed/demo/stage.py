@@ -62,9 +62,9 @@ class Stage:
         self._stack.callback(self.operator.stop)
         self.operator.start()
 
-    def operator_ready(self) -> None:
-        """Wait until the operator could decide."""
-        self.operator.wait_ready(f"http://{HOST}:{self._port}/readyz", timeout=_READY)
+    def operator_ready(self, within: float = _READY) -> None:
+        """Wait until the operator could decide, for `within` seconds at most; raises `ServerFailedError`."""
+        self.operator.wait_ready(f"http://{HOST}:{self._port}/readyz", timeout=within)
 
     def create_policy(self) -> None:
         """Create the scenario's BalancingPolicy: from here on the operator may act."""
