@@ -61,7 +61,9 @@ class Operator:
         begun = len(self.log)
         self._server.start()
         pattern = re.compile(r"serving /metrics, /healthz and /readyz on (\S+)")
-        found = until("the operator serves its page", lambda: self._alive() and pattern.search(self.log[begun:]))
+        found = until(
+            "the operator serves its page", lambda: self._alive() and pattern.search(self.log[begun:]), within=120
+        )
         self.url = f"http://{found[1]}"
         until("the operator is ready", lambda: self._alive() and self.page("readyz")[0] == 200, within=120)
         return self
