@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import yaml
 
-from chart import NAMESPACE, Runner, combinations, documents
+from chart import CHART, NAMESPACE, Runner, combinations, documents
 from trimtab_testbed.control_plane import ControlPlane, KubectlError
 
 pytestmark = pytest.mark.apiserver
@@ -42,3 +44,20 @@ def test_the_pods_are_admitted_where_only_restricted_ones_are(offline: Runner, f
             meta = {**template["metadata"], "name": manifest["kind"].lower(), "namespace": NAMESPACE}
             pod = {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": template["spec"]}
             assert _taken(furnished, yaml.safe_dump(pod)) == 1
+
+
+def test_notes_say_what_to_do_next(offline: Runner, furnished: ControlPlane) -> None:
+    online = replace(offline, kubeconfig=furnished.kubeconfig)
+
+    def notes(*values: str) -> str:
+        words = ("install", "trimtab", CHART, "--namespace", NAMESPACE, "--dry-run=server", "--take-ownership")
+        return online.run(*words, *values).partition("NOTES:")[2]
+
+    said = notes()
+    assert "rollout status deployment/trimtab" in said
+    assert "mode: DryRun" in said
+    assert "on an emptyDir, which goes with its pod" in said
+    assert "The five kinds and all their objects are kept" in said
+    assert "ALL POLICIES" in notes("--set", "crds.keep=false")
+    assert "trimtab restore -n messaging" in notes("--set", "restore.enabled=false")
+    assert "on the claim mine" in notes("--set", "replicas=1,history.volume=claim,history.existingClaim=mine")

@@ -266,18 +266,3 @@ def test_names_fit_however_long_the_release_is_called(offline: Runner) -> None:
 def test_the_chart_has_the_version_of_the_program() -> None:
     (chart,) = documents((CHART / "Chart.yaml").read_text())
     assert chart["appVersion"] == __version__
-
-
-def test_notes_say_what_to_do_next(offline: Runner) -> None:
-    def notes(*values: str) -> str:
-        words = ("install", "trimtab", CHART, "--namespace", "messaging", "--dry-run=client")
-        return offline.run(*words, *values).partition("NOTES:")[2]
-
-    said = notes()
-    assert "rollout status deployment/trimtab" in said
-    assert "mode: DryRun" in said
-    assert "on an emptyDir, which goes with its pod" in said
-    assert "The five kinds and all their objects are kept" in said
-    assert "ALL POLICIES" in notes("--set", "crds.keep=false")
-    assert "trimtab restore -n messaging" in notes("--set", "restore.enabled=false")
-    assert "on the claim mine" in notes("--set", "replicas=1,history.volume=claim,history.existingClaim=mine")

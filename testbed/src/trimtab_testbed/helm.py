@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
 import os
 import re
 import shutil
@@ -25,6 +26,18 @@ VERSIONS = {4: "v4.3.1", 3: "v3.22.0"}
 DEFAULT = 4
 
 _GO = (1, 26)
+_STAMPS = {
+    4: ("internal/version.version=v4.3.1",),
+    # Without these Helm 3 takes a cluster that it can't ask for Kubernetes 1.20, and refuses the chart.
+    3: (
+        "internal/version.version=v3.22.0",
+        *(
+            f"{package}.k8sVersion{part}"
+            for package in ("pkg/chartutil", "pkg/lint/rules")
+            for part in ("Major=1", "Minor=37")
+        ),
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -72,8 +85,13 @@ def ensure(major: int = DEFAULT) -> Helm:
     return find(major)
 
 
+def _linker_flags(major: int) -> str:
+    return " ".join(["-s -w", *(f"-X helm.sh/helm/v{major}/{stamp}" for stamp in _STAMPS[major])])
+
+
 def _cached(major: int) -> Path:
-    return go_build.cache_root() / f"helm-{VERSIONS[major]}" / "helm"
+    key = hashlib.sha256(_linker_flags(major).encode()).hexdigest()[:8]
+    return go_build.cache_root() / f"helm-{VERSIONS[major]}-{key}" / "helm"
 
 
 def _major(helm: Path) -> int | None:
@@ -89,7 +107,7 @@ def _build(major: int) -> None:
     # $GOBIN must be a folder of this build alone: the program is there before it is whole.
     partial = target.parent / ".partial"
     environment = {**os.environ, "GOBIN": str(partial), "CGO_ENABLED": "0", "GOFLAGS": "-buildvcs=false -trimpath"}
-    command = [go, "install", "-ldflags", "-s -w", package]
+    command = [go, "install", "-ldflags", _linker_flags(major), package]
     with Progress(f"building helm ({package})"):
         done = subprocess.run(command, cwd=target.parent, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
