@@ -27,9 +27,12 @@ _trimtab() {
     local candidate
     COMPREPLY=()
     while IFS=$'\\t' read -r candidate _; do
-        [[ $candidate == :* ]] || COMPREPLY+=("$candidate")
+        case $candidate in
+            :0) compopt -o default ;;
+            :*) ;;
+            *) COMPREPLY+=("$candidate") ;;
+        esac
     done < <("${COMP_WORDS[0]}" __complete "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null)
-    [[ ${#COMPREPLY[@]} -gt 0 ]] || compopt -o default 2>/dev/null
 }
 complete -F _trimtab trimtab
 """
@@ -40,19 +43,31 @@ _trimtab() {
     local line
     local -a found
     while IFS= read -r line; do
-        [[ $line == :* ]] || found+=("${${line//:/\\\\:}/$'\\t'/:}")
+        case $line in
+            :0) _files; return ;;
+            :*) ;;
+            *) found+=("${${line//:/\\\\:}/$'\\t'/:}") ;;
+        esac
     done < <("${words[1]}" __complete "${(@)words[2,CURRENT]}" 2>/dev/null)
-    if (( ${#found} )); then _describe trimtab found; else _files; fi
+    _describe trimtab found
 }
-compdef _trimtab trimtab
+if [[ ${funcstack[1]} == _trimtab ]]; then _trimtab; else compdef _trimtab trimtab; fi
 """
 _FISH = """\
 # fish completion of trimtab
 function __trimtab_candidates
-    set -l words (commandline -opc) (commandline -ct)
-    $words[1] __complete $words[2..-1] 2>/dev/null | string match -v ':*'
+    set -l words (commandline -opc)
+    set -l current (commandline -ct)
+    set -l program $words[1]
+    set -e words[1]
+    set -l found ($program __complete $words "$current" 2>/dev/null)
+    if test "$found[-1]" = :0
+        __fish_complete_path "$current"
+    else
+        string match -v ':*' -- $found
+    end
 end
-complete -c trimtab -a '(__trimtab_candidates)'
+complete -c trimtab -f -a '(__trimtab_candidates)'
 """
 _KUBECTL = """\
 #!/bin/sh

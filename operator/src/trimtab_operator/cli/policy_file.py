@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 from trimtab_operator.cli.failure import CommandError
@@ -16,6 +15,8 @@ from trimtab_strategies.model import some
 
 _NEW_UID = "00000000-0000-0000-0000-000000000000"
 """Of a policy that the API server has not seen: nothing in the cluster is owned by it."""
+_NOT_BORN_YET = "9999-12-31T23:59:59Z"
+"""When it was created: after every policy that there is, in whichever second those were."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,7 @@ async def standing_in(api: Api, given: Mapping[str, Any], namespace: str) -> Sta
     except NotFoundError as error:
         if error.reason != "NotFound":  # no such kind: the plan would be of a cluster without bundles
             raise
-        live = {"uid": _NEW_UID, "creationTimestamp": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")}
+        live = {"uid": _NEW_UID, "creationTimestamp": _NOT_BORN_YET}
         told = f"planned as the file has it; namespace {namespace} has no policy {meta['name']} yet"
     kept = {key: live[key] for key in ("uid", "creationTimestamp", "generation") if key in live}
     notes = {"annotations": {**(live.get("annotations") or {}), **(meta.get("annotations") or {})}}
