@@ -96,7 +96,7 @@ def test_unknown_page_is_refused() -> None:
     refused = generate("--check", "novel")
 
     assert refused.returncode == 2
-    assert "no such page: novel; use strategies, comparison, proposals, metrics" in refused.stderr
+    assert "no such page: novel; use strategies, comparison, proposals" in refused.stderr
 
 
 @pytest.mark.parametrize(("name", "row"), ROWS)
