@@ -11,7 +11,7 @@ COUNT ?= 100
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup kube controllers helm pulsar oracle demo test chart e2e chaos check fmt crds docs plots record lock bench clean
+.PHONY: help setup kube controllers helm pulsar oracle demo test chart e2e chaos check fmt crds docs plots record lock image bench clean
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -101,6 +101,9 @@ bench: $(STAMP) kube oracle ## the benchmarks, beside their references (see docs
 
 record: $(STAMP) oracle ## record afresh what Pulsar's own classes decide on random scenarios (SEED=1000 COUNT=100)
 	@PYTHONPATH=tests/support $(BIN)/python -m pulsar_recorder --seed $(SEED) --count $(COUNT)
+
+image: setup ## the container image without Docker, as .trimtab/image/trimtab.tar, and the operator running in it (needs root and mmdebstrap)
+	@PYTHONPATH=image $(BIN)/python image/make_image.py $(IMAGE)
 
 lock: ## rewrite the hashed lock files from pyproject.toml (needs uv)
 	sh requirements/lock.sh

@@ -1,0 +1,38 @@
+# The image of Trimtab: docker build -t trimtab/trimtab:0.1.0 .
+# Every step is a script of image/, and `make image` carries out this very file where there is no Docker (image/README.md).
+# Behind a proxy with a certificate of its own, or with an index of your own (neither is kept in the image):
+#   docker build --secret id=pip,src=pip.conf --secret id=ca,src=ca.crt .
+ARG BASE=debian:bookworm-slim
+
+FROM ${BASE} AS base
+RUN --mount=type=bind,source=image,target=/build sh /build/base.sh
+
+FROM base AS java
+RUN --mount=type=bind,source=image,target=/build sh /build/java.sh
+
+FROM base AS python
+ARG SOURCE_DATE_EPOCH=1767225600
+RUN --mount=type=bind,source=image,target=/build \
+    --mount=type=bind,target=/src \
+    --mount=type=cache,target=/root/.cache/pip \
+    --mount=type=secret,id=pip,target=/etc/pip.conf \
+    --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt \
+    sh /build/python.sh
+
+FROM base
+COPY --from=java /opt/java /opt/java
+COPY --from=python /opt/trimtab /opt/trimtab
+ENV PATH=/opt/trimtab/bin:/opt/java/bin:/usr/sbin:/usr/bin:/sbin:/bin
+ENV JAVA_HOME=/opt/java
+ENV TRIMTAB_CACHE=/opt/cache
+ENV LANG=C.UTF-8
+ENV PYTHONDONTWRITEBYTECODE=1
+ENV PYTHONUNBUFFERED=1
+RUN --mount=type=bind,source=image,target=/build sh /build/warm.sh
+LABEL org.opencontainers.image.title="Trimtab"
+LABEL org.opencontainers.image.description="A Kubernetes operator that keeps the brokers of a bundle-sharded messaging cluster evenly loaded"
+LABEL org.opencontainers.image.version="0.1.0"
+LABEL org.opencontainers.image.licenses="Apache-2.0"
+USER 10001:10001
+WORKDIR /tmp
+ENTRYPOINT ["trimtab"]

@@ -1,0 +1,64 @@
+"""One simulated broker in a pod: serves the bundles that Bundle objects give it, and a `/metrics` page.
+
+It runs in the image of Trimtab, which holds the testbed. $POD_NAME says which broker it is, $NAMESPACE where;
+$NODE_NAME and $STRENGTHS ("trimtab-worker3=2") how much work a core of its node does. Its load is computed, not caused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from dataclasses import replace
+
+from kubernetes.aio import client, config
+
+from trimtab_testbed import brokers
+from trimtab_testbed.insides import Catalogue
+from trimtab_testbed.scenarios import scenario
+from trimtab_testbed.world import Spellings
+
+
+async def main() -> None:
+    """Be that broker until SIGTERM."""
+    await _configured()
+    story, name = scenario(os.environ.get("SCENARIO", "mixed-48")), os.environ["POD_NAME"]
+    loads, _ = story.stage()
+    shape = next(broker.shape for broker in story.brokers if broker.shape.name == name)
+    brokers.HOST = os.environ.get("LISTEN", "0.0.0.0")  # noqa: S104  a pod's own network
+    async with client.ApiClient() as api:
+        broker = brokers.SimulatedBroker(
+            replace(shape, strength=_strength()),
+            Catalogue(loads),
+            Spellings(load.name for load in loads),
+            client.CustomObjectsApi(api),
+            os.environ["NAMESPACE"],
+        )
+        broker.port = int(os.environ.get("PORT", "8080"))
+        await broker.start()
+        print(f"{name}: strength {broker.shape.strength:g}, metrics on port {broker.port}", flush=True)
+        await _told_to_end()
+        await broker.stop()
+
+
+async def _configured() -> None:
+    if "KUBECONFIG" in os.environ:
+        await config.load_kube_config()
+    else:
+        config.load_incluster_config()
+
+
+def _strength() -> float:
+    known = dict(pair.split("=") for pair in os.environ.get("STRENGTHS", "").split(",") if pair)
+    return float(known.get(os.environ.get("NODE_NAME", ""), 1))
+
+
+async def _told_to_end() -> None:
+    ended = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, ended.set)
+    await ended.wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,11 @@
+#!/bin/sh
+# Makes /opt/java: a Java runtime of the modules in modules.txt, with an archive of its own classes.
+set -eu
+here=$(dirname "$0")
+mkdir -p /usr/share/man/man1  # where Java's packages expect to write
+apt-get update -qq
+apt-get install -y -qq --no-install-recommends openjdk-17-jdk-headless >/dev/null
+
+modules=$(sed 's/ *#.*//; /^$/d' "$here/modules.txt" | paste -sd, -)
+jlink --add-modules "$modules" --no-header-files --no-man-pages --output /opt/java
+/opt/java/bin/java -Xshare:dump >/dev/null  # jlink makes none, and the archive of Spark's classes builds on it

@@ -1,0 +1,46 @@
+"""What the image leaves out is never loaded: a Spark that becomes warm takes no class from those jars."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+PATTERNS = [
+    line.partition("#")[0].strip()
+    for line in (Path(__file__).parents[2] / "image" / "unused.txt").read_text().splitlines()
+    if line.partition("#")[0].strip()
+]
+
+
+def packages() -> Path:
+    spec = find_spec("pyspark")
+    assert spec is not None
+    assert spec.origin is not None
+    return Path(spec.origin).parents[1]
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_a_pattern_matches_something(pattern: str) -> None:
+    assert list(packages().glob(pattern))
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(900)
+def test_no_class_comes_out_of_a_jar_that_is_left_out(tmp_path: Path) -> None:
+    options = f"-Xlog:class+load=info:file={tmp_path}/classes-%p.log"
+    env = {**os.environ, "TRIMTAB_CACHE": str(tmp_path / "cache"), "JAVA_TOOL_OPTIONS": options}
+    subprocess.run([sys.executable, "-m", "trimtab_operator", "warm"], env=env, check=True, capture_output=True)
+    loaded = {
+        name
+        for log in tmp_path.glob("classes-*.log")
+        for name in re.findall(r"source: \S*/(pyspark/jars/\S+\.jar)", log.read_text())
+    }
+    assert any("spark-core_" in name for name in loaded)
+    left_out = {str(path.relative_to(packages())) for pattern in PATTERNS for path in packages().glob(pattern)}
+    assert not loaded & left_out
