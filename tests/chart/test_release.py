@@ -53,6 +53,9 @@ def test_a_release_balances_is_changed_and_leaves_nothing_switched_off(release: 
     assert "--verbose" not in operator_container([release.deployment()])["args"]
     assert release.policy()["metadata"]["finalizers"] == [FINALIZER]
 
+    release.rest.patch(f"{API}/balancingpolicies/policy", {"spec": {"paused": True}})
+    until("the pause has begun", lambda: "Paused" in str(release.policy()["status"]), within=120)
+    until("nothing is under way", release.settled, within=120)
     owners = release.owners()
     with settings_brokers(defaults(), token=TOKEN) as brokers:
         switch_off(release.rest, brokers.url, brokers.dynamic)

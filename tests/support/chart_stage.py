@@ -37,8 +37,6 @@ class ChartStage:
         }
         self.url = f"http://{HOST}:{port}"
         self.operator: Server | None = None
-        # Spark's sockets are in a volume, and the path of a socket may have hundred letters
-        self._volumes = tempfile.TemporaryDirectory(prefix="pod-")
         self.jobs = JobRunner(plane, NAMESPACE, folder / "jobs")
         self._open: list[Any] = []
 
@@ -57,7 +55,6 @@ class ChartStage:
             self.operator.stop(20)
         for part in reversed(self._open):
             part.__exit__(None, None, None)
-        self._volumes.cleanup()
 
     def _start(self) -> None:
         until("the kinds are served", self._served, within=120)
@@ -112,7 +109,9 @@ class ChartStage:
         return dict(self.rest.get(f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{RELEASE}"))
 
     def start_operator(self) -> None:
-        self.operator = operator_process(self.plane, self.deployment(), Path(self._volumes.name))
+        # Spark's sockets are in a volume, and the path of a socket may have hundred letters
+        volumes = self._enter(tempfile.TemporaryDirectory(prefix="pod-"))
+        self.operator = operator_process(self.plane, self.deployment(), Path(volumes.name))
         self.operator.start()
         self.operator.wait_ready(f"{self.url}/readyz", timeout=280)
 
