@@ -15,7 +15,7 @@ from trimtab_operator.control.metering import Meter, hit_counts
 from trimtab_operator.control.proposal_states import Event
 from trimtab_operator.control.report import CycleResult
 from trimtab_operator.resources.proposal import ProposalState
-from trimtab_strategies.model import DataQuality, Doubt, Memory, Reason
+from trimtab_strategies.model import DataQuality, Doubt, Memory, Plan, Reason
 from trimtab_strategies.testing import cluster
 
 Play = Callable[..., None]
@@ -81,6 +81,24 @@ def test_brokers_are_counted_by_what_their_data_is(play: Play) -> None:
         assert shown(scene, "brokers") == {("Trusted",): 2, ("OutDatedData",): 1}
         assert shown(scene, "sample_age_seconds") == {(): 300}
         assert shown(scene, "dropped_samples_total")["OutDated",] == 4
+
+    play(HOT, story)
+
+
+@pytest.mark.apiserver
+def test_of_a_broker_that_is_not_believed_no_load_is_shown(play: Play) -> None:
+    load = replace(HOT, brokers=replace(HOT.brokers, trusted=np.array([True, True, False])))
+    usage = np.array([[80.0] * 5, [30.0] * 5, [0.0] * 5])
+
+    async def story(scene: PolicyScene) -> None:
+        plan = Plan((), (), load.brokers.names, usage, usage)
+        meter = Meter(scene.context, "main")
+        meter.cycle(CycleResult(scene.clock, {}, 1, load=load, plan=plan))
+        meter.usage(plan.brokers, usage, load)
+
+        assert shown(scene, "cpu_range_ratio") == {(): pytest.approx(0.5)}
+        assert {name for name, _ in shown(scene, "broker_usage_ratio")} == {"a", "b"}
+        assert {name for name, _ in shown(scene, "broker_message_rate")} == {"a", "b"}
 
     play(HOT, story)
 

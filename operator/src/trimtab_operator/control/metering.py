@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from prometheus_client import Gauge
@@ -35,6 +35,7 @@ BECAME = {
 """What may become of a proposal before it is carried out, in a word."""
 
 _ENDINGS = (Reason.LANDED, Reason.TIMED_OUT, Reason.SUPERSEDED)
+_USUAL = (Reason.OVERLOADED, Reason.UNDERLOADED, Reason.DRAINED, Reason.ROLLING_OUT)
 _FOREIGN = (Kind.FOREIGN, Kind.UNDONE, Kind.OVERWRITTEN)
 
 
@@ -52,6 +53,8 @@ class Meter:
         metrics.forget_policy(self.policy)
         for ending in _ENDINGS:
             metrics.moves.labels(self.policy, "", str(ending))
+        for reason in _USUAL:
+            metrics.moves.labels(self.policy, str(reason), "Written")
         for kind in _FOREIGN:
             metrics.foreign_moves.labels(self.policy, kind.value)
         for word in BECAME.values():
@@ -72,14 +75,18 @@ class Meter:
         if result.interval is not None:
             metrics.interval.labels(policy).set(result.interval)
         self._state(result)
-        self._plan(result.plan)
+        self._plan(result.plan, result.load)
         self._load(result.load)
         if result.refusal is None:
             self._weights(result.weights)
             self._show(metrics.hits, {(kind,): float(most) for kind, most in result.hits.items()})
 
     def usage(self, names: Sequence[str], usage: FloatArray, load: ClusterLoad | None) -> None:
-        """What the brokers `names` carry. usage: (n, 5) percent, NaN unknown; load: the picture it is from."""
+        """What the brokers `names` carry that are believed: the others' figures may say anything, also 0.
+
+        usage: (n, 5) percent, NaN unknown; load: the picture it is from, with the same rows.
+        """
+        usage = _believed(usage, load)
         of_resources = (
             ((name, resource), usage[row, column] / 100)
             for row, name in enumerate(names)
@@ -87,7 +94,7 @@ class Meter:
         )
         self._show(self.context.metrics.broker_usage, known(of_resources))
         if load is not None:
-            traffic = load.brokers.traffic
+            traffic = _believed(load.brokers.traffic, load)
             of_directions = (
                 ((name, direction), traffic[row, column])
                 for row, name in enumerate(load.brokers.names)
@@ -118,8 +125,8 @@ class Meter:
         judged = result.refusal is None and result.plan is not None
         self._show(metrics.balanced, {(): float(result.outcome is Reason.BALANCED)} if judged else {})
 
-    def _plan(self, plan: Plan | None) -> None:
-        ends = cpu_range(plan)
+    def _plan(self, plan: Plan | None, load: ClusterLoad | None) -> None:
+        ends = None if plan is None else cpu_range(replace(plan, before=_believed(plan.before, load)))
         self._show(self.context.metrics.cpu_range, {} if ends is None else {(): (ends[1] - ends[0]) / 100})
         if plan is None:
             for gauge in (self.context.metrics.broker_usage, self.context.metrics.message_rate):
@@ -170,6 +177,14 @@ def hit_counts(memory: Memory) -> dict[str, float]:
 def known(values: Iterable[tuple[tuple[str, ...], float]]) -> dict[tuple[str, ...], float]:
     """Those of `values` that are numbers."""
     return {labels: float(value) for labels, value in values if np.isfinite(value)}
+
+
+def _believed(figures: FloatArray, load: ClusterLoad | None) -> FloatArray:
+    """`figures` (n, ...) of the brokers of `load`, NaN where a broker is not trusted."""
+    if load is None:
+        return figures
+    believed: FloatArray = np.where(load.brokers.trusted[:, np.newaxis], figures, np.nan)
+    return believed
 
 
 def _by_trust(load: ClusterLoad) -> dict[tuple[str, ...], float]:
