@@ -16,7 +16,6 @@ TUTORIAL = ROOT / "docs" / "tutorial" / "ten-minutes.md"
 STAGES = {
     "make demo": "takes a minute and shows what the commands here look at",
     "make test": "is what runs this test",
-    "make e2e": "starts real Pulsar brokers, which takes minutes",
 }
 """Commands that CI runs as stages of their own, and why they are not run here."""
 

@@ -194,7 +194,7 @@ def test_the_operator_outlives_a_restart_of_the_api_server(stage: Stage) -> None
     stage.wait_condition("Ready", "True")
     pid, name = stage.operator.pid, stage.bundles_of("pulsar-broker-0")[0]
 
-    stage.control_plane.restart_apiserver(down=3)
+    stage.control_plane.restart_apiserver(down=1)
     stage.patch_bundle(name, owner="pulsar-broker-2")
 
     until("the wish is carried out", lambda: stage.owners()[name] == "pulsar-broker-2", within=60)

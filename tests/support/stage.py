@@ -259,8 +259,10 @@ class Stage:
         return all(landed(bundle) for bundle in self.world.bundles().values())
 
     def reset(self) -> None:
-        """Back to the beginning: no fault, no policy, the first owners."""
+        """Back to the beginning: no fault, no policy, the first owners; and the operator, if its story ended it."""
         self.proxy.fault = Fault.NONE
+        if not self.operator.running:
+            self.operator.start()
         self.drop_policy()
         self._undivide()
         for name, owner in self.first_owners.items():

@@ -59,6 +59,7 @@ class Meter:
             metrics.foreign_moves.labels(self.policy, kind.value)
         for word in BECAME.values():
             metrics.proposals.labels(self.policy, word)
+        metrics.prediction_error.labels(self.policy)
 
     def cycle(self, result: CycleResult) -> None:
         """Take note of what one cycle saw and did."""
