@@ -108,4 +108,4 @@ def _entered(root: Path, steps: Sequence[str], env: Mapping[str, str], inside: S
     given = [f"{name}={value}" for name, value in env.items()]
     script = ["set -e", *steps, shlex.join(["exec", "chroot", str(root), "/usr/bin/env", "-i", *given, *inside])]
     namespaces = ("--mount", "--pid", "--fork", "--kill-child", "--propagation", "private")
-    return ["unshare", *namespaces, "sh", "-c", "\n".join(script)]
+    return [shutil.which("unshare") or "unshare", *namespaces, "sh", "-c", "\n".join(script)]

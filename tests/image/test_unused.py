@@ -35,12 +35,9 @@ def test_a_pattern_matches_something(pattern: str) -> None:
 def test_no_class_comes_out_of_a_jar_that_is_left_out(tmp_path: Path) -> None:
     options = f"-Xlog:class+load=info:file={tmp_path}/classes-%p.log"
     env = {**os.environ, "TRIMTAB_CACHE": str(tmp_path / "cache"), "JAVA_TOOL_OPTIONS": options}
-    subprocess.run([sys.executable, "-m", "trimtab_operator", "warm"], env=env, check=True, capture_output=True)
-    loaded = {
-        name
-        for log in tmp_path.glob("classes-*.log")
-        for name in re.findall(r"source: \S*/(pyspark/jars/\S+\.jar)", log.read_text())
-    }
-    assert any("spark-core_" in name for name in loaded)
+    subprocess.run([sys.executable, "-m", "trimtab_operator", "warm"], env=env, check=False, capture_output=True)
+    log = "".join(file.read_text() for file in tmp_path.glob("classes-*.log"))
+    assert "org.apache.spark.sql.execution.python." in log, "it did not come as far as a cycle's tasks"
+    loaded = set(re.findall(r"source: \S*/(pyspark/jars/\S+\.jar)", log))
     left_out = {str(path.relative_to(packages())) for pattern in PATTERNS for path in packages().glob(pattern)}
     assert not loaded & left_out
