@@ -137,8 +137,9 @@ def test_a_kubeconfig_that_is_none_is_told_in_one_line(tmp_path: Path, capsys: C
 
 @pytest.mark.apiserver
 def test_status_looks_where_the_context_says_or_everywhere(
-    trimtab_crds: ControlPlane, kube_namespace: str, capsys: Captured
+    trimtab_crds: ControlPlane, kube_namespace: str, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
     rest = trimtab_crds.rest
     other = f"{kube_namespace}-other"
     rest.create_namespace(other)
