@@ -6,14 +6,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from trimtab_operator.control.context import Context
+from trimtab_operator.cluster.api import Api
 from trimtab_operator.control.credentials import Keyring
 from trimtab_operator.pulsar.identity import Bearer, Identity
 from trimtab_operator.pulsar.oauth2 import Client, ClientCredentials
-from trimtab_operator.resources.pulsar import OAuth2, PulsarAuth
+from trimtab_operator.resources.pulsar import OAuth2, PulsarAuth, PulsarSpec
+from trimtab_operator.resources.urls import AllowedUrls
 from trimtab_pipeline.source import NO_CREDENTIALS, Credentials, CredentialsError, SourceMisconfiguredError
 
 WHERE = "spec.pulsar.auth"
+
+Admit = Callable[[str], str]
+"""The URL to ask for a URL. Raises `RefusedUrlError`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +32,8 @@ class Proof:
         """Whether any of it is from a Secret."""
         return self.client is not None or self.credentials != NO_CREDENTIALS
 
-    def identity(self, context: Context, on_refused: Callable[[], None]) -> Identity:
+    def identity(self, admit: Admit, on_refused: Callable[[], None]) -> Identity:
         """Who asks with it. on_refused: called when brokers don't take it. Raises `SourceMisconfiguredError`."""
-        admit = partial(context.urls.admit, namespace=context.namespace, secrets=True)
         try:
             if self.client is not None:
                 return ClientCredentials(self.client, self.credentials, admit)
@@ -39,11 +42,17 @@ class Proof:
             raise SourceMisconfiguredError(f"{WHERE}: {error}") from None
 
 
-async def read_proof(context: Context, auth: PulsarAuth | None) -> Proof:
+def admitting(urls: AllowedUrls, namespace: str, spec: PulsarSpec) -> Admit:
+    """What says which URLs may be asked on behalf of a policy in `namespace`: fewer if Secrets are sent there."""
+    secret = spec.auth is not None and spec.auth.secret
+    return partial(urls.admit, namespace=namespace, secrets=secret)
+
+
+async def read_proof(api: Api, namespace: str, auth: PulsarAuth | None) -> Proof:
     """What the Secrets hold now. Raises `SourceMisconfiguredError` naming field, Secret and remedy, and `ApiError`."""
     if auth is None:
         return Proof()
-    keyring = Keyring(context.api, context.namespace, WHERE)
+    keyring = Keyring(api, namespace, WHERE)
     token, tls = await keyring.text("token", auth.token), await keyring.tls(auth.tls)
     try:
         credentials = Credentials(token, ca=tls["ca"], certificate=tls["certificate"], key=tls["key"])

@@ -12,13 +12,12 @@ import logging
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from trimtab_operator.bridge.found import FoundStore
-from trimtab_operator.bridge.identifying import read_proof
+from trimtab_operator.bridge.identifying import admitting, read_proof
 from trimtab_operator.bridge.wheel import may_switch_off
-from trimtab_operator.cluster.api import POLICIES, ApiError
+from trimtab_operator.cluster.api import POLICIES, Api, ApiError
 from trimtab_operator.control.context import Context
 from trimtab_operator.pulsar.admin import Admin
 from trimtab_operator.pulsar.balancing import ForeignFindingsError, Found
@@ -29,7 +28,7 @@ from trimtab_operator.pulsar.transport import Guards
 from trimtab_operator.resources.common import seconds
 from trimtab_operator.resources.policy import Mode
 from trimtab_operator.resources.pulsar import OwnBalancing, PulsarSpec
-from trimtab_operator.resources.urls import RefusedUrlError
+from trimtab_operator.resources.urls import AllowedUrls, RefusedUrlError
 from trimtab_pipeline.source import SourceMisconfiguredError
 
 log = logging.getLogger(__name__)
@@ -46,13 +45,17 @@ REFUSALS = (PulsarError, ApiError, RefusedUrlError, SourceMisconfiguredError, Fo
 
 
 @asynccontextmanager
-async def reached(context: Context, spec: PulsarSpec, fence: Callable[[str], None]) -> AsyncIterator[Admin]:
-    """A client for the cluster of `spec`, for a moment. Raises what is in `REFUSALS`."""
-    secret = spec.auth is not None and spec.auth.secret
-    admit = partial(context.urls.admit, namespace=context.namespace, secrets=secret)
+async def reached(
+    spec: PulsarSpec, api: Api, namespace: str, urls: AllowedUrls, fence: Callable[[str], None]
+) -> AsyncIterator[Admin]:
+    """A client for the cluster of `spec`, for a moment; Secrets are those of `namespace`.
+
+    Raises what is in `REFUSALS`.
+    """
+    admit = admitting(urls, namespace, spec)
     admit(spec.admin_url)  # before any Secret is read
-    proof = await read_proof(context, spec.auth)
-    identity, guards = proof.identity(context, lambda: None), Guards(admit=admit, fence=fence)
+    proof = await read_proof(api, namespace, spec.auth)
+    identity, guards = proof.identity(admit, lambda: None), Guards(admit=admit, fence=fence)
     limits = {"timeout": seconds(spec.timeout), "requests_per_second": float(spec.requests_per_second)}
     async with connected(spec.admin_url, guards=guards, identity=identity, **limits) as admin:
         yield admin
@@ -95,11 +98,12 @@ class LettingGo:
         return False
 
     async def _put_back(self, store: FoundStore, found: Found) -> None:
-        async with reached(self.context, found.pulsar, self.fence) as admin:
+        context = self.context
+        async with reached(found.pulsar, context.api, context.namespace, context.urls, self.fence) as admin:
             done = await put_back(admin, found)
         await store.forget()
-        self.context.link.switched_off = False
-        self.context.metrics.own_balancing_off.set(0)
+        context.link.switched_off = False
+        context.metrics.own_balancing_off.set(0)
         log.info("Pulsar's own balancing is put back: %s", "; ".join(done))
 
 

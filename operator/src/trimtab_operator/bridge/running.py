@@ -10,10 +10,9 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
-from trimtab_operator.bridge.identifying import Proof, read_proof
+from trimtab_operator.bridge.identifying import Proof, admitting, read_proof
 from trimtab_operator.cluster.api import ApiError
 from trimtab_operator.cluster.fence import Fence
 from trimtab_operator.control.context import Context
@@ -86,10 +85,9 @@ class Bridge:
         Raises `PulsarError`, `RefusedUrlError`, `SourceMisconfiguredError`, `ApiError`: why that can't be begun.
         """
         metrics = self.context.metrics
-        secret = spec.auth is not None and spec.auth.secret
-        admit = partial(self.context.urls.admit, namespace=self.context.namespace, secrets=secret)
+        admit = admitting(self.context.urls, self.context.namespace, spec)
         admit(spec.admin_url)  # before any Secret is read
-        proof = await read_proof(self.context, spec.auth)
+        proof = await self._proof(spec)
         fence, waited = self.fence, metrics.pulsar_budget_wait.inc
         guards = Guards(admit, fence.check, metrics.observe_pulsar, waited, fence.requests())
         opened = connected(
@@ -97,10 +95,13 @@ class Bridge:
             timeout=seconds(spec.timeout),
             requests_per_second=spec.requests_per_second,
             guards=guards,
-            identity=proof.identity(self.context, self._refused.set),
+            identity=proof.identity(admit, self._refused.set),
         )
         async with opened as admin:
             await self._work(spec, proof, admin)
+
+    async def _proof(self, spec: PulsarSpec) -> Proof:
+        return await read_proof(self.context.api, self.context.namespace, spec.auth)
 
     async def _work(self, spec: PulsarSpec, proof: Proof, admin: HttpAdmin) -> None:
         parts = self.parts(self.context, admin)
@@ -132,7 +133,7 @@ class Bridge:
             await asyncio.wait({(waiting := asyncio.ensure_future(self._refused.wait()))}, timeout=SECRETS_EVERY)
             await ended(waiting)
             try:
-                if await read_proof(self.context, spec.auth) != proof:
+                if await self._proof(spec) != proof:
                     return
             except SourceMisconfiguredError:
                 return

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
-from concurrent.futures import Future
 from typing import Any
 
-from trimtab_operator.app import new_context
 from trimtab_operator.bridge.found import FoundStore
 from trimtab_operator.bridge.letting_go import REFUSALS, has_it_off, reached
 from trimtab_operator.cli.asking import add_verb, asked
@@ -21,8 +19,6 @@ from trimtab_operator.pulsar.restoring import put_back
 from trimtab_operator.resources.common import GROUP
 from trimtab_operator.resources.policy import Mode
 from trimtab_operator.resources.urls import AllowedUrls
-from trimtab_operator.telemetry.metrics import Metrics
-from trimtab_pipeline.source import LoadSource, PrometheusSettings
 
 _FINALIZER = f"{GROUP}/finalizer"
 _DESCRIPTION = """\
@@ -43,21 +39,6 @@ examples:
   trimtab restore -n messaging --stop-deployment trimtab     end the operator, too, before it is uninstalled
   trimtab restore -n messaging --admin-url http://127.0.0.1:8080 --token-file token     from outside of the cluster
 """
-
-
-class _NoSources:
-    """Measures nothing."""
-
-    def open(self, policy: str, settings: PrometheusSettings) -> LoadSource:
-        """There is none."""
-        raise NotImplementedError(f"no load is measured here: {policy}, {settings.url}")
-
-    def warm_up(self) -> Future[None]:
-        """There is nothing to warm."""
-        return Future()
-
-    def close(self) -> None:
-        """There is nothing to close."""
 
 
 def register(subparsers: Any) -> None:
@@ -144,9 +125,8 @@ async def _pulsar(api: Api, arguments: argparse.Namespace) -> bool:
 async def _put_back(api: Api, arguments: argparse.Namespace, found: Found) -> list[str]:
     if arguments.admin_url:
         return await asked_pulsar(arguments, lambda admin: put_back(admin, found, dry_run=arguments.dry_run))
-    context = new_context(api, arguments.namespace, _NoSources(), Metrics())
-    context.urls = AllowedUrls.of(("*",))  # the Secrets are read with the rights of the person who asks
-    async with reached(context, found.pulsar, lambda _write: None) as admin:
+    everything = AllowedUrls.of(("*",))  # the Secrets are read with the rights of the person who asks
+    async with reached(found.pulsar, api, arguments.namespace, everything, lambda _write: None) as admin:
         return await put_back(admin, found, dry_run=arguments.dry_run)
 
 
