@@ -14,8 +14,9 @@ from chaos_crew import Crew
 from chaos_replica import CELLS, Ground
 from chaos_schedule import BROKERS, Schedule
 from chaos_trail import AUDIT_POLICY, Caps
-from chaos_witness import Bundles, Cycles, Served, Watch
+from chaos_witness import Bundles, Cycles, Served
 from faulty_proxy import FaultyProxy
+from kube_watch import Watch
 from trimtab_testbed.binaries import KubeBinaries
 from trimtab_testbed.control_plane import ControlPlane
 from trimtab_testbed.prometheus import Prometheus

@@ -6,22 +6,18 @@ policies come by watches of its own.
 
 from __future__ import annotations
 
-import json
-import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from http.client import HTTPException
-from typing import Any
 
-from trimtab_testbed.kube_rest import KubeApiError, KubeRest
+from kube_watch import Raw
+from trimtab_testbed.kube_rest import KubeApiError
 
 PARENT = "trimtab.dev/parent"
 LAST = 0xFFFFFFFF
 AWAY = (OSError, HTTPException, ValueError, KubeApiError)
 """What asking an API server raises that was killed, is paused, or has just come back."""
-
-Raw = Mapping[str, Any]
 
 
 def holes(bundles: Iterable[Raw]) -> str:
@@ -134,41 +130,3 @@ class Cycles:
         """One event."""
         if cycle := (policy.get("status") or {}).get("lastCycle"):
             self.seen[cycle["time"], cycle["moved"]] = cycle
-
-
-class Watch(threading.Thread):
-    """Follows one collection for `eyes`, whatever happens to the API server, until told to stop."""
-
-    def __init__(self, rest: KubeRest, path: str, eyes: Bundles | Cycles) -> None:
-        super().__init__(name=f"watch {path}", daemon=True)
-        self._rest, self._path, self._eyes = rest, path, eyes
-        self._end, self._version = threading.Event(), ""
-
-    def run(self) -> None:
-        """List, then watch; go on from there after a gap, or list again when that is too long ago."""
-        while not self._end.is_set():
-            try:
-                self._look()
-            except KubeApiError:
-                self._version = ""
-                self._end.wait(0.2)
-            except (OSError, HTTPException, json.JSONDecodeError):
-                self._end.wait(0.2)
-
-    def _look(self) -> None:
-        if not self._version:
-            listed = self._rest.get(self._path)
-            self._eyes.listed(listed["items"])
-            self._version = listed["metadata"]["resourceVersion"]
-        for event in self._rest.watch(self._path, self._version, seconds=20):
-            if self._end.is_set():
-                return
-            if event["type"] == "ERROR":
-                self._version = ""
-                return
-            self._version = event["object"]["metadata"]["resourceVersion"]
-            self._eyes.see(event["type"], event["object"])
-
-    def stop(self) -> None:
-        """It ends with its next event."""
-        self._end.set()

@@ -13,10 +13,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from http.client import HTTPException
 from itertools import pairwise
-from typing import Any, Protocol, Self
+from typing import Protocol, Self
 
+from kube_watch import Raw, Watch
 from stage import API
-from trimtab_testbed.kube_rest import KubeApiError, KubeRest
+from trimtab_testbed.kube_rest import KubeRest
 from trimtab_testbed.pulsar.cluster import PulsarCluster
 from trimtab_testbed.pulsar.rest import PulsarRestError
 from trimtab_testbed.world import object_name
@@ -71,20 +72,22 @@ class Witness:
     _owners: dict[str, list[Change]] = field(default_factory=dict)
     _spelt: dict[str, str] = field(default_factory=dict)
     _done: threading.Event = field(default_factory=threading.Event)
-    _threads: list[threading.Thread] = field(default_factory=list)
+    _watch: Watch = field(init=False)
+    _owning: threading.Thread = field(init=False)
 
     def __enter__(self) -> Self:
         self._look()
-        jobs = (self._follow_owners, self._follow_wishes)
-        self._threads = [threading.Thread(target=job, daemon=True) for job in jobs]
-        for thread in self._threads:
-            thread.start()
+        self._watch = Watch(self.scene.rest, f"{API}/bundles", self)
+        self._watch.start()
+        self._owning = threading.Thread(target=self._follow_owners, daemon=True)
+        self._owning.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._done.set()
-        for thread in self._threads:
-            thread.join()
+        self._watch.stop()
+        self._owning.join()
+        self._watch.join()
 
     # -- what was seen --
 
@@ -151,26 +154,17 @@ class Witness:
             name = self.scene.name_of(owners[bundle]) if bundle in owners else ""
             _note(self._owners.setdefault(bundle, []), Change(now, name))
 
-    def _follow_wishes(self) -> None:
-        while not self._done.is_set():
-            try:
-                self._watch()
-            except (OSError, HTTPException, KubeApiError):  # the API server is restarting, or its history is too short
-                self._done.wait(LOOK_EVERY)
-
-    def _watch(self) -> None:
-        found = self.scene.rest.get(f"{API}/bundles")
-        version = found["metadata"]["resourceVersion"]
-        for item in found["items"]:
+    def listed(self, items: Iterable[Raw]) -> None:
+        """All Bundle objects."""
+        for item in items:
             self._noted(item)
-        while not self._done.is_set():
-            for event in self.scene.rest.watch(f"{API}/bundles", version, seconds=1):
-                if event["type"] == "ERROR":
-                    return
-                version = event["object"]["metadata"]["resourceVersion"]
-                self._noted(event["object"])
 
-    def _noted(self, bundle: dict[str, Any]) -> None:
+    def see(self, kind: str, item: Raw) -> None:
+        """One event of a Bundle object."""
+        if kind != "DELETED":
+            self._noted(item)
+
+    def _noted(self, bundle: Raw) -> None:
         name = self._spelling(bundle["metadata"]["name"])
         if name:
             _note(self._wishes.setdefault(name, []), Change(time.time(), bundle["spec"].get("owner", "")))

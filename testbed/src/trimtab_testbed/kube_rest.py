@@ -7,13 +7,17 @@ from __future__ import annotations
 
 import json
 import ssl
+import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
 from http import HTTPStatus
+from http.client import HTTPResponse, HTTPSConnection
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 MERGE_PATCH = "application/merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"  # JSON is YAML
@@ -68,6 +72,26 @@ class KubeRest:
         except urllib.error.HTTPError as error:
             raise _api_error(error) from None
 
+    def follow(self, path: str, version: str, done: threading.Event) -> Iterator[Any]:
+        """The same until `done` is set, which is noticed within a second; an event of type ERROR is the last one.
+
+        All on one connection: to open one takes so long on a busy machine that events would be seen late.
+        """
+        headers = {"Authorization": f"Bearer {self._token}"}
+        with closing(HTTPSConnection(urlsplit(self._url).netloc, context=self._context, timeout=30)) as connection:
+            while not done.is_set():
+                query = f"{path}?watch=1&resourceVersion={version}&timeoutSeconds=1"
+                connection.request("GET", query, headers=headers)
+                response = connection.getresponse()
+                if response.status != HTTPStatus.OK:
+                    raise _api_error(response)
+                for line in response:
+                    event = json.loads(line)
+                    yield event
+                    if event["type"] == "ERROR":
+                        return
+                    version = event["object"]["metadata"]["resourceVersion"]
+
     def create_namespace(self, name: str) -> None:
         """Create the Kubernetes namespace `name`."""
         body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
@@ -115,10 +139,10 @@ def _strictly(path: str) -> str:
     return path if "fieldValidation=" in path else f"{path}{'&' if '?' in path else '?'}fieldValidation=Strict"
 
 
-def _api_error(error: urllib.error.HTTPError) -> KubeApiError:
+def _api_error(error: urllib.error.HTTPError | HTTPResponse) -> KubeApiError:
     text = error.read().decode(errors="replace")
     try:
         status = json.loads(text)
     except ValueError:
-        return KubeApiError(error.code, error.reason, text[:500])
-    return KubeApiError(error.code, status.get("reason", error.reason), status.get("message", text[:500]))
+        return KubeApiError(error.status or 0, error.reason, text[:500])
+    return KubeApiError(error.status or 0, status.get("reason", error.reason), status.get("message", text[:500]))
