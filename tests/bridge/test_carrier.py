@@ -270,6 +270,39 @@ def test_no_more_bundles_are_unloaded_at_the_same_time_than_allowed(carry: Carry
     carry(story, begin=False, unloads=2, lazy=0.2)
 
 
+def test_what_waits_for_others_is_not_overdue_and_what_hangs_is(carry: Carry) -> None:
+    async def story(c: Carrying) -> None:
+        context, (first, second) = c.scene.context, c.of("a")
+        c.scene.give(first, "b")
+        await until("it is being unloaded", lambda: c.fake.peak == 1)
+        c.scene.give(second, "b")
+        await until("the other one waits", lambda: second in context.flights.open)
+
+        late = context.flights.overdue(context.clock() + 3600, timeout=60)
+
+        assert [flight.bundle for flight in late] == [first]
+
+    carry(story, unloads=1, lazy=3600)
+
+
+def test_what_waited_is_overdue_in_time_once_nobody_carries_it(carry: Carry) -> None:
+    async def story(c: Carrying) -> None:
+        flights, clock = c.scene.context.flights, c.scene.context.clock
+        first, second = c.of("a")
+        c.scene.give(first, "b")
+        await until("it is being unloaded", lambda: c.fake.peak == 1)
+        c.scene.give(second, "b")
+        await until("the other one waits", lambda: second in flights.open)
+        before = clock()
+
+        await c.crash()
+
+        assert [f.bundle for f in flights.overdue(before + 59, timeout=60)] == []
+        assert len(flights.overdue(clock() + 61, timeout=60)) == 2
+
+    carry(story, unloads=1, lazy=3600)
+
+
 def test_a_crash_between_unload_and_confirmation_leaves_nothing_undone(carry: Carry) -> None:
     async def story(c: Carrying) -> None:
         name = c.of("a")[0]

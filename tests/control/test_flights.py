@@ -112,3 +112,43 @@ def test_seeing_the_same_wish_again_does_not_restart_its_clock() -> None:
     flights.see(replace(wished(), resource_version="8"), None, now=50)
 
     assert flights.open["b"].since == 10
+
+
+def test_where_moves_take_turns_the_time_of_each_begins_with_its_turn() -> None:
+    flights = Flights()
+    flights.take_turns()
+    flights.see(wished(), None, now=10)
+    flights.see(wished("late"), None, now=10)
+
+    flights.begin("b", now=50)
+    flights.begin("b", now=90)  # it is tried again
+
+    assert flights.overdue(now=110, timeout=60) == []
+    assert [f.bundle for f in flights.overdue(now=111, timeout=60)] == ["b"]
+    assert reasons(flights) == [Reason.TIMED_OUT]
+
+
+def test_when_nobody_gives_turns_any_more_the_time_of_those_that_waited_begins() -> None:
+    flights = Flights()
+    flights.take_turns()
+    flights.see(wished(), None, now=10)
+    flights.see(wished("late"), None, now=10)
+    flights.begin("b", now=50)
+
+    flights.end_turns(now=100)
+    flights.see(wished("new"), None, now=105)
+
+    assert [f.bundle for f in flights.overdue(now=111, timeout=60)] == ["b"]
+    assert [f.bundle for f in flights.overdue(now=161, timeout=60)] == ["b", "late"]
+    assert len(flights.overdue(now=166, timeout=60)) == 3
+
+
+def test_another_wish_waits_for_a_turn_of_its_own() -> None:
+    flights = Flights()
+    flights.take_turns()
+    flights.see(wished(destination="y"), None, now=10)
+    flights.begin("b", now=11)
+
+    flights.see(wished(destination="z", generation=5), None, now=20)
+
+    assert flights.overdue(now=1000, timeout=60) == []

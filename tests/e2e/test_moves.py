@@ -15,7 +15,7 @@ from trimtab_testbed.world import object_name
 
 def _known(stage: PulsarStage, bundles: list[str]) -> None:
     """A policy that only shows links the cluster; wait until its objects say who serves them."""
-    stage.apply_policy(mode="DryRun", limits={"moveTimeout": "60s"})  # of ten wishes, the last wait for the first
+    stage.apply_policy(mode="DryRun", limits={"moveTimeout": "30s"})  # for each; the last of ten wait for the first
 
     def told() -> bool:
         found, truth = stage.owners(), stage.truth()

@@ -56,15 +56,19 @@ class Carrier:
                 self._begin()
                 await asyncio.sleep(LOOK_EVERY)
         finally:
+            self._context.flights.end_turns(self._context.clock())
             await ended(*self._tasks.values())
 
     def _begin(self) -> None:
         """Begin with as many wishes as may be under way; those first that have waited longest."""
-        spec = self._context.link.spec
-        room = (spec.max_unloads if spec else 0) - len(self._tasks)
-        if room <= 0 or self._context.link.ids is None:
+        spec, flights = self._context.link.spec, self._context.flights
+        if self._context.link.ids is None:
+            return
+        flights.take_turns()
+        if (room := (spec.max_unloads if spec else 0) - len(self._tasks)) <= 0:
             return
         for record in sorted(self._waiting(), key=_waits_since)[:room]:
+            flights.begin(record.name, self._context.clock())
             self._tasks[record.name] = asyncio.create_task(self._carry(record), name=f"carrier {record.name}")
             self._tasks[record.name].add_done_callback(lambda _, name=record.name: self._tasks.pop(name))  # type: ignore[misc]
 

@@ -4,6 +4,9 @@ A wish is *open* while ``metadata.generation > status.observedGeneration``; it d
 stored: after a restart the open wishes are read off the bundles again. A landed move is remembered until the window
 of the rates has passed, because until then part of the bundle's traffic is still *measured* at its source: of a rate
 over w seconds, the share 1 - t/w stems from before a move that landed t seconds ago.
+
+Where moves are carried out a few at a time, the time in which one should be over begins with its turn: what waits for
+others is not late.
 """
 
 from __future__ import annotations
@@ -28,7 +31,10 @@ def _all(_bundle: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Flight:
-    """One move. Times are seconds of a clock that does not jump; `source` is empty when nobody had the bundle."""
+    """One move. Times are seconds of a clock that does not jump; `source` is empty when nobody had the bundle.
+
+    since: when its wish was seen. begun: when its turn came, where moves take turns.
+    """
 
     bundle: str
     source: str
@@ -37,12 +43,19 @@ class Flight:
     since: float
     landed: float | None = None
     overdue: bool = False
+    begun: float | None = None
 
     def still_measured(self, now: float, window: float) -> float:
         """Ratio 0-1 of the bundle's load that rates over `window` seconds still show at the source."""
         if self.landed is None:
             return 1.0
         return min(1.0, max(0.0, 1.0 - (now - self.landed) / window))
+
+    def late(self, now: float, timeout: float, *, turns: bool) -> bool:
+        """Whether it should have been over. turns: whether moves wait for their turn."""
+        if self.begun is None and turns:
+            return False
+        return now - (self.since if self.begun is None else self.begun) > timeout
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +73,7 @@ class Flights:
     open: dict[str, Flight] = field(default_factory=dict)
     landed: dict[str, Flight] = field(default_factory=dict)
     _outcomes: deque[Outcome] = field(default_factory=lambda: deque(maxlen=MOST_OUTCOMES))
+    _turns: bool = False
 
     def see(self, new: BundleRecord | None, old: BundleRecord | None, now: float) -> None:
         """Take note of a bundle as it is now (None: deleted) and as it was (None: not known)."""
@@ -91,9 +105,25 @@ class Flights:
             self.landed[bundle.name] = landed
             self._outcomes.append(Outcome(landed, Reason.LANDED))
 
+    def take_turns(self) -> None:
+        """From now on somebody says of each move when its turn has come (`begin`)."""
+        self._turns = True
+
+    def end_turns(self, now: float) -> None:
+        """Nobody does any more: the time of those that wait begins now."""
+        if self._turns:
+            self._turns = False
+            for bundle in self.open:
+                self.begin(bundle, now)
+
+    def begin(self, bundle: str, now: float) -> None:
+        """The turn of its move has come; the first time counts."""
+        if (flight := self.open.get(bundle)) is not None and flight.begun is None:
+            self.open[bundle] = replace(flight, begun=now)
+
     def overdue(self, now: float, timeout: float, mine: Mine = _all) -> list[Flight]:
-        """Open moves older than `timeout` seconds; each is told as `TIMED_OUT` the first time it is found."""
-        late = [flight for flight in self.open.values() if now - flight.since > timeout and mine(flight.bundle)]
+        """Open moves that take longer than `timeout` seconds; each is told as `TIMED_OUT` when it is found first."""
+        late = [f for f in self.open.values() if f.late(now, timeout, turns=self._turns) and mine(f.bundle)]
         for flight in late:
             if not flight.overdue:
                 self._outcomes.append(Outcome(flight, Reason.TIMED_OUT))
