@@ -14,7 +14,7 @@ FROM base AS python
 ARG SOURCE_DATE_EPOCH=1767225600
 RUN --mount=type=bind,source=image,target=/build \
     --mount=type=bind,target=/src \
-    --mount=type=cache,target=/root/.cache/pip \
+    --mount=type=cache,target=/var/cache/pip \
     --mount=type=secret,id=pip,target=/etc/pip.conf \
     --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt \
     sh /build/python.sh

@@ -138,7 +138,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         say(f"SKIPPED, nothing was built: {error}")
         return int("CI" in os.environ)  # there, what is missing is an error
     secrets = {name: Path(file) for name, _, file in (word.partition("=") for word in options.secret)}
-    builder = Builder(options.work, {"/root/.cache/pip": Path.home() / ".cache" / "pip"}, secrets, options.keep)
+    builder = Builder(options.work, {"/var/cache/pip": Path.home() / ".cache" / "pip"}, secrets, options.keep)
     try:
         root = builder.build()
         epoch = int(builder.epoch)

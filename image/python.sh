@@ -7,6 +7,7 @@ apt-get update -qq
 apt-get install -y -qq --no-install-recommends python3-venv >/dev/null
 
 python3 -m venv /tools
+export PIP_CACHE_DIR=/var/cache/pip  # the Dockerfile keeps it from one build to the next
 pip() { /tools/bin/python -m pip --disable-pip-version-check --quiet "$@"; }
 pip install --require-hashes -r /src/requirements/build.txt
 pip wheel --wheel-dir /wheels --no-build-isolation --no-deps --require-hashes -r /src/requirements/run.txt

@@ -119,6 +119,25 @@ def test_no_file_names_a_registry_or_an_index(file: Path) -> None:
     assert not re.search(r"\b(docker|quay|ghcr|gcr|public\.ecr)\.(io|aws)\b|\b[\w-]+\.pkg\.dev\b", text)
 
 
+@pytest.mark.parametrize("file", [ROOT / "Dockerfile", *SCRIPTS], ids=lambda file: file.name)
+def test_no_step_writes_to_a_home_by_its_path(file: Path) -> None:
+    """Whoever builds it may be another user than root: rootless engines have it so."""
+    assert re.findall(r"(?:/root|/home)/\S*", file.read_text()) == []
+
+
+def test_the_cache_that_the_dockerfile_keeps_is_the_one_that_pip_uses() -> None:
+    kept = {
+        mount["target"]
+        for stage in STAGES
+        for step in stage.steps
+        for mount in dockerfile.mounts(step)
+        if mount["type"] == "cache"
+    }
+    used = re.findall(r"PIP_CACHE_DIR=(\S+)", (IMAGE / "python.sh").read_text())
+
+    assert kept == set(used)
+
+
 def test_an_unknown_instruction_is_refused(tmp_path: Path) -> None:
     (tmp_path / "Dockerfile").write_text("FROM a:1\nADD x y\n")
     with pytest.raises(dockerfile.DockerfileError, match="ADD"):

@@ -13,6 +13,9 @@ from trimtab_pipeline.source import SourceUnavailableError
 from trimtab_pipeline.spark_settings import java_version, require_java
 from trimtab_pipeline.spark_source import SparkLoadSources
 
+PATIENCE = 900.0
+"""Seconds for Spark to become warm: that is done once, in a build, beside whatever else the machine builds."""
+
 KEPT = 3
 """Archives that stay in the cache folder, the newest ones."""
 
@@ -49,7 +52,7 @@ def forget_older(folder: Path) -> None:
 
 
 def _write(archive: Path, history: Path) -> None:
-    sources = SparkLoadSources(history, archive=archive)
+    sources = SparkLoadSources(history, deadline=PATIENCE, archive=archive)
     try:
         sources.warm_up().result()
     finally:
