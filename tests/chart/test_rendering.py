@@ -190,7 +190,9 @@ def test_alerts_lead_to_their_runbooks(offline: Runner) -> None:
 
     with_base = urls({"runbookBaseUrl": "https://docs.example.com/runbooks/"})
     assert len(with_base) >= 3
-    assert all(re.fullmatch(r"https://docs\.example\.com/runbooks/[\w.]+", str(url)) for url in with_base)
+    assert all(re.fullmatch(r"https://docs\.example\.com/runbooks/\w+\.md", str(url)) for url in with_base)
+    on_site = urls({"runbookBaseUrl": "https://docs.example.com/runbooks", "runbookSuffix": ".html"})
+    assert on_site == [str(url).removesuffix(".md") + ".html" for url in with_base]
     assert set(urls({})) == {None}
 
 
