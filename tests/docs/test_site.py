@@ -56,6 +56,23 @@ def test_every_page_of_docs_is_on_the_site_and_in_its_navigation(site: Path) -> 
         assert f"{kind}.html" in shown
 
 
+def test_alerts_lead_to_pages_in_the_repository_and_on_the_site(site: Path) -> None:
+    """With both of the suffixes that the chart's `alerts.runbookSuffix` speaks of."""
+    rules = (ROOT / "charts" / "trimtab" / "files" / "alerts.yaml").read_text()
+    names = re.findall(r"runbook_url: (\w+)\.md$", rules, re.MULTILINE)
+
+    assert len(names) == rules.count("- alert: ")
+    assert [name for name in names if not (ROOT / "docs" / "runbooks" / f"{name}.md").exists()] == []
+    assert [name for name in names if not (site / "runbooks" / f"{name}.html").exists()] == []
+
+
+def test_the_image_and_kind_are_in_the_navigation(site: Path) -> None:
+    menu = (site / "how-to" / "index.html").read_text()
+
+    assert '"../source/image/index.html"' in menu
+    assert '"../source/examples/kind/index.html"' in menu
+
+
 def test_files_outside_of_docs_are_pages_of_their_own(site: Path) -> None:
     reasons = site / "source/strategies/src/trimtab_strategies/model/reason.py.html"
 
