@@ -179,17 +179,50 @@ def guarded(authority: Authority, *, clients: bool) -> ssl.SSLContext:
 
 
 def asked(tls: ssl.SSLContext, credentials: Credentials) -> frozenset[str]:
-    """What is owned by the second of two brokers that speak TLS: each is asked where the first redirects to."""
+    """What is owned by the second of two brokers that speak TLS: it is asked where the first redirects to."""
 
     async def play() -> frozenset[str]:
-        async with FakePulsar(brokers=2, tls=tls) as fake:
+        async with FakePulsar(brokers=2, tls=tls, extensible=True, apart=True) as fake:
             fake.add("t/n", fake.ids[1])
             async with connected(fake.url, identity=Bearer(credentials)) as admin:
-                assert (await admin.runtime(fake.ids[1]))["clusterName"] == "fake"
-                assert fake.asked[-1][0] == fake.ids[1]
                 return await admin.owned(fake.ids[1])
 
     return asyncio.run(play())
+
+
+@pytest.mark.parametrize("apart", [False, True], ids=["https alone", "http too"])
+def test_brokers_behind_https_are_found_without_asking_what_they_serve(authority: Authority, apart: bool) -> None:  # noqa: FBT001
+    async def play() -> None:
+        tls, credentials = guarded(authority, clients=False), Credentials(ca=pem(authority.certificate))
+        async with FakePulsar(tls=tls, apart=apart) as fake:
+            mine, other, nobodys = fake.add("t/n", fake.ids[1], fake.ids[2], "")
+            async with connected(fake.url, identity=Bearer(credentials)) as admin:
+                assert (await admin.runtime(fake.ids[2]))["clusterName"] == "fake"
+                assert fake.asked[-1][0] == fake.ids[2]
+                assert await admin.reported(fake.ids[1]) == {mine}
+                owners = [await admin.owner(bundle, fake.ids[1]) for bundle in (mine, other, nobodys)]
+                assert owners == [fake.ids[1], fake.ids[2], ""]
+                await admin.unload(mine, fake.ids[2])
+                assert fake.owners[mine] == fake.ids[2]
+            assert fake.count("ownedNamespaces") == 0, "a modular broker may hang for that"
+            assert fake.count("/lookup/") == 2, "each is found once"
+
+    asyncio.run(play())
+
+
+def test_a_broker_whose_address_is_anothers_is_not_asked_there(authority: Authority) -> None:
+    """Its own namespace was taken by another broker: it has just ended."""
+
+    async def play() -> None:
+        tls, credentials = guarded(authority, clients=False), Credentials(ca=pem(authority.certificate))
+        async with FakePulsar(tls=tls, apart=True) as fake:
+            fake.ids[1] = "127.0.0.2:1"
+            fake.addresses[1] = fake.addresses[0]
+            async with connected(fake.url, identity=Bearer(credentials)) as admin:
+                with pytest.raises(PulsarUnavailableError, match=r"does not say where it is asked by https"):
+                    await admin.runtime(fake.ids[1])
+
+    asyncio.run(play())
 
 
 def pem(path: Path) -> str:

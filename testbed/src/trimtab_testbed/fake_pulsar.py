@@ -46,7 +46,8 @@ class FakePulsar:
     """Async context manager: so many `brokers` on free ports of 127.0.0.1.
 
     extensible: which load manager. clients: somebody asks for every topic, so that what is released is taken at once.
-    token: that must be shown. tls: what the brokers show.
+    token: that must be shown. tls: what the brokers show. apart: ids are not the addresses at which they are asked, as
+    where brokers speak HTTP as well.
     thieves: by bundle, who takes it at the next unloads instead of the destination. failures: answers (status, text) to
     the next unloads. deaf: ids of brokers that don't answer. lazy: seconds that an unload takes.
     asked: (id of the broker, method, path with query) of each request. peak: most unloads there were at the same time.
@@ -57,6 +58,7 @@ class FakePulsar:
     clients: bool = True
     token: str = ""
     tls: ssl.SSLContext | None = None
+    apart: bool = False
     spaces: dict[str, tuple[int, ...]] = field(default_factory=dict)
     owners: dict[str, str] = field(default_factory=dict)
     thieves: dict[str, list[str]] = field(default_factory=dict)
@@ -65,6 +67,7 @@ class FakePulsar:
     inactive: set[str] = field(default_factory=set)
     lazy: float = 0.0
     ids: list[str] = field(default_factory=list)
+    addresses: list[str] = field(default_factory=list)
     asked: list[tuple[str, str, str]] = field(default_factory=list)
     peak: int = 0
     _unloading: int = 0
@@ -88,7 +91,8 @@ class FakePulsar:
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=self.tls).start()
         self._runners.append(runner)
-        self.ids.append(f"127.0.0.1:{runner.addresses[0][1]}")
+        self.addresses.append(f"127.0.0.1:{runner.addresses[0][1]}")
+        self.ids.append(f"127.0.0.1:{number + 1}" if self.apart else self.addresses[-1])
 
     @property
     def url(self) -> str:
@@ -167,6 +171,8 @@ class FakePulsar:
         raise _Answer(200, {"namespace": namespace, "bundle": range_, "topicHashPositions": {}})
 
     def _lookup(self, kind: str, namespace: str, topic: str) -> None:
+        if namespace.startswith("pulsar/"):
+            raise _Answer(200, {"httpUrlTls" if self.tls else "httpUrl": self._origin(unquote(namespace)[7:])})
         place = zlib.crc32(f"{kind}://{namespace}/{topic}".encode())
         lower, upper = next((a, b) for a, b in pairwise(self._edges(namespace)) if a <= place < b or b == _LAST)
         bundle = f"{namespace}/0x{lower:08x}_0x{upper:08x}"
@@ -207,4 +213,5 @@ class FakePulsar:
             self._remembered[bundle] = taker
 
     def _origin(self, broker: str) -> str:
-        return f"{'https' if self.tls else 'http'}://{broker}"
+        address = self.addresses[self.ids.index(broker)] if broker in self.ids else broker
+        return f"{'https' if self.tls else 'http'}://{address}"

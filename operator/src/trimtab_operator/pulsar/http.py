@@ -149,6 +149,8 @@ class HttpAdmin:
         """The id of the broker at an address, which may be another port of it (https)."""
         if self.transport.lists(netloc):
             return netloc
+        if known := [broker for broker, origin in self._origins.items() if urlsplit(origin).netloc == netloc]:
+            return known[0]
         host = netloc.rpartition(":")[0]
         return next((broker for broker in self.transport.listed if broker.rpartition(":")[0] == host), netloc)
 
@@ -246,11 +248,23 @@ class HttpAdmin:
         if not self.transport.lists(broker) and broker not in await self.brokers():
             raise UnknownError(f"broker {broker} is not among those that Pulsar lists")
         if broker not in self._origins and not self._direct(broker):
-            await self.owned(broker)
+            self._origins[broker] = await self._told_origin(broker)
         return self._origins.get(broker) or self._direct(broker)
 
+    async def _told_origin(self, broker: str) -> str:
+        """Base URL for https of one broker, as a lookup in the namespace tells that is its own, and has no other owner.
+
+        Where somebody else has it all the same, the broker has just ended. Raises `PulsarError`.
+        """
+        found = await self._get("origin", f"/lookup/v2/topic/{_topic(f'non-persistent://pulsar/{broker}/health')}")
+        url = reading.https_url(found)
+        own, others = urlsplit(f"//{broker}").hostname, {urlsplit(f"//{b}").hostname for b in self.transport.listed}
+        if not url or urlsplit(url).hostname in others - {own}:
+            raise PulsarUnavailableError(f"broker {broker} does not say where it is asked by https")
+        return self.transport.admitted(url, f"broker {broker}")
+
     def _direct(self, broker: str) -> str:
-        """Base URL of a broker by its id, which is its address for http; that for https only a redirect tells."""
+        """Base URL of a broker by its id, which is its address for http; that for https only brokers tell."""
         if urlsplit(self.transport.base).scheme == "https":
             return ""
         return self.transport.admitted(f"http://{broker}", f"broker {broker}")

@@ -75,6 +75,12 @@ def broker_id(found: Any) -> str:
     return netloc
 
 
+def https_url(found: Any) -> str:
+    """Base URL by https of the broker that a lookup names; empty for none."""
+    url = urlsplit(str(mapping(found).get("httpUrlTls") or ""))
+    return f"https://{url.netloc}" if url.scheme == "https" and url.netloc else ""
+
+
 def topic_loads(found: Any) -> Iterator[TopicLoad]:
     """Topics of a broker's statistics, ``{namespace: {range: {persistence: {topic: figures}}}}``."""
     for namespace, ranges in mapping(found).items():
