@@ -8,6 +8,7 @@ from typing import Any
 from trimtab_operator.cluster.status import Condition, set_condition
 from trimtab_operator.control.link import NOT_ASKED, Link
 from trimtab_operator.control.report import shortened
+from trimtab_operator.pulsar.remedies import remedy
 from trimtab_strategies.model import Reason
 
 LINKED = "Linked"
@@ -23,5 +24,6 @@ def linked(conditions: Iterable[Mapping[str, Any]], link: Link, generation: int,
     elif link.problem == NOT_ASKED:
         status, reason, text = "Unknown", "NotAsked", link.problem
     else:
-        status, reason, text = "False", str(Reason.SOURCE_UNAVAILABLE), link.problem
+        text = "; ".join(filter(None, (link.problem, remedy(link.problem, link.spec.auth))))
+        status, reason = "False", str(Reason.SOURCE_UNAVAILABLE)
     return set_condition(conditions, LINKED, status, reason, shortened(text), generation, now)

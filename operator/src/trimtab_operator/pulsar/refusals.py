@@ -27,17 +27,18 @@ _INACTIVE = re.compile(r"inactive destination", re.IGNORECASE)
 _SAME = re.compile(r"transfer to same broker", re.IGNORECASE)
 _STALE = re.compile(r"invalid (upper|lower) boundary", re.IGNORECASE)
 _UNOWNED = re.compile(r"failed to find ownership", re.IGNORECASE)
+_PAGE = re.compile(r"<th>MESSAGE:</th>\s*<td>([^<]*)</td>", re.IGNORECASE)
 _NO_SPLIT = re.compile(r"not found under namespace|ClassCastException|split", re.IGNORECASE)
 
 
 def reason_of(body: str) -> str:
-    """What an answer says went wrong: its ``reason``, of a stack trace the message alone, in one line."""
+    """What an answer says went wrong: its ``reason``, of a stack trace or a page the message alone, in one line."""
     try:
         found = json.loads(body)
         text = str(found["reason"]) if isinstance(found, dict) and found.get("reason") else body
     except ValueError:
         text = body
-    message = re.search(r"^Message: (.*)$", text, re.MULTILINE)
+    message = re.search(r"^Message: (.*)$", text, re.MULTILINE) or _PAGE.search(text)
     return " ".join((message[1] if message else re.sub(r"<[^>]*>", " ", text)).split())[:_LONGEST]
 
 
