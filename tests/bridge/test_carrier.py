@@ -212,6 +212,81 @@ def test_a_destination_that_dies_between_wish_and_unload_gets_nothing(carry: Car
     carry(story)
 
 
+async def _unanswered(c: Carrying, failure: tuple[int, str]) -> str:
+    """A bundle of a that was to go to b, which died meanwhile; its unload ended in `failure`. Wished on a again."""
+    name = c.of("a")[0]
+    c.fake.failures.append(failure)
+    c.scene.give(name, "b")
+    await until("it is unloaded", lambda: c.fake.count("/unload") == 1)
+    c.scene.context.link.ids = {broker: c.ids[broker] for broker in "ac"}
+    c.fake.inactive.add(c.ids["b"])
+    await c.scene.seen()
+    return name
+
+
+TIMED_OUT = (500, "Message: java.util.concurrent.TimeoutException")
+
+
+def _told(c: Carrying, name: str) -> None:
+    assert c.fake.owners[c.full[name]] == c.ids["c"]
+    assert c.fake.count("/unload") == 2
+    assert c.result("CameBack") == 1
+    assert ("UnloadCameBack", f"{name}: a had it again before it had let it go; moved to c") in c.scene.events()
+
+
+def test_what_came_back_to_who_was_letting_it_go_is_given_to_another(carry: Carry) -> None:
+    async def story(c: Carrying) -> None:
+        name = await _unanswered(c, TIMED_OUT)
+        await until("another has it", lambda: c.scene.bundles()[name]["status"]["owner"] == "c")
+        await until("it is said that the wish can't be carried out", lambda: c.result("Inactive") == 1)
+        _told(c, name)
+        c.scene.give(name, "c")  # what upkeep does in the end
+        assert (await c.settled(name))["state"] == "Owned"
+        assert c.fake.count("/unload") == 2
+
+    carry(story, extensible=True)
+
+
+def test_an_operator_that_begins_frees_what_came_back_before_its_time(carry: Carry) -> None:
+    async def story(c: Carrying) -> None:
+        name = await _unanswered(c, TIMED_OUT)
+        await c.crash()
+        why = {"policy": "main", "epoch": 1, "reason": "BrokerLost", "time": "2026-01-31T12:00:00Z"}
+        wish = {"owner": "a", "assignment": {"owner": "a", **why}}
+        c.scene.rest.patch(c.scene.path("bundles", name), {"spec": wish})
+        await c.scene.seen()
+        c.begin()
+        status = await c.settled(name)
+        assert (status["owner"], status["state"]) == ("c", "Owned")
+        _told(c, name)
+
+    carry(story, extensible=True)
+
+
+def test_a_person_who_wants_it_where_it_came_back_to_gets_it_there_in_the_end(carry: Carry) -> None:
+    async def story(c: Carrying) -> None:
+        name = await _unanswered(c, TIMED_OUT)
+        c.scene.give(name, "a")
+        assert (await c.settled(name))["owner"] == "a"
+        assert c.fake.owners[c.full[name]] == c.ids["a"]
+        assert c.fake.count("/unload") == 4, "to b, to c, and back, which is asked of a and sent on to c"
+
+    carry(story, extensible=True)
+
+
+@pytest.mark.parametrize(
+    ("extensible", "failure"), [(False, TIMED_OUT), (True, (403, "not allowed"))], ids=["modular", "refused"]
+)
+def test_what_never_began_to_leave_stays(carry: Carry, extensible: bool, failure: tuple[int, str]) -> None:  # noqa: FBT001
+    async def story(c: Carrying) -> None:
+        name = await _unanswered(c, failure)
+        c.scene.give(name, "a")
+        assert (await c.settled(name))["owner"] == "a"
+        assert c.fake.count("/unload") == 1
+
+    carry(story, extensible=extensible)
+
+
 @pytest.mark.parametrize("reason", ["TimedOut", "BrokerLost", "Adopted"])
 def test_a_withdrawn_wish_moves_nothing_back_that_has_landed_after_all(carry: Carry, reason: str) -> None:
     async def story(c: Carrying) -> None:

@@ -24,6 +24,8 @@ class Result(StrEnum):
     """Another broker took it, each time."""
     NOBODY = "Nobody"
     """It was released, and nobody was seen to take it in time."""
+    CAME_BACK = "CameBack"
+    """Its old owner got it back before it had let it go: another one was given it."""
     STALE = "Stale"
     """Pulsar has no bundle of these boundaries any more."""
     INACTIVE = "Inactive"

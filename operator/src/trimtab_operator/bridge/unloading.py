@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from trimtab_operator.bridge.finding import Finder
@@ -54,6 +55,7 @@ class Unloading:
     _leaving: list[Leaving] = field(default_factory=list)
     _said: dict[str, int] = field(default_factory=dict)
     _unloads: dict[str, tuple[int, int]] = field(default_factory=dict)
+    _unanswered: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         for result in Result:  # begun at 0, or `increase` would not see the first one
@@ -68,7 +70,7 @@ class Unloading:
     async def carry(self, order: Order) -> Result | None:
         """Carry the wish out; None: there was nothing to do for us. Raises `ApiError`, `PulsarError`."""
         try:
-            result = await self._carry(order)
+            result = await self._attempt(order)
         except _OverError:
             return None
         except StaleBundleError as error:
@@ -77,8 +79,6 @@ class Unloading:
         except UnknownError as error:
             self.context.link.suspects.add(order.namespace)
             result = await self._give_up(order, Result.FAILED, str(error))
-        except InactiveDestinationError:
-            result = await self.inactive(order.record)
         except PulsarError:
             self._count(Result.FAILED)
             raise
@@ -93,11 +93,20 @@ class Unloading:
             await self._event(record, "Warning", "InactiveDestination", text)
         return Result.INACTIVE
 
+    async def _attempt(self, order: Order) -> Result | None:
+        try:
+            return await self._carry(order)
+        except InactiveDestinationError:
+            return await self._without_destination(order)
+
     async def _carry(self, order: Order) -> Result | None:
         while True:
             self._still_wished(order)
             owner = await self._owner(order)
             if owner == order.destination:
+                if await self._stuck(order, owner):
+                    order = await self._free(order)
+                    continue
                 await self._confirm(order)
                 return None
             if owner and _withdrawn(order.record):
@@ -151,13 +160,51 @@ class Unloading:
         who serves the bundle then says what came of it.
         """
         self._unloads[order.record.name] = (order.record.generation, before + 1)
+        self._unanswered.discard(order.record.name)
         try:
             await self.admin.unload(order.full_name, order.destination)
         except SameBrokerError:
             log.info("bundle %s: %s has it already", order.record.name, order.record.owner)
         except PulsarUnavailableError as error:
             log.warning("bundle %s: %s", order.record.name, error)
+            self._unanswered.add(order.record.name)
             self._count(Result.FAILED)
+
+    async def _stuck(self, order: Order, owner: str) -> bool:
+        """Whether `owner` was letting it go, and was made its owner again meanwhile.
+
+        Pulsar's extensible load manager does that when the destination dies: the topics stay closed then, with their
+        clients connected and silent, for as long as that broker has the bundle (measured with 4.0.8). An operator that
+        has just begun can't know whether what is marked as leaving was unloaded, and takes it for that.
+        """
+        record = order.record
+        left = record.state == BundleState.RELEASING and record.name not in self._unloads
+        came_back = (left or record.name in self._unanswered) and owner == order.source
+        return came_back and not await self.finder.modular()
+
+    async def _free(self, order: Order) -> Order:
+        """Unload it from its source to the broker that has the fewest bundles of the others. Raises `PulsarError`."""
+        served = Counter(record.status_owner for record in self.context.stores.bundles.items.values())
+        ids = self.context.link.ids or {}
+        if not (others := [name for name, broker in ids.items() if broker != order.source]):
+            raise PulsarUnavailableError(f"no other broker is active that could take {order.record.name}")
+        name = min(others, key=lambda name: (served[name], name))
+        detour = replace(order, destination=ids[name])
+        await self._unload(detour, self._unloads_of(order))
+        if await self.finder.landed(detour) != detour.destination:
+            raise PulsarUnavailableError(f"{order.record.status_owner} does not let it go to {name} either")
+        text = f"{order.record.status_owner} had it again before it had let it go; moved to {name}"
+        await self._give_up(order, Result.CAME_BACK, text)
+        return await self._write(order, {"owner": name, "state": str(BundleState.OWNED)})
+
+    async def _without_destination(self, order: Order) -> Result:
+        """Its destination is gone: what that left closed is opened, and the rest is told."""
+        now = self.context.stores.bundles.items.get(order.record.name)
+        if now is not None and now.name in self._unanswered:
+            order = order.at(now)  # it was marked as leaving meanwhile
+            if await self._stuck(order, await self.finder.owner(order)):
+                order = await self._free(order)
+        return await self.inactive(order.record)
 
     async def _releasing(self, order: Order, owner: str) -> Order:
         name = named(owner, self.context.link.ids or {}) or (order.record.status_owner if owner else "")
@@ -166,6 +213,7 @@ class Unloading:
 
     async def _confirm(self, order: Order) -> None:
         self._unloads.pop(order.record.name, None)
+        self._unanswered.discard(order.record.name)
         await self._write(order, self._served(order, order.record.owner))
 
     async def _elsewhere(self, order: Order, owner: str) -> Result:

@@ -220,7 +220,7 @@ class Metrics:
         )
         self.pulsar_unloads = self._counter(
             "pulsar_unloads_total",
-            "How wishes carried out by unloads ended: Landed, Elsewhere, Nobody, Stale, Inactive, Failed.",
+            "How wishes carried out by unloads ended: Landed, Elsewhere, Nobody, CameBack, Stale, Inactive, Failed.",
             "result",
         )
         self.pulsar_landing_seconds = self._histogram(
