@@ -7,6 +7,7 @@ needed; only the right to make groups, which root has. Both layouts of cgroups, 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -51,8 +52,15 @@ class Box:
         groups = f"TRIMTAB_GROUPS={' '.join(map(str, self._groups))}"
         return ["/usr/bin/env", groups, "/bin/sh", "-c", _JOIN, "sh", *command]
 
-    def remove(self) -> None:
-        """Remove it once nothing is inside; idempotent."""
+    def remove(self, within: float = 2.0) -> None:
+        """Remove it once nothing is inside, which is waited for so many seconds; idempotent."""
+        deadline = time.monotonic() + within
         for group in self._groups:
-            with suppress(OSError):  # not made, or a process is just ending: the kernel removes nothing that is in use
-                group.rmdir()
+            while group.exists() and not _removed(group) and time.monotonic() < deadline:
+                time.sleep(0.02)  # a process is just ending: the kernel removes nothing that is in use
+
+
+def _removed(group: Path) -> bool:
+    with suppress(OSError):
+        group.rmdir()
+    return not group.exists()
