@@ -11,7 +11,7 @@ COUNT ?= 100
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup kube controllers helm pulsar oracle demo test chart e2e chaos check fmt crds docs plots record lock image bench clean
+.PHONY: help setup kube controllers helm pulsar oracle demo test chart e2e chaos check fmt crds docs plots screenshots record lock image bench clean
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -91,7 +91,10 @@ docs: $(STAMP) ## write the generated pages of docs/ and CHANGELOG.md, and build
 	@echo "open site/index.html, or for its search too: python3 -m http.server -d site, then http://localhost:8000"
 
 plots: $(STAMP) ## draw the algorithms' pictures of docs/explanation anew
-	$(BIN)/python docs/generate.py explanation/algorithms $(patsubst docs/%,%,$(wildcard docs/explanation/*.svg))
+	$(BIN)/python docs/generate.py explanation/
+
+screenshots: $(STAMP) ## draw the pictures of terminals in docs/images anew, with what the code prints today
+	$(BIN)/python docs/generate.py images/
 
 bench: $(STAMP) kube oracle ## the benchmarks, beside their references (see docs/benchmarks.md)
 	$(BIN)/python benchmarks/decide.py

@@ -1,11 +1,12 @@
-"""Writes the pages that are made from the code: `python docs/generate.py [--check] [PAGE...]`.
+"""Writes the pages that are made from the code: `python docs/generate.py [--check] [PAGE...]`, a folder as `images/`.
 
 `strategies` is the reference of every strategy in the registry; `comparison` runs all shedders through the scenarios
 of `trimtab_strategies.simulation`, which takes about half a minute; `proposals` draws the states of a proposal;
 `metrics` lists what the operator measures of itself; `side-by-side` and its drawing show what
 `benchmarks/side_by_side.py` left in docs/data; those of `reference/` are made from crds/, the program's parsers, the
-vocabulary of reasons and examples/; `explanation/algorithms` and its drawings show each algorithm at work. With --check
-nothing is written, and the exit code is 1 when a page on disk differs from what would be written.
+vocabulary of reasons and examples/; `explanation/algorithms` and its drawings show each algorithm at work; `images/`
+holds pictures of terminals. With --check nothing is written, and the exit code is 1 when a page on disk differs from
+what would be written.
 """  # noqa: INP001 - a script
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ import reasons_page
 import reference_page
 import resources_page
 import runbooks_page
+import screens_page
 import side_by_side_page
 
 DOCS = Path(__file__).parent
@@ -50,6 +52,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "reference/examples": examples_page.page,
     "explanation/algorithms": algorithms_page.page,
     **{f"explanation/{name}.svg": partial(algorithms_page.drawing, name) for name in algorithms_page.DRAWINGS},
+    **{f"images/{name}.svg": partial(screens_page.drawing, name) for name in screens_page.SCREENS},
 }
 """Name of each page's file below docs/, without `.md`, or of a drawing's, and what makes its text."""
 
@@ -64,11 +67,17 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--check", action="store_true", help="only say whether the pages are up to date")
     parser.add_argument("--quick", action="store_true", help=f"all but {', '.join(SLOW)}")
     given = parser.parse_args(arguments)
-    if unknown := set(given.pages) - set(PAGES):
-        parser.error(f"no such page: {', '.join(sorted(unknown))}; use {', '.join(PAGES)}")
-    wanted = given.pages or [name for name in PAGES if not (given.quick and name in SLOW)]
+    if unknown := [asked for asked in given.pages if not inside(asked)]:
+        parser.error(f"no such page: {', '.join(unknown)}; use {', '.join(PAGES)}")
+    wanted = [name for asked in given.pages for name in inside(asked)]
+    wanted = wanted or [name for name in PAGES if not (given.quick and name in SLOW)]
     made = {name: make() for name, make in PAGES.items() if name in wanted}
     return check(made) if given.check else write(made)
+
+
+def inside(asked: str) -> list[str]:
+    """The page of that name, or all pages of that folder."""
+    return [name for name in PAGES if name == asked or (asked.endswith("/") and name.startswith(asked))]
 
 
 def write(made: Mapping[str, str]) -> int:

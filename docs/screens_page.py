@@ -1,0 +1,202 @@
+"""Draws what a terminal shows as SVG: the demo's end, and what the operator's verbs say of its cluster.
+
+The verbs print what they print to anybody, of decisions that the operator's code makes on the demo's cluster. Nothing
+in the pictures is of the machine, or of the day, on which they are drawn.
+"""  # noqa: INP001 - a part of a script
+
+from __future__ import annotations
+
+import io
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass
+from functools import cache
+from html import escape
+from itertools import islice
+from typing import Any
+
+from rich.console import Console
+from rich.terminal_theme import SVG_EXPORT_THEME
+from rich.text import Text
+from screens_scene import LANDED_AFTER, NOW, Scene, served, usage
+
+from trimtab_operator.cli.answers import Answer, Facts
+from trimtab_operator.cli.explaining_broker import BrokerStory
+from trimtab_operator.cli.explaining_bundle import BundleStory
+from trimtab_operator.cli.grid import console
+from trimtab_operator.cli.plan_output import print_tables
+from trimtab_operator.cli.status_output import as_data, print_one
+from trimtab_operator.cluster.naming import bundle_name, parse_pulsar_bundle
+from trimtab_operator.resources.policy import Mode
+from trimtab_strategies.model import Move
+from trimtab_testbed.demo.follow import BrokerRow, Look, SeenMove
+from trimtab_testbed.demo.show import broker_table, move_table
+from trimtab_testbed.demo.stage import NAMESPACE, POLICY
+from trimtab_testbed.demo.summary import Result, as_lines
+from trimtab_testbed.scenarios import SCENARIOS, Scenario
+
+WIDTH, WIDE = 104, 122
+"""Characters of a line, and of one where much stands in it."""
+
+_LINES = 60  # of a terminal
+_MARGIN = 12.0  # pixels above and below the text
+_FORMAT = """\
+<svg viewBox="0 0 {width} HEIGHT" xmlns="http://www.w3.org/2000/svg" role="img">
+<title>TITLE</title>
+<style>
+.{unique_id}-matrix {{ font-family: ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace;
+  font-size: {char_height}px; line-height: {line_height}px; }}
+{styles}
+</style>
+<defs>
+<clipPath id="{unique_id}-clip-terminal"><rect width="{terminal_width}" height="{terminal_height}"/></clipPath>
+{lines}
+</defs>
+<rect fill="#292929" width="{width}" height="HEIGHT" rx="8"/>
+<g transform="translate({terminal_x},MARGIN)" clip-path="url(#{unique_id}-clip-terminal)">
+{backgrounds}
+<g class="{unique_id}-matrix">
+{matrix}
+</g>
+</g>
+</svg>
+"""
+
+
+def _prompt(screen: Console, command: str) -> None:
+    screen.print(Text.assemble(("$ ", "dim"), (command, "bold")))
+
+
+def _demo(screen: Console) -> None:
+    """The table as it stands in the end, and of the summary what is the same on every machine."""
+    scene = _scene(Mode.AUTO)
+    end = {move.bundle: move.destination for move in scene.moves}
+    _, owners = scene.scenario.stage()
+    moves = tuple(_landed(move) for move in scene.moves)
+    start, last = _look(scene.scenario, owners, ()), _look(scene.scenario, {**owners, **end}, moves)
+    _prompt(screen, "make demo")
+    for part in (broker_table(last, WIDTH), move_table(last)):
+        screen.print(part)
+    told = as_lines(Result(scene.scenario.name, settled=True, seconds=0.0, start=start, end=last, missing=""))
+    for line in islice(told, 1, 5):
+        screen.print(Text(line))
+
+
+def _landed(move: Move) -> SeenMove:
+    name = bundle_name(*parse_pulsar_bundle(move.bundle))
+    return SeenMove(name, move.source, move.destination, str(move.reason), 0.0, landed=True)
+
+
+def _look(played: Scenario, owners: Mapping[str, str], moves: tuple[SeenMove, ...]) -> Look:
+    brokers = [served(played, broker.shape.name, owners) for broker in played.brokers]
+    rows = tuple(BrokerRow(broker.shape.name, *usage(broker), len(broker.serving)) for broker in brokers)
+    return Look(0.0, rows, moves, (), 0, "")
+
+
+def _status(screen: Console) -> None:
+    """A proposal that waits."""
+    policy = _scene(Mode.APPROVE).policy()
+    _prompt(screen, f"trimtab status {POLICY} -n {NAMESPACE}")
+    screen.print(_printed(screen, lambda: print_one(as_data(policy), "always")))
+
+
+def _plan(screen: Console) -> None:
+    scene = _scene(Mode.APPROVE)
+    _prompt(screen, f"trimtab plan {POLICY} -n {NAMESPACE}")
+    screen.print(_printed(screen, lambda: print_tables(console("always"), POLICY, scene.foreseen)))
+
+
+def _explain(screen: Console) -> None:
+    """Why a bundle moved that did."""
+    scene = _scene(Mode.AUTO)
+    move = scene.record.moves[0]
+    _prompt(screen, f"trimtab explain bundle {move.name} -n {NAMESPACE}")
+    _answer(screen, BundleStory(move.name, move.destination, _facts(scene), [scene.record]).explain())
+
+
+def _why_not(screen: Console) -> None:
+    """Why a broker got nothing though it had room."""
+    scene = _scene(Mode.AUTO)
+    given = {move.destination for move in scene.record.moves} | {move.source for move in scene.record.moves}
+    name = next(view.name for view in scene.record.brokers if view.name not in given)
+    _prompt(screen, f"trimtab why-not {name} -n {NAMESPACE}")
+    _answer(screen, BrokerStory(name, _facts(scene), [scene.record]).why_not(""))
+
+
+@cache
+def _scene(mode: Mode) -> Scene:
+    return Scene(SCENARIOS["skewed-96"], mode)
+
+
+def _facts(scene: Scene) -> Facts:
+    cool_down = scene.settings.limits.cool_down
+    return Facts(NOW + LANDED_AFTER, NAMESPACE, POLICY, cool_down=cool_down, last=(NOW, str(scene.result.outcome)))
+
+
+def _answer(screen: Console, answer: Answer | None) -> None:
+    assert answer is not None
+    screen.print(Text(answer.text()))
+
+
+def _printed(screen: Console, work: Callable[[], Any]) -> Text:
+    """What `work` prints on a terminal that is as wide as `screen`."""
+    out = io.StringIO()
+    with redirect_stdout(out), _columns(screen.width):
+        work()
+    return Text.from_ansi(out.getvalue())
+
+
+@contextmanager
+def _columns(width: int) -> Iterator[None]:
+    """A terminal of that width. Both are given, as one that calls itself dumb has 80 columns otherwise."""
+    given = {"COLUMNS": str(width), "LINES": str(_LINES)}
+    before = {name: os.environ.get(name) for name in given}
+    os.environ.update(given)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            del os.environ[name]
+            os.environ.update({} if value is None else {name: value})
+
+
+@dataclass(frozen=True, slots=True)
+class Screen:
+    """title: what it shows, in words. show: prints it. width: characters of a line."""
+
+    title: str
+    show: Callable[[Console], None]
+    width: int = WIDTH
+
+
+SCREENS: Mapping[str, Screen] = {
+    "demo": Screen("The end of make demo: six brokers are level, and every move has a reason", _demo),
+    "status": Screen("trimtab status: a proposal waits, with its moves and what they cost", _status, WIDE),
+    "plan": Screen("trimtab plan: what the next cycle would do, broker by broker and move by move", _plan),
+    "explain": Screen("trimtab explain: why a bundle moved, and how to have it otherwise", _explain, WIDE),
+    "why-not": Screen("trimtab why-not: why a broker got no bundles", _why_not),
+}
+"""The pictures in docs/images, by name."""
+
+
+def drawing(name: str) -> str:
+    """The text of the SVG file of a picture."""
+    screen = SCREENS[name]
+    paper = Console(
+        record=True,
+        width=screen.width,
+        height=_LINES,
+        file=io.StringIO(),
+        force_terminal=True,
+        legacy_windows=False,
+        color_system="truecolor",
+        no_color=False,
+    )
+    screen.show(paper)
+    svg = paper.export_svg(title="", theme=SVG_EXPORT_THEME, code_format=_FORMAT, unique_id=name)
+    height = float(re.findall(r'height="([\d.]+)"/></clipPath>', svg)[0]) + 2 * _MARGIN
+    for word, value in (("HEIGHT", f"{height:.0f}"), ("MARGIN", f"{_MARGIN:.0f}"), ("TITLE", escape(screen.title))):
+        svg = svg.replace(word, value)
+    return "\n".join(line.rstrip() for line in svg.splitlines() if line.strip()) + "\n"

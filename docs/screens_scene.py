@@ -1,0 +1,208 @@
+"""What the pictures of terminals show: the demo's cluster as it begins, and the operator's own decision on it."""  # noqa: INP001 - a part of a script
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from trimtab_operator.actuators import Written
+from trimtab_operator.cluster.naming import bundle_name, parse_pulsar_bundle
+from trimtab_operator.cluster.status import timestamp
+from trimtab_operator.control.answering import in_short
+from trimtab_operator.control.cycle import Look
+from trimtab_operator.control.decisions import DecisionRecord
+from trimtab_operator.control.foresee import Foreseen
+from trimtab_operator.control.memory import Remembered
+from trimtab_operator.control.proposal_store import Standing
+from trimtab_operator.control.proposal_telling import conditions, shown
+from trimtab_operator.control.proposals import Proposal
+from trimtab_operator.control.recounting import recounted
+from trimtab_operator.control.report import CycleResult, policy_status
+from trimtab_operator.control.settings import Settings
+from trimtab_operator.resources.policy import Mode
+from trimtab_operator.resources.proposal import ProposalState
+from trimtab_strategies.balancer import decide
+from trimtab_strategies.model import Brokers, Bundles, ClusterLoad, HeldBack, Memory, Move, Reason
+from trimtab_testbed.demo.follow import NIC
+from trimtab_testbed.demo.stage import NAMESPACE, POLICY
+from trimtab_testbed.load import BrokerLoad, BundleLoad
+from trimtab_testbed.scenarios import Scenario
+
+NOW = 1_767_261_600.0
+"""When all of it happens: a moment that is the same each time a picture is drawn."""
+LANDED_AFTER = 4.0
+"""Seconds within which its moves land."""
+
+_LONGEST = 20  # cycles
+_WAITS = HeldBack("", Reason.NOT_APPROVED, "spec.mode is Approve: proposals wait for a person")
+_CYCLE = {"picture": 0.012, "query": 0.190, "compute": 0.263, "decide": 0.010}
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A scenario at its first cycle, in a mode."""
+
+    scenario: Scenario
+    mode: Mode
+
+    @cached_property
+    def settings(self) -> Settings:
+        """The policy, as the operator reads it."""
+        return Settings.of(self._manifest())
+
+    def policy(self) -> dict[str, Any]:
+        """The BalancingPolicy object after the cycle; in mode Approve its proposal waits."""
+        status = policy_status(self.result, {}, 0)
+        if self.mode is not Mode.APPROVE:
+            return {**self._manifest(), "status": status}
+        made = Proposal.of(
+            self.result.plan or self.foreseen.plan,
+            self.result.load,
+            names=self.result.names,
+            generation=1,
+            made_at=NOW,
+            expires_after=self.settings.approval_expires_after,
+        )
+        told = f"{in_short(made)} can be approved until {timestamp(made.expires_at)}"
+        standing = Standing(
+            ProposalState.PROPOSAL_READY, f"{told}: trimtab approve {POLICY} --proposal {made.id}", made
+        )
+        merged = conditions(status["conditions"], standing, None, 1, NOW)
+        return {**self._manifest(), "status": {**status, "proposal": shown(standing), "conditions": merged}}
+
+    @cached_property
+    def foreseen(self) -> Foreseen:
+        """What `trimtab plan` finds out."""
+        found = decide(self.load, self.settings.pair, self.settings.limits, Memory(), np.random.default_rng(1))
+        return Foreseen(self.settings, Look(self.load, {}), found.plan, None, dict(_CYCLE))
+
+    @cached_property
+    def result(self) -> CycleResult:
+        """The cycle: every move written, or none in mode Approve."""
+        plan = self.foreseen.plan
+        waits = _WAITS if self.mode is Mode.APPROVE else None
+        names = {name: bundle_name(*parse_pulsar_bundle(name)) for name in plan.named}
+        written = [Written(names[move.bundle], waits and waits.reason) for move in plan.moves]
+        return CycleResult(NOW, _CYCLE, 1, self.load, plan, restraint=waits, written=written, names=names)
+
+    @cached_property
+    def record(self) -> DecisionRecord:
+        """What is kept of the decision; what was written has landed."""
+        record = recounted(self.result, self.settings, Remembered(Memory()))
+        landed = {"outcome": Reason.LANDED, "ended": NOW + LANDED_AFTER}
+        moves = tuple(move.model_copy(update=landed) if move.written else move for move in record.moves)
+        return record.model_copy(update={"moves": moves})
+
+    @cached_property
+    def load(self) -> ClusterLoad:
+        """The cluster, as it would be measured."""
+        return measured(self.scenario, self.scenario.stage()[1], {}, NOW)
+
+    @cached_property
+    def moves(self) -> tuple[Move, ...]:
+        """All moves until the cluster is level, one decision after the other, each landed before the next."""
+        owners, moved, memory = dict(self.scenario.stage()[1]), dict[str, float](), Memory()
+        made: list[Move] = []
+        for cycle in range(_LONGEST):
+            load = measured(self.scenario, owners, moved, NOW + cycle * self.settings.interval)
+            chance = np.random.default_rng(cycle)
+            found = decide(load, self.settings.pair, self.settings.limits, memory, chance, moved_last_hour=len(made))
+            memory = found.memory
+            if cycle and not found.plan.moves:
+                break
+            owners.update({move.bundle: move.destination for move in found.plan.moves})
+            moved.update({move.bundle: load.now for move in found.plan.moves})
+            made += found.plan.moves
+        return tuple(made)
+
+    def _manifest(self) -> dict[str, Any]:
+        source = {"prometheus": {"url": "http://prometheus.monitoring.svc:9090"}}
+        spec = {**self.scenario.policy, "mode": str(self.mode), "source": source}
+        return {"metadata": {"name": POLICY, "namespace": NAMESPACE, "generation": 1}, "spec": spec}
+
+
+def measured(scenario: Scenario, owners: Mapping[str, str], moved: Mapping[str, float], now: float) -> ClusterLoad:
+    """A scenario's cluster at its mean loads, for owners of bundles by name; moved: when a bundle last moved."""
+    loads, _ = scenario.stage()
+    spaces = tuple(namespace.full_name for namespace in scenario.namespaces)
+    names = [broker.shape.name for broker in scenario.brokers]
+    return ClusterLoad(
+        brokers=_brokers([served(scenario, name, owners) for name in names]),
+        bundles=_bundles(loads, [names.index(owners[load.name]) for load in loads], spaces, moved),
+        namespaces=spaces,
+        now=now,
+    )
+
+
+def served(scenario: Scenario, broker: str, owners: Mapping[str, str]) -> BrokerLoad:
+    """A broker that serves what it owns; `owners` are by name of the bundle."""
+    loads, _ = scenario.stage()
+    shape = next(each.shape for each in scenario.brokers if each.shape.name == broker)
+    found = BrokerLoad(shape, {load.name: load for load in loads}, 0.0)
+    for bundle, owner in owners.items():
+        if owner == broker:
+            found.serve(bundle, 0.0)
+    return found
+
+
+def usage(broker: BrokerLoad) -> tuple[float, float, float, float]:
+    """CPU, memory, network in and out of a broker, in percent, at the mean loads of its bundles."""
+    mean: dict[str, float] = defaultdict(float)
+    for load in broker.loads():
+        for column in ("cores", "throughput_in", "throughput_out"):
+            mean[column] += getattr(load, column)
+    shape = broker.shape
+    cores = (shape.idle + mean["cores"]) / shape.strength
+    memory = broker.memory(0.0) / shape.memory
+    return (
+        100 * cores / shape.cores,
+        100 * memory,
+        100 * mean["throughput_in"] / NIC,
+        100 * mean["throughput_out"] / NIC,
+    )
+
+
+def _brokers(served: list[BrokerLoad]) -> Brokers:
+    count = len(served)
+    percents = np.array([usage(broker) for broker in served])
+    return Brokers(
+        names=tuple(broker.shape.name for broker in served),
+        usage=np.column_stack([percents[:, :2], np.zeros(count), percents[:, 2:]]),
+        limit=np.tile([100.0, 100.0, 0.0, 100.0, 100.0], (count, 1)),
+        traffic=np.array([_traffic(broker.loads()) for broker in served]),
+        age=np.zeros(count),
+        ready=np.ones(count, dtype=bool),
+        schedulable=np.ones(count, dtype=bool),
+        trusted=np.ones(count, dtype=bool),
+    )
+
+
+def _traffic(loads: Any) -> list[float]:
+    rows = [(load.rate_in, load.rate_out, load.throughput_in, load.throughput_out) for load in loads]
+    return [sum(column) for column in zip(*rows, strict=True)]
+
+
+def _bundles(
+    loads: tuple[BundleLoad, ...], owner: list[int], spaces: tuple[str, ...], moved: Mapping[str, float]
+) -> Bundles:
+    count = len(loads)
+    short = np.array([_traffic([load]) for load in loads])
+    return Bundles(
+        names=tuple(load.name for load in loads),
+        namespace=np.array([spaces.index(load.name.rpartition("/")[0]) for load in loads]),
+        owner=np.array(owner),
+        short=short,
+        long=short,
+        topics=np.array([float(load.topics) for load in loads]),
+        sessions=np.array([float(load.producers + load.consumers) for load in loads]),
+        last_unload=np.array([moved.get(load.name, np.nan) for load in loads]),
+        pinned=np.zeros(count, dtype=bool),
+        in_flight=np.zeros(count, dtype=bool),
+        moving_from=np.full(count, -1),
+        moving_share=np.zeros(count),
+    )

@@ -1,0 +1,77 @@
+"""Pictures that the pages show are there, are drawn by a target of the Makefile, and are the same on every machine."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+IMAGES = ROOT / "docs" / "images"
+PAGES = sorted({*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("image/*.md"), *ROOT.glob("charts/*/*.md")})
+SHOWN = re.compile(r"!\[([^\]]*)\]\(([^)\s]+)\)")
+"""A picture in Markdown: what it shows in words, and its file."""
+
+
+def shown() -> dict[Path, set[Path]]:
+    """The pictures, each with the pages that show it."""
+    found: dict[Path, set[Path]] = {}
+    for page in PAGES:
+        for _, target in SHOWN.findall(page.read_text()):
+            found.setdefault((page.parent / target).resolve(), set()).add(page)
+    return found
+
+
+def generate(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-W", "error", str(ROOT / "docs" / "generate.py"), *arguments]
+    return subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True, check=False)
+
+
+def test_every_picture_that_a_page_shows_is_there_and_is_told_in_words() -> None:
+    pictures = shown()
+
+    assert len(pictures) > 10
+    assert [str(picture) for picture in pictures if not picture.exists()] == []
+    assert [page.name for page in PAGES for words, _ in SHOWN.findall(page.read_text()) if not words] == []
+
+
+def test_every_picture_of_a_terminal_is_shown_somewhere() -> None:
+    assert [picture.name for picture in IMAGES.iterdir() if picture not in shown()] == []
+
+
+@pytest.mark.long
+def test_the_target_draws_each_of_them_and_the_same_on_every_machine(tmp_path: Path) -> None:
+    """Whatever the terminal, the zone of time, or the wish for colours of whoever draws them."""
+    (line,) = re.findall(r"^screenshots:.*\n\t.*docs/generate.py (\S+)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+
+    checked = generate("--check", line, TZ="Asia/Tokyo", COLUMNS="40", NO_COLOR="1", TERM="dumb", HOME=str(tmp_path))
+
+    assert checked.returncode == 0, checked.stderr
+    drawn = subprocess.run(
+        [sys.executable, "-c", "import generate; print(*generate.inside('images/'))"],
+        cwd=ROOT / "docs", capture_output=True, text=True, check=True,
+    ).stdout.split()  # fmt: skip
+    assert sorted(drawn) == sorted(f"images/{picture.name}" for picture in IMAGES.iterdir())
+
+
+@pytest.mark.parametrize("picture", sorted(IMAGES.glob("*.svg")), ids=lambda picture: picture.name)
+def test_a_picture_is_small_says_what_it_shows_and_asks_no_other_host(picture: Path) -> None:
+    text = picture.read_text()
+
+    title = ET.fromstring(text).find("{http://www.w3.org/2000/svg}title")
+    assert title is not None
+    assert title.text
+    assert len(text) < 40_000
+    assert re.findall(r"(?:https?:)?//[^\s\"<]+", text.replace("http://www.w3.org/2000/svg", "")) == []
+
+
+def test_an_unknown_folder_of_pages_is_refused() -> None:
+    refused = generate("--check", "pictures/")
+
+    assert refused.returncode == 2
+    assert "no such page: pictures/" in refused.stderr
