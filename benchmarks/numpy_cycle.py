@@ -35,6 +35,7 @@ class NumpyCycle:
         self._ranges = Ranges.of(fleet.bundles).owned(fleet.pods, fleet.owner) if size.topics else None
         self._threads = ThreadPoolExecutor(SHARDS)
         self._averages: list[Floats] = []
+        self._cycles = 0
         self._last = START
 
     def run(self, at: float) -> tuple[float, float]:
@@ -42,7 +43,8 @@ class NumpyCycle:
         begin, used = time.perf_counter(), time.process_time()
         now = np.concatenate(list(self._threads.map(lambda shard: self._fetch(shard, at), range(SHARDS))))
         taus = (self._settings.short_tau, self._settings.long_tau)
-        steps = [1 - np.exp((self._last - at) / tau) for tau in taus]
+        self._cycles += 1
+        steps = [max(1 - np.exp((self._last - at) / tau), 1 / self._cycles) for tau in taus]
         before = self._averages or [now, now]
         self._averages = [old + step * (now - old) for old, step in zip(before, steps, strict=True)]
         self._last = at

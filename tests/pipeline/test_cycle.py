@@ -14,7 +14,7 @@ from trimtab_pipeline.queries import BUNDLES, TRAFFIC
 from trimtab_strategies.averages import UNSEEN
 
 AT = 1000.0
-KNOWN = {"topics": 3.0, "sessions": 9.0, "seen": 940.0, "time": 940.0, "count": 4.0}
+KNOWN = {"topics": 3.0, "sessions": 9.0, "seen": 940.0, "time": 940.0, "count": 400.0}
 
 
 def row(bundle: str, rate: float | None, **others: float | str | None) -> dict[str, float | str | None]:
@@ -44,7 +44,17 @@ def test_a_sample_moves_an_average_by_the_time_since_the_one_before(tmp_path: Pa
     assert seen["short_rate_in"] == pytest.approx(10 + 100 * (1 - math.exp(-1)))
     assert seen["long_throughput_out"] == pytest.approx(10 + 100 * (1 - math.exp(-0.1)))
     assert (seen["pod"], seen["topics"], seen["sessions"], seen["seen"], seen["time"]) == ("p", 5.0, 3.0, AT, AT)
-    assert seen["count"] == 5.0
+    assert seen["count"] == 401.0
+
+
+@pytest.mark.parametrize(("count", "weight"), [(2, 1 / 2), (3, 1 / 3), (10, 1 / 10), (11, 1 - math.exp(-0.1))])
+def test_the_first_samples_count_alike(tmp_path: Path, count: int, weight: float) -> None:
+    begun = pq.read_table(state(tmp_path, x=10.0)).to_pylist()
+    path = tmp_path / "begun.parquet"
+    pq.write_table(pa.Table.from_pylist([{**begun[0], "count": float(count)}], schema=BUNDLE_STATE), path)
+    (seen,) = next_state(fresh(row("x", 110.0)), path, ByTime(60.0, 600.0)).to_pylist()
+    assert seen["long_rate_in"] == pytest.approx(10 + 100 * weight)
+    assert seen["short_rate_in"] == pytest.approx(10 + 100 * max(weight, 1 - math.exp(-1)))
 
 
 def test_a_first_sample_is_its_own_average(tmp_path: Path) -> None:
@@ -72,7 +82,7 @@ def test_what_was_not_good_leaves_average_time_and_count_as_they_were(tmp_path: 
 def test_pulsars_averages_begin_with_its_default_statistics(tmp_path: Path) -> None:
     seen = next_state(fresh(row("new", 100.0), row("x", 100.0)), state(tmp_path, x=10.0), BySamples()).to_pylist()
     assert [seen[0][name] for name in SHORT] == [pytest.approx((first + 100.0) / 2) for first in UNSEEN]
-    assert [seen[1][name] for name in LONG] == [pytest.approx((4 * 10.0 + 100.0) / 5)] * 4
+    assert [seen[1][name] for name in LONG] == [pytest.approx((400 * 10.0 + 100.0) / 401)] * 4
 
 
 def test_a_bundle_on_two_pods_is_two_rows_with_the_same_past(tmp_path: Path) -> None:
@@ -88,7 +98,7 @@ def test_what_nobody_measured_keeps_its_averages_until_it_is_too_old(tmp_path: P
     assert remembered(measured, last, not_before=941.0)["bundle"].to_pylist() == ["x"]
     _, kept = remembered(measured, last, not_before=940.0).to_pylist()
     assert (kept["bundle"], kept["pod"], kept["rate_in"], kept["short_rate_in"]) == ("y", "old", None, 20.0)
-    assert (kept["seen"], kept["time"], kept["count"]) == (940.0, 940.0, 4.0)
+    assert (kept["seen"], kept["time"], kept["count"]) == (940.0, 940.0, 400.0)
 
 
 def test_an_empty_state_is_joined_like_any_other(tmp_path: Path) -> None:

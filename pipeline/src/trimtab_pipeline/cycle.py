@@ -7,7 +7,8 @@ JVM (`docs/decisions/0012-the-join-is-in-the-task.md`). A bundle that nobody mea
 Averages are exponential and know time: after `dt` seconds without a sample a new one counts
 ``alpha = 1 - exp(-dt / tau)``, so a missed cycle, a restart or another interval needs no special case. Time is that of
 the samples: one that Prometheus shows again, since there is no newer one, counts nothing. A first sample is its own
-average.
+average, and the nth counts at least ``1 / n``: else the long average would be what the first moment happened to be, for
+an hour.
 
 Pulsar counts samples instead (10 short, 1000 long), so its averages depend on how often they are recomputed. For those
 who want its decisions there is `BySamples`: one sample a cycle, whatever the time. A bundle that was never seen begins
@@ -80,14 +81,15 @@ class ByTime:
 
     def after(self, before: Before, sample: FloatArray, time: FloatArray) -> tuple[FloatArray, FloatArray]:
         """See `Averages.after`."""
-        passed = np.fmax(time - before.time, 0.0)[:, None]
-        return self._step(before.short, sample, passed / self.short_tau), self._step(
-            before.long, sample, passed / self.long_tau
+        passed = np.fmax(time - before.time, 0.0)
+        measured = counted(before.count, LONG_WINDOW) - 1.0  # the default statistics that Pulsar begins with were not
+        least = np.where((passed > 0.0) & (measured < LONG_WINDOW - 1.0), 1.0 / measured, 0.0)
+        alphas = (np.fmax(-np.expm1(-passed / tau), least)[:, None] for tau in (self.short_tau, self.long_tau))
+        short, long = (
+            _first_known(old + alpha * (sample - old), sample, old)
+            for old, alpha in zip((before.short, before.long), alphas, strict=True)
         )
-
-    def _step(self, old: FloatArray, sample: FloatArray, passed: FloatArray) -> FloatArray:
-        """The old one without a sample, the sample without an old one, else a step towards it."""
-        return _first_known(old - np.expm1(-passed) * (sample - old), sample, old)
+        return short, long
 
 
 @dataclass(frozen=True, slots=True)
