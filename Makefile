@@ -32,7 +32,7 @@ controllers: $(STAMP)
 
 helm: $(STAMP)
 	@$(BIN)/python -m trimtab_testbed.helm
-	@$(BIN)/python -m trimtab_testbed.monitoring_crds
+	@$(BIN)/python -m trimtab_testbed.setup monitoring
 
 pulsar: $(STAMP)
 	@$(BIN)/python -m trimtab_testbed.setup pulsar

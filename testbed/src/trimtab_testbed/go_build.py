@@ -72,8 +72,16 @@ def wanted_go(module: Path) -> tuple[int, int]:
 
 def require_go(purpose: str, module: Path) -> str:
     """Path of a Go that can build `module`; raises `MissingToolError`, naming what it was wanted for."""
-    major, minor = wanted_go(module)
-    advice = f"Install Go {major}.{minor} or newer (https://go.dev/dl)"
+    return go_at_least(wanted_go(module), purpose, module)
+
+
+def go_at_least(wanted: tuple[int, int], purpose: str, module: Path, otherwise: str = "") -> str:
+    """Path of a Go that is, in the folder `module`, at least `wanted` (major, minor).
+
+    Raises `MissingToolError`, which names what it was wanted for, and what to do `otherwise`.
+    """
+    major, minor = wanted
+    advice = f"Install Go {major}.{minor} or newer (https://go.dev/dl){otherwise}"
     go = shutil.which("go")
     if go is None:
         raise MissingToolError(f"Go is missing; it is needed to {purpose}. {advice}")

@@ -103,7 +103,7 @@ def _major(helm: Path) -> int | None:
 def _build(major: int) -> None:
     package = f"helm.sh/helm/v{major}/cmd/helm@{VERSIONS[major]}"
     target = _cached(major)
-    go = _require_go(target.parent)
+    go = go_build.go_at_least(_GO, "build helm", target.parent, f", or set {HELM}")
     # $GOBIN must be a folder of this build alone: the program is there before it is whole.
     partial = target.parent / ".partial"
     environment = {**os.environ, "GOBIN": str(partial), "CGO_ENABLED": "0", "GOFLAGS": "-buildvcs=false -trimpath"}
@@ -114,18 +114,6 @@ def _build(major: int) -> None:
         raise MissingToolError(f"`go install {package}` failed:\n{done.stderr.strip()[-1500:]}")
     (partial / "helm").replace(target)
     partial.rmdir()
-
-
-def _require_go(folder: Path) -> str:
-    go = shutil.which("go")
-    advice = f"Install Go {_GO[0]}.{_GO[1]} or newer (https://go.dev/dl), or set {HELM}"
-    if go is None:
-        raise MissingToolError(f"Go is missing; it is needed to build helm. {advice}")
-    said = subprocess.run([go, "version"], cwd=folder, capture_output=True, text=True, check=False).stdout
-    found = re.search(r"go(\d+)\.(\d+)", said)
-    if found is None or (int(found[1]), int(found[2])) < _GO:
-        raise MissingToolError(f"{go} is too old to build helm (it says: {said.strip()}). {advice}")
-    return go
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

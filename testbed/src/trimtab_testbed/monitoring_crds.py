@@ -1,6 +1,6 @@
 """The kinds ServiceMonitor and PrometheusRule, out of the Prometheus operator's Go module (``testbed/monitoring``).
 
-``python -m trimtab_testbed.monitoring_crds`` fetches them (4 MB) into the cache folder.
+``python -m trimtab_testbed.setup monitoring`` fetches them (4 MB) into the cache folder.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 from trimtab_testbed import go_build
@@ -27,7 +26,7 @@ def find() -> list[Path]:
     if not all(file.is_file() for file in files):
         raise MissingToolError(
             f"{' and '.join(_FILES)} are not in {_cache()}: "
-            "run `python -m trimtab_testbed.monitoring_crds` to fetch them"
+            "run `python -m trimtab_testbed.setup monitoring` to fetch them"
         )
     return files
 
@@ -61,17 +60,3 @@ def _download() -> Path:
     if done.returncode:
         raise MissingToolError(f"`go mod download {wanted}` failed:\n{(done.stdout + done.stderr).strip()[-500:]}")
     return Path(json.loads(done.stdout)["Dir"])
-
-
-def main() -> int:
-    """Fetch them and print where they are. Exit code 0, or 1 with one line on stderr that says what is missing."""
-    try:
-        print(*ensure(), sep="\n")
-    except MissingToolError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from trimtab_testbed import binaries, prometheus_binary
+from trimtab_testbed import binaries, monitoring_crds, prometheus_binary
 from trimtab_testbed.go_build import MissingToolError
 from trimtab_testbed.pulsar import distribution
 
@@ -58,15 +58,15 @@ def _parser() -> argparse.ArgumentParser:
         description="Find the programs that tests and the demo start, and build or fetch those that are missing. "
         "Building the Kubernetes programs takes about 9 minutes on two cores, once.",
     )
-    what = ("kube", "controllers", "prometheus", "pulsar", "all")
+    what = ("kube", "controllers", "prometheus", "monitoring", "pulsar", "all")
     parser.add_argument(
         "what",
         nargs="*",
         choices=[*what, []],
         default=["all"],
         help="kube: etcd, kube-apiserver, kubectl; "
-        "controllers: kube-controller-manager as well; prometheus; pulsar: real brokers for the end-to-end tests; "
-        "all of these but pulsar (default)",
+        "controllers: kube-controller-manager as well; prometheus; monitoring: the kinds of the Prometheus operator; "
+        "pulsar: real brokers for the end-to-end tests; all of these but the last two (default)",
     )
     parser.add_argument(
         "--download",
@@ -86,6 +86,8 @@ def steps(what: Sequence[str], *, download: bool = False) -> list[tuple[str, Cal
     if everything or "prometheus" in what:
         steps.append(("prometheus", lambda: str(prometheus_binary.ensure())))
         steps.append(("promtool", lambda: str(prometheus_binary.ensure(prometheus_binary.TOOL))))
+    if "monitoring" in what:
+        steps.append(("monitoring", lambda: str(monitoring_crds.ensure()[0].parent)))
     if "pulsar" in what:  # the demo does without
         steps.append(("pulsar", lambda: f"{distribution.ensure()} (Pulsar {distribution.VERSION})"))
     return steps
