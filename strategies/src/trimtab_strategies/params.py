@@ -5,9 +5,10 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import NamedTuple
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import ConfigDict
 from pydantic.alias_generators import to_camel
 
+from trimtab_strategies.described import Described, descriptions
 from trimtab_strategies.usage import Weight, Weights
 
 
@@ -25,7 +26,7 @@ class Defect(NamedTuple):
     corrected: str
 
 
-class StrategyParams(BaseModel):
+class StrategyParams(Described):
     """Parameters of one strategy: camelCase on the wire, unknown keys refused, immutable.
 
     A field's docstring says what it does and its unit, and ends with the key that Pulsar has for it.
@@ -38,7 +39,6 @@ class StrategyParams(BaseModel):
         extra="forbid",
         frozen=True,
         allow_inf_nan=False,
-        use_attribute_docstrings=True,
     )
 
 
@@ -67,8 +67,8 @@ class WeightedParams(StrategyParams):
 def pulsar_keys(params: type[StrategyParams]) -> dict[str, str]:
     """Pulsar's configuration key of each parameter that has one, to the field's name."""
     found = {}
-    for name, info in params.model_fields.items():
-        _, marker, key = (info.description or "").rpartition("Pulsar: ")
+    for name, text in descriptions(params).items():
+        _, marker, key = text.rpartition("Pulsar: ")
         if marker:
             found[key.strip()] = name
     return found

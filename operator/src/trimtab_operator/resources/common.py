@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, ConfigDict, Field
 from pydantic.alias_generators import to_camel
+
+from trimtab_strategies.described import Described
 
 GROUP = "trimtab.dev"
 VERSION = "v1alpha1"
@@ -16,7 +18,7 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600}
 _DURATION = r"^([0-9]+(s|m|h))+$"
 
 
-class Resource(BaseModel):
+class Resource(Described):
     """Base of every part of a custom resource: camelCase on the wire, unknown keys refused, values immutable.
 
     A field's docstring becomes its description in the CRD, which is what ``kubectl explain`` shows.
@@ -28,7 +30,6 @@ class Resource(BaseModel):
         validate_by_alias=True,
         extra="forbid",
         frozen=True,
-        use_attribute_docstrings=True,
     )
 
 
