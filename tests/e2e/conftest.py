@@ -18,6 +18,7 @@ from trimtab_testbed.binaries import KubeBinaries
 from trimtab_testbed.pulsar import distribution
 from trimtab_testbed.pulsar.cluster import PulsarCluster
 from trimtab_testbed.pulsar.exporter import Limits
+from trimtab_testbed.pulsar.guards import Tls
 from trimtab_testbed.pulsar.settings import LoadManager
 
 HERE = Path(__file__).parent
@@ -48,7 +49,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark all tests of this folder: whoever forgets it would have real brokers in `make test`.
 
     All of one load manager, then all of the other, then the rest. Settling comes first of each: it measures moves onto
-    brokers that have served nothing yet, which cost more.
+    brokers that have served nothing yet, which cost more. The board comes last: it shows what all have done.
     """
     for item in items:
         if item.path.is_relative_to(HERE):
@@ -57,13 +58,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=_turn)
 
 
-def _turn(item: pytest.Item) -> tuple[int, bool]:
+def _turn(item: pytest.Item) -> tuple[int, int]:
     if not item.path.is_relative_to(HERE):
-        return 0, False
+        return 0, 0
     callspec = getattr(item, "callspec", None)
     manager = callspec.params.get("load_manager") if callspec is not None else None
     managers = list(LoadManager)
-    return managers.index(manager) if manager in managers else len(managers), item.path.stem != "test_settling"
+    turn = {"test_settling": 0, "test_board": 2}.get(item.path.stem, 1)
+    return managers.index(manager) if manager in managers else len(managers), turn
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -132,7 +134,15 @@ def stage(whole_pulsar_stage: PulsarStage) -> Iterator[PulsarStage]:
 
 @pytest.fixture(scope="session")
 def guarded_cluster(pulsar_distribution: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PulsarCluster]:
-    """One broker that lets nobody in without a token (`PulsarCluster.token`)."""
+    """Two brokers that speak TLS alone, and let nobody in without a token or a certificate (`guards.Tls`)."""
     work_dir = tmp_path_factory.mktemp("guarded-cluster")
-    with PulsarCluster(pulsar_distribution, work_dir, LoadManager.MODULAR, brokers=1, tokens=True) as cluster:
+    with PulsarCluster(
+        pulsar_distribution,
+        work_dir,
+        LoadManager.MODULAR,
+        brokers=2,
+        guard=Tls(work_dir / "keys"),
+        persistent=False,
+        boxed=False,
+    ) as cluster:
         yield cluster

@@ -74,12 +74,13 @@ def test_a_move_is_seen_by_the_clients_and_by_the_witness(stage: PulsarStage) ->
 
 
 def test_a_guarded_broker_lets_in_who_shows_a_token(guarded_cluster: PulsarCluster) -> None:
+    url, context = guarded_cluster.urls[0], guarded_cluster.guard.context
     assert guarded_cluster.rest().brokers() == set(guarded_cluster.ids)
 
     with pytest.raises(PulsarRestError) as error:
-        PulsarRest(guarded_cluster.urls[0]).brokers()
+        PulsarRest(url, context=context).brokers()
     assert error.value.status == HTTPStatus.UNAUTHORIZED
 
     with pytest.raises(PulsarRestError) as error:
-        PulsarRest(guarded_cluster.urls[0], guarded_cluster.token("somebody")).runtime()
+        PulsarRest(url, guarded_cluster.token("somebody"), context).runtime()
     assert error.value.status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}

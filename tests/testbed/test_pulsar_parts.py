@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import base64
-import hashlib
-import hmac
 import json
 import re
 import subprocess
 import sys
+import time
 import urllib.request
 import zlib
 from pathlib import Path
 
 import pytest
 
+from trimtab_testbed.certificates import openssl
 from trimtab_testbed.processes import Server
 from trimtab_testbed.pulsar import settings
 from trimtab_testbed.pulsar.boxes import Box
 from trimtab_testbed.pulsar.cluster import PulsarCluster
 from trimtab_testbed.pulsar.exporter import Kubelet, Limits, broker_targets
+from trimtab_testbed.pulsar.guards import Open, Tls
 from trimtab_testbed.pulsar.settings import LoadManager
 from trimtab_testbed.pulsar.tokens import TokenKey
 from trimtab_testbed.pulsar.traffic import Flow, Traffic, topics_of
@@ -45,19 +46,27 @@ def test_topics_of_a_bundle_are_found_again_by_their_hash() -> None:
     assert traffic.inside(bundle) == inside
 
 
-def test_a_token_is_signed_with_the_key_that_brokers_are_given() -> None:
-    key = TokenKey()
+def test_a_token_is_verified_with_the_key_that_brokers_are_given(tmp_path: Path) -> None:
+    keys = TokenKey(tmp_path / "keys")
 
-    head, body, signature = key.token("admin").split(".")
+    content, _, signature = keys.token("admin", life=-60).rpartition(".")
+    head, body = (json.loads(base64.urlsafe_b64decode(part + "==")) for part in content.split("."))
 
-    def decoded(part: str) -> bytes:
-        return base64.urlsafe_b64decode(part + "=" * (-len(part) % 4))
+    (tmp_path / "public").write_bytes(base64.b64decode(keys.base64))
+    (tmp_path / "signature").write_bytes(base64.urlsafe_b64decode(signature + "=="))
+    verify = ("dgst", "-sha256", "-keyform", "DER", "-verify", "public", "-signature", "signature")
+    assert openssl(tmp_path, *verify, given=content.encode()) == b"Verified OK\n"
+    assert head["alg"] == "RS256"
+    assert body["sub"] == "admin"
+    assert body["exp"] < time.time() - 50
 
-    secret = base64.b64decode(key.base64)
-    assert json.loads(decoded(head))["alg"] == "HS256"
-    assert json.loads(decoded(body)) == {"sub": "admin"}
-    assert decoded(signature) == hmac.digest(secret, f"{head}.{body}".encode(), hashlib.sha256)
-    assert TokenKey().base64 != key.base64
+
+def test_brokers_that_speak_tls_have_no_other_port(tmp_path: Path) -> None:
+    file = {**settings.broker(LoadManager.MODULAR, 3), **Tls(tmp_path).settings(1, 2)}
+
+    assert (file["webServicePort"], file["brokerServicePort"]) == ("", "")
+    assert (file["webServicePortTls"], file["brokerServicePortTls"]) == (1, 2)
+    assert (Open().settings(1, 2), Open().token()) == ({"webServicePort": 1, "brokerServicePort": 2}, "")
 
 
 def test_files_spell_booleans_as_java_does() -> None:
@@ -66,7 +75,7 @@ def test_files_spell_booleans_as_java_does() -> None:
 
 @pytest.mark.parametrize("manager", LoadManager)
 def test_brokers_balance_nothing_by_themselves(manager: LoadManager) -> None:
-    file = settings.broker(manager, 1, 2, 3)
+    file = settings.broker(manager, 3)
 
     assert file["loadManagerClassName"] == manager.class_name
     assert not file["loadBalancerSheddingEnabled"]

@@ -42,8 +42,6 @@ class Authority:
     """A certificate authority that keeps its files (PEM, ``NAME.crt`` and ``NAME.key``) in `folder`."""
 
     def __init__(self, folder: Path) -> None:
-        if shutil.which("openssl") is None:
-            raise MissingToolError("openssl is missing; it is needed to make certificates. Install the package openssl")
         self._folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "openssl.cnf").write_text(_EXTENSIONS)
@@ -79,6 +77,14 @@ class Authority:
         return self._folder / certificate, self._folder / key
 
     def _openssl(self, *arguments: str) -> None:
-        done = subprocess.run(["openssl", *arguments], cwd=self._folder, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise RuntimeError(f"openssl {arguments[0]} failed in {self._folder}: {done.stderr.strip()}")
+        openssl(self._folder, *arguments)
+
+
+def openssl(folder: Path, *arguments: str, given: bytes = b"") -> bytes:
+    """Run openssl in `folder`, and hand it `given`; what it wrote. Raises `MissingToolError`, `RuntimeError`."""
+    if shutil.which("openssl") is None:
+        raise MissingToolError("openssl is missing; it is needed to make certificates. Install the package openssl")
+    done = subprocess.run(["openssl", *arguments], cwd=folder, input=given, capture_output=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"openssl {arguments[0]} failed in {folder}: {done.stderr.decode(errors='replace').strip()}")
+    return done.stdout

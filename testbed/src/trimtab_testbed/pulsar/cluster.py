@@ -11,19 +11,16 @@ import shutil
 import signal
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
 from trimtab_testbed.processes import HOST, Server, ServerFailedError, Startable, free_ports
 from trimtab_testbed.pulsar import settings as conf
 from trimtab_testbed.pulsar.boxes import Box
+from trimtab_testbed.pulsar.guards import SUPERUSER, Open
 from trimtab_testbed.pulsar.rest import PulsarRest, PulsarRestError
 from trimtab_testbed.pulsar.settings import CLUSTER, LoadManager, Settings
-from trimtab_testbed.pulsar.tokens import TokenKey
-
-SUPERUSER = "admin"
-"""The role that may do everything, in a cluster with tokens."""
 
 READY_WITHIN = 300.0
 """Seconds that brokers are given to start, on a machine whose cores others use too."""
@@ -48,7 +45,7 @@ class PulsarCluster(Startable):
     distribution: see `distribution.ensure`. work_dir: configuration, data and logs (``broker-0.log``) stay there.
     settings:     of the brokers, over those of `settings.broker`.
     persistent:   with a bookie; without, only ``non-persistent://`` topics work, and only with the modular manager.
-    tokens:       nobody is let in without a token (`token`).
+    guard:        what brokers want of those who ask; nothing, if left out.
     boxed:        give each broker a control group, if this machine lets us (`Box`); `boxed` then tells whether it did.
     cores:        limit of CPU cores of each box, put on once all are ready.
     """
@@ -62,14 +59,14 @@ class PulsarCluster(Startable):
         brokers: int = 3,
         settings: Settings | None = None,
         persistent: bool = True,
-        tokens: bool = False,
+        guard: Open | None = None,
         boxed: bool = True,
         cores: float | None = None,
     ) -> None:
         self._lib, self._dir, self.load_manager = distribution / "lib", work_dir.resolve(), load_manager
         self._settings = {} if settings is None else dict(settings)
         self._persistent, self._cores = persistent, cores
-        self._key = TokenKey() if tokens else None
+        self.guard = guard or Open()
         self._zookeeper_port, self._bookie_port, *ports = free_ports(2 + 2 * brokers)
         self._web, self._binary = ports[:brokers], ports[brokers:]
         self.ids = tuple(f"{HOST}:{port}" for port in self._web)
@@ -83,20 +80,20 @@ class PulsarCluster(Startable):
     @property
     def urls(self) -> tuple[str, ...]:
         """Base URL of each broker's admin REST and of its ``/metrics/``."""
-        return tuple(f"http://{broker}" for broker in self.ids)
+        return tuple(f"{self.guard.http}://{broker}" for broker in self.ids)
 
     @property
     def service_url(self) -> str:
         """What clients connect to: all brokers."""
-        return "pulsar://" + ",".join(f"{HOST}:{port}" for port in self._binary)
+        return f"{self.guard.binary}://" + ",".join(f"{HOST}:{port}" for port in self._binary)
 
     def token(self, role: str = SUPERUSER) -> str:
         """A token for `role`; empty for a cluster that asks for none."""
-        return self._key.token(role) if self._key else ""
+        return self.guard.token(role)
 
     def rest(self, broker: int = 0) -> PulsarRest:
         """The admin REST of a broker, as superuser."""
-        return PulsarRest(self.urls[broker], self.token())
+        return PulsarRest(self.urls[broker], self.token(), self.guard.context)
 
     def pid(self, broker: int) -> int:
         """Process id of a broker."""
@@ -195,7 +192,7 @@ class PulsarCluster(Startable):
             "--cluster": CLUSTER,
             "--metadata-store": store,
             "--configuration-metadata-store": store,
-            "--web-service-url": f"http://{','.join(self.ids)}",
+            "--web-service-url": f"{self.guard.http}://{','.join(self.ids)}",
             "--broker-service-url": self.service_url,
         }
         flags = [part for item in words.items() for part in item]
@@ -207,14 +204,11 @@ class PulsarCluster(Startable):
             describing.check()
 
     def _broker(self, n: int) -> Server:
-        ports = (self._web[n], self._binary[n], self._zookeeper_port)
-        settings = {**conf.broker(self.load_manager, *ports), **self._tokens(), **self._settings}
+        guarded = self.guard.settings(self._web[n], self._binary[n])
+        settings = {**conf.broker(self.load_manager, self._zookeeper_port), **guarded, **self._settings}
         file = self._write(f"broker-{n}", settings)
         starter = "org.apache.pulsar.PulsarBrokerStarter"
         return self._java(f"broker-{n}", starter, "--broker-conf", file, heap=512, direct=256, box=self._boxes[n])
-
-    def _tokens(self) -> Mapping[str, object]:
-        return conf.with_tokens(self._key.base64, self.token(), SUPERUSER) if self._key else {}
 
     def _write(self, name: str, settings: Settings) -> Path:
         file = self._dir / f"{name}.conf"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import json
 import socket
+import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
@@ -30,10 +31,15 @@ class PulsarRestError(RuntimeError):
 
 
 class PulsarRest:
-    """Requests to the broker at `url`, with a bearer `token` if it wants one. An `OSError` when nobody answers."""
+    """Requests to the broker at `url`, with a bearer `token` if it wants one. An `OSError` when nobody answers.
 
-    def __init__(self, url: str, token: str = "") -> None:
+    context: what TLS takes, if not the usual.
+    """
+
+    def __init__(self, url: str, token: str = "", context: ssl.SSLContext | None = None) -> None:
         self.url, self._token, self._manager = url, token, ""
+        tls = urllib.request.HTTPSHandler(context=context)
+        self._opener = urllib.request.build_opener(_NoRedirects, urllib.request.ProxyHandler({}), tls)
 
     def get(self, path: str) -> Any:
         """Read `path`, e.g. ``/admin/v2/clusters``: parsed JSON, or the text where it is none."""
@@ -119,7 +125,7 @@ class PulsarRest:
     def lookup(self, topic: str) -> str:
         """Id of the broker that serves `topic`; gives its bundle an owner if it has none."""
         found = self.get(f"/lookup/v2/topic/{topic.replace('://', '/', 1)}")
-        return str(found["httpUrl"]).partition("://")[2]
+        return str(found.get("httpUrl") or found["httpUrlTls"]).partition("://")[2]
 
     def unload(self, bundle: str, destination: str = "") -> None:
         """Have its owner let go; `destination`: id of the broker that is to take it."""
@@ -146,7 +152,7 @@ class PulsarRest:
             headers["Content-Type"] = "application/json"
         request = urllib.request.Request(url, data, headers, method=method)  # noqa: S310 - our own brokers
         try:
-            with _DIRECT.open(request, timeout=15) as answer:
+            with self._opener.open(request, timeout=15) as answer:
                 return answer.status, dict(answer.headers), answer.read().decode()
         except urllib.error.HTTPError as error:
             with error:
@@ -165,9 +171,6 @@ def _listens(broker: str) -> bool:
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
     def redirect_request(self, *_: object) -> None:
         return None
-
-
-_DIRECT = urllib.request.build_opener(_NoRedirects, urllib.request.ProxyHandler({}))
 
 
 def _parsed(text: str) -> Any:

@@ -94,10 +94,10 @@ def bookie(port: int, zookeeper_port: int, data: Path) -> dict[str, object]:
     }
 
 
-def broker(load_manager: LoadManager, web_port: int, binary_port: int, zookeeper_port: int) -> dict[str, object]:
-    """A broker that tells its load every other second, and balances nothing by itself."""
+def broker(load_manager: LoadManager, zookeeper_port: int) -> dict[str, object]:
+    """A broker that tells its load every other second, and balances nothing by itself; its ports are the guard's."""
     return {
-        **_place(web_port, binary_port, zookeeper_port),
+        **_place(zookeeper_port),
         **_SMALL,
         **_QUICK,
         **_HANDS_OFF,
@@ -108,28 +108,13 @@ def broker(load_manager: LoadManager, web_port: int, binary_port: int, zookeeper
     }
 
 
-def with_tokens(secret: str, token: str, superuser: str) -> dict[str, object]:
-    """A broker that lets nobody in without a token. secret: base64 key; token: what brokers show one another."""
-    return {
-        "authenticationEnabled": True,
-        "authorizationEnabled": True,
-        "authenticationProviders": "org.apache.pulsar.broker.authentication.AuthenticationProviderToken",
-        "tokenSecretKey": f"data:;base64,{secret}",
-        "superUserRoles": superuser,
-        "brokerClientAuthenticationPlugin": "org.apache.pulsar.client.impl.auth.AuthenticationToken",
-        "brokerClientAuthenticationParameters": f"token:{token}",
-    }
-
-
-def _place(web_port: int, binary_port: int, zookeeper_port: int) -> dict[str, object]:
+def _place(zookeeper_port: int) -> dict[str, object]:
     return {
         "metadataStoreUrl": f"zk:{HOST}:{zookeeper_port}",
         "configurationMetadataStoreUrl": f"zk:{HOST}:{zookeeper_port}",
         "clusterName": CLUSTER,
         "bindAddress": HOST,
         "advertisedAddress": HOST,
-        "webServicePort": web_port,
-        "brokerServicePort": binary_port,
     }
 
 

@@ -1,32 +1,40 @@
-"""Tokens (JWT, HS256) that a broker with a secret key takes."""
+"""Tokens (JWT, RS256) that a broker takes which knows the public half of a pair of keys."""
 
 from __future__ import annotations
 
 import base64
-import hashlib
-import hmac
 import json
-import secrets
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from trimtab_testbed.certificates import openssl
 
 
 class TokenKey:
-    """A key of one's own: brokers know it, and whoever shows a token made by it is who the token says."""
+    """A pair of RSA keys: an issuer makes tokens with the private one, in `folder`; brokers know the other."""
 
-    def __init__(self) -> None:
-        self._key = secrets.token_bytes(32)
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        openssl(folder, "genpkey", "-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048", "-out", "tokens.key")
 
     @property
     def base64(self) -> str:
-        """As brokers are configured with it."""
-        return base64.b64encode(self._key).decode()
+        """The public one, as brokers are configured with it."""
+        return base64.b64encode(
+            openssl(self._folder, "pkey", "-in", "tokens.key", "-pubout", "-outform", "DER")
+        ).decode()
 
-    def token(self, subject: str) -> str:
-        """A token without end for the role `subject`."""
-        content = f"{_part({'alg': 'HS256', 'typ': 'JWT'})}.{_part({'sub': subject})}"
-        return f"{content}.{_text(hmac.digest(self._key, content.encode(), hashlib.sha256))}"
+    def token(self, subject: str, life: float | None = None) -> str:
+        """A token for the role `subject`, good for `life` seconds from now (less than 0: over), or without end."""
+        end = {} if life is None else {"exp": int(time.time() + life)}
+        content = f"{_part({'alg': 'RS256', 'typ': 'JWT'})}.{_part({'sub': subject, **end})}"
+        signature = openssl(self._folder, "dgst", "-sha256", "-sign", "tokens.key", given=content.encode())
+        return f"{content}.{_text(signature)}"
 
 
-def _part(values: dict[str, str]) -> str:
+def _part(values: Mapping[str, object]) -> str:
     return _text(json.dumps(values, separators=(",", ":")).encode())
 
 

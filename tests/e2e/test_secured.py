@@ -1,0 +1,237 @@
+"""Real brokers that speak TLS alone, and let nobody in whom they don't know, asked with what real Secrets hold.
+
+Each story begins with Secrets that hold something else: what is wrong is said with the field, the Secret and what to
+do, and what is put right there counts without a restart.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import itertools
+import json
+import logging
+import math
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from faulty_api import until
+from guarded_server import Asked, GuardedServer
+from policy_scene import PolicyScene, played
+from trimtab_operator.bridge import running
+from trimtab_operator.bridge.running import Bridge
+from trimtab_operator.cluster.fence import Fence
+from trimtab_operator.control.context import Context
+from trimtab_operator.control.cycle import ended
+from trimtab_operator.control.linked import linked
+from trimtab_operator.control.settings import Settings
+from trimtab_operator.pulsar.admin import Admin
+from trimtab_operator.resources.urls import AllowedUrls
+from trimtab_strategies.testing import cluster
+from trimtab_testbed.certificates import Authority
+from trimtab_testbed.control_plane import ControlPlane
+from trimtab_testbed.pulsar.cluster import PulsarCluster
+from trimtab_testbed.pulsar.guards import SUPERUSER, Tls
+from trimtab_testbed.pulsar.traffic import topics_of
+
+LOAD = cluster(bundles=1, a=0.5)
+CA = {"ca": {"secret": "authority", "key": "ca.crt"}}
+PATIENCE = 40.0
+
+_numbers = itertools.count(1)
+
+
+@dataclass
+class Secured:
+    """A bridge between a scene and the cluster. shown: everything secret that a Secret held."""
+
+    scene: PolicyScene
+    cluster: PulsarCluster
+    bridge: Bridge
+    shown: set[str] = field(default_factory=set)
+
+    @property
+    def tls(self) -> Tls:
+        """What the brokers want."""
+        assert isinstance(self.cluster.guard, Tls)
+        return self.cluster.guard
+
+    def put(self, name: str, *, secret: bool = True, **entries: str) -> None:
+        """Create a Secret, or replace what it holds. secret: none of it may be told."""
+        if secret:
+            self.shown |= set(entries.values())
+        path = f"/api/v1/namespaces/{self.scene.namespace}/secrets"
+        data = {key.replace("_", "."): base64.b64encode(text.encode()).decode() for key, text in entries.items()}
+        if any(item["metadata"]["name"] == name for item in self.scene.rest.get(path)["items"]):
+            self.scene.rest.patch(f"{path}/{name}", {"data": data})
+            return
+        meta = {"name": name, "labels": {"trimtab.dev/credentials": "true"}}
+        self.scene.rest.create(path, {"apiVersion": "v1", "kind": "Secret", "metadata": meta, "data": data})
+
+    def told(self) -> str:
+        """What the policy's condition says; empty while there is none."""
+        return "".join(str(found["message"]) for found in linked([], self.scene.context.link, 1, time.time()))
+
+    async def says(self, *words: str) -> None:
+        """Wait until the condition has all of these words."""
+        try:
+            await until(words[0], lambda: all(word in self.told() for word in words), PATIENCE)
+        except AssertionError as error:
+            raise AssertionError(f"{error}; it says: {self.told()}") from None
+
+    async def lets_in(self) -> Admin:
+        """The client, once the brokers answer it."""
+        await self.says("Pulsar answers at https://")
+        assert self.bridge.admin is not None
+        return self.bridge.admin
+
+    def hops(self, call: str) -> float:
+        """Redirects that such calls met."""
+        registry = self.scene.context.metrics.registry
+        return registry.get_sample_value("trimtab_pulsar_requests_total", {"call": call, "code": "307"}) or 0
+
+
+Story = Callable[[Secured], Awaitable[None]]
+Play = Callable[[Story, Mapping[str, Any]], None]
+
+
+def _nothing(_context: Context, _admin: Admin) -> Mapping[str, Callable[[], Awaitable[None]]]:
+    return {}
+
+
+@pytest.fixture
+def play(
+    trimtab_crds: ControlPlane,
+    kube_namespace: str,
+    guarded_cluster: PulsarCluster,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> Play:
+    """Plays a story with a policy whose `spec.pulsar.auth` is given, and looks for secrets in all that was logged."""
+    for name in ("LOOK_EVERY", "PULSE_EVERY", "SECRETS_EVERY", "REFUSED_EVERY"):
+        monkeypatch.setattr(running, name, 0.3)
+    caplog.set_level(logging.DEBUG)
+
+    def run(story: Story, auth: Mapping[str, Any]) -> None:
+        async def whole(scene: PolicyScene) -> None:
+            async with _secured(scene, guarded_cluster) as secured:
+                await story(secured)
+                logged = caplog.text + secured.told()
+                assert [text for text in secured.shown if text in logged or text.replace("\n", "\\n") in logged] == []
+
+        pulsar = {"adminUrl": guarded_cluster.urls[0], "auth": auth}
+        played(trimtab_crds, kube_namespace, LOAD, whole, actuator="Pulsar", pulsar=pulsar)
+
+    return run
+
+
+@asynccontextmanager
+async def _secured(scene: PolicyScene, brokers: PulsarCluster) -> AsyncIterator[Secured]:
+    context = scene.context
+    context.clock, context.urls = time.monotonic, AllowedUrls.of(["127.0.0.1"])
+    settings = Settings.of(scene.policy())
+    context.claims["main"], context.policies["main"] = settings.claim, settings
+    leading = Fence()
+    leading.extend(math.inf)
+    bridge = Bridge(context, leading, _nothing)
+    secured = Secured(scene, brokers, bridge)
+    secured.put("authority", secret=False, ca_crt=secured.tls.authority.certificate.read_text())
+    task = asyncio.create_task(bridge.run())
+    try:
+        yield secured
+    finally:
+        await ended(task)
+
+
+async def _works(secured: Secured) -> None:
+    """All kinds of requests: who is there, what one broker runs with, who serves what, and a bundle that goes there and
+    back, for which whoever is asked redirects to the leader and on to the owner."""
+    admin, ids, namespace = await secured.lets_in(), secured.cluster.ids, f"secured/ns-{next(_numbers)}"
+    rest = secured.cluster.rest()
+    rest.create_namespace(namespace, 2)
+    bundle = rest.bundles(namespace)[0]
+    (topic,) = topics_of(bundle, 1, persistent=False)
+    first = rest.lookup(topic)
+    other = next(broker for broker in ids if broker != first)
+
+    assert await admin.brokers() == set(ids)
+    assert len({(await admin.runtime(broker))["webServicePortTls"] for broker in ids}) == len(ids)
+    assert len(await admin.boundaries(namespace)) == 3
+    assert {await admin.owner(bundle, broker) for broker in ids} == {first}
+    for destination in (other, first):
+        await admin.unload(bundle, destination)
+        assert await admin.lookup(topic) == destination
+    assert secured.hops("unload") >= 1
+
+
+def test_a_token_and_an_authority_from_secrets(play: Play, tmp_path: Path) -> None:
+    async def story(secured: Secured) -> None:
+        right = secured.tls.authority.certificate.read_text()
+        secured.put("authority", secret=False, ca_crt=Authority(tmp_path / "other").certificate.read_text())
+        secured.put("pulsar", token=secured.tls.keys.token(SUPERUSER, life=-60))
+        await secured.says("CERTIFICATE_VERIFY_FAILED", "spec.pulsar.auth.tls.ca (Secret authority, key ca.crt)")
+
+        secured.put("authority", secret=False, ca_crt=right)
+        await secured.says(
+            "401 Authentication required", "spec.pulsar.auth.token (Secret pulsar, key token)", "valid now"
+        )
+
+        secured.put("pulsar", token=secured.tls.keys.token("somebody"))
+        await secured.says("[somebody]", "spec.pulsar.auth.token (Secret pulsar, key token)", "superUserRoles")
+
+        secured.put("pulsar", token=secured.tls.keys.token(SUPERUSER))
+        await _works(secured)
+
+    play(story, {"token": {"secret": "pulsar", "key": "token"}, "tls": CA})
+
+
+@pytest.fixture
+def issuer(guarded_cluster: PulsarCluster) -> Iterator[GuardedServer]:
+    """An OAuth 2 issuer by https, which gives the client `trimtab` tokens that the brokers take, for a minute each."""
+    guard = guarded_cluster.guard
+    assert isinstance(guard, Tls)
+
+    def answer(asked: Asked) -> tuple[int, str]:
+        if asked.path.endswith("/openid-configuration"):
+            return 200, json.dumps({"issuer": server.url, "token_endpoint": f"{server.url}/token"})
+        if asked.parameters.get("client_secret") != "a-word-of-the-client":
+            return 401, json.dumps({"error": "invalid_client", "error_description": str(asked.parameters)})
+        return 200, json.dumps({"access_token": guard.keys.token(SUPERUSER, life=60), "expires_in": 60})
+
+    server = GuardedServer(answer=answer, tls=guard.authority.server("issuer"))
+    with server:
+        yield server
+
+
+def test_client_credentials_of_an_issuer(play: Play, issuer: GuardedServer) -> None:
+    async def story(secured: Secured) -> None:
+        secured.put("client", word="not-the-word-of-the-client")
+        secured.put("name", secret=False, id="trimtab")
+        await secured.says("401", "invalid_client", "spec.pulsar.auth.oauth2.clientSecret (Secret client, key word)")
+
+        secured.put("client", word="a-word-of-the-client")
+        await _works(secured)
+        last = issuer.asked[-1]
+        assert (last.path, last.parameters["audience"]) == ("/token", "urn:trimtab:brokers")
+
+    where = {"clientId": {"secret": "name", "key": "id"}, "clientSecret": {"secret": "client", "key": "word"}}
+    play(story, {"oauth2": {"issuerUrl": issuer.url, "audience": "urn:trimtab:brokers", **where}, "tls": CA})
+
+
+def test_a_certificate_of_a_client(play: Play) -> None:
+    async def story(secured: Secured) -> None:
+        for role, words in (("somebody", ["[somebody]", "tls.certificate (Secret who, key tls.crt)"]), (SUPERUSER, [])):
+            certificate, key = secured.tls.authority.client(role)
+            secured.put("who", tls_crt=certificate.read_text(), tls_key=key.read_text())
+            if words:
+                await secured.says(*words)
+        await _works(secured)
+
+    pair = {"certificate": {"secret": "who", "key": "tls.crt"}, "key": {"secret": "who", "key": "tls.key"}}
+    play(story, {"tls": {**CA, **pair}})
