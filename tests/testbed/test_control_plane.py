@@ -13,7 +13,7 @@ import pytest
 
 from trimtab_testbed.binaries import KubeBinaries, version
 from trimtab_testbed.control_plane import ControlPlane, KubectlError
-from trimtab_testbed.kube_rest import KubeApiError
+from trimtab_testbed.kube_rest import KubeApiError, KubeRest
 
 pytestmark = pytest.mark.apiserver
 
@@ -63,6 +63,21 @@ def test_an_unknown_field_is_refused(control_plane: ControlPlane, kube_namespace
         control_plane.rest.create(
             f"/api/v1/namespaces/{kube_namespace}/configmaps", {**_config_map("b"), "dta": {"key": "value"}}
         )
+
+
+def test_a_connection_is_kept_for_the_next_request_and_a_refusal_is_not_its_end(control_plane: ControlPlane) -> None:
+    rest = KubeRest(control_plane.url, token=control_plane.token, ca=control_plane.ca)
+    rest.get("/version")
+    [kept] = rest._idle
+    with pytest.raises(KubeApiError, match="not found"):
+        rest.get("/api/v1/namespaces/nowhere")
+    assert rest.get("/api/v1/namespaces/default")["metadata"]["name"] == "default"
+    assert rest._idle == [kept]
+
+    rest.close()
+
+    assert kept.sock is None
+    assert rest.get("/version")
 
 
 def test_data_and_address_survive_a_crash_of_the_api_server(kube_binaries: KubeBinaries, tmp_path: Path) -> None:

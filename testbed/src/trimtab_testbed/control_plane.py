@@ -81,6 +81,7 @@ class ControlPlane(Startable):
         self._write("audit-policy.json", json.dumps(_AUDIT_POLICY))
         self._on_free_ports(self._start_etcd)
         self._on_free_ports(self._start_new_apiserver)
+        self._rest = KubeRest(self.url, token=self.token, ca=self.ca)
         self.kubeconfig = self.write_kubeconfig("admin", {"token": self.token})
         if self._controllers:
             self._on_free_ports(self._start_controller_manager)
@@ -99,7 +100,7 @@ class ControlPlane(Startable):
     @property
     def rest(self) -> KubeRest:
         """A blocking client with all rights, for set-up and for looking in tests."""
-        return KubeRest(self.url, token=self.token, ca=self.ca)
+        return self._rest
 
     def server(self, name: str) -> Server:
         """One of the processes: ``etcd``, ``kube-apiserver`` or ``kube-controller-manager``."""

@@ -6,6 +6,7 @@ On the standard library, so that a test's own view of the cluster shares nothing
 from __future__ import annotations
 
 import json
+import select
 import ssl
 import threading
 import time
@@ -35,11 +36,25 @@ class KubeApiError(RuntimeError):
 
 
 class KubeRest:
-    """Requests to the API server at `url` with a bearer `token`, trusting the authority `ca` (PEM file)."""
+    """Requests to the API server at `url` with a bearer `token`, trusting the authority `ca` (PEM file).
+
+    Connections are kept for the next request, of whichever thread, until `close`: to open one takes client and server
+    several times as long as most answers do.
+    """
 
     def __init__(self, url: str, *, token: str, ca: Path) -> None:
+        self._idle: list[HTTPSConnection] = []
         self._url, self._token = url, token
         self._context = ssl.create_default_context(cafile=ca)
+
+    def close(self) -> None:
+        """Close what is kept; the next request opens another connection."""
+        while self._idle:
+            self._idle.pop().close()
+
+    def __del__(self) -> None:
+        """Nobody has to remember to."""
+        self.close()
 
     def get(self, path: str) -> Any:
         """Read `path`, e.g. ``/api/v1/namespaces``."""
@@ -127,12 +142,37 @@ class KubeRest:
     def _send(self, method: str, path: str, body: Any = None, content_type: str = "application/json") -> Any:
         data = None if body is None else json.dumps(body).encode()
         headers = {"Authorization": f"Bearer {self._token}", "Content-Type": content_type}
-        request = urllib.request.Request(self._url + path, data, headers, method=method)  # noqa: S310 - always https
+        connection = self._connection()
         try:
-            with urllib.request.urlopen(request, context=self._context, timeout=30) as response:  # noqa: S310 - as above
-                return json.load(response)
-        except urllib.error.HTTPError as error:
-            raise _api_error(error) from None
+            connection.request(method, path, data, headers)
+            response = connection.getresponse()
+            refused = _api_error(response) if response.status >= HTTPStatus.BAD_REQUEST else None
+            answer = None if refused else json.load(response)
+        except BaseException:
+            connection.close()  # what is left of an answer would be taken for the next one
+            raise
+        self._idle.append(connection)
+        if refused:
+            raise refused
+        return answer
+
+    def _connection(self) -> HTTPSConnection:
+        """One that was kept, unless the server has closed it since; else a new one."""
+        while self._idle:
+            connection = self._idle.pop()
+            if _is_quiet(connection):
+                return connection
+            connection.close()
+        return HTTPSConnection(urlsplit(self._url).netloc, context=self._context, timeout=30)
+
+
+def _is_quiet(connection: HTTPSConnection) -> bool:
+    """Whether it is open, and nothing can be read though nothing was asked: that would be its end."""
+    if connection.sock is None:
+        return False
+    poll = select.poll()
+    poll.register(connection.sock, select.POLLIN)
+    return not poll.poll(0)
 
 
 def _strictly(path: str) -> str:
