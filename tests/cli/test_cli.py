@@ -121,10 +121,27 @@ def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"trimtab {__version__}\n"
 
 
-@pytest.mark.parametrize("words", [[], ["rnu"], ["crds", "--chekc", "x"], ["crds", "--write", "a", "--check", "b"]])
+@pytest.mark.parametrize("words", [[], ["crds", "--chekc", "x"], ["crds", "--write", "a", "--check", "b"]])
 def test_wrong_usage_is_exit_code_2(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(words) == 2
     assert "usage: trimtab" in capsys.readouterr().err
+
+
+def test_without_a_verb_all_verbs_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    assert "  status        show where policies" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("word", "told"),
+    [("stats", "did you mean status? `trimtab --help`"), ("xyz", "verb xyz; `trimtab --help` lists all")],
+)
+def test_a_verb_that_there_is_not_is_told_in_one_line(word: str, told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([word]) == 2
+    shown = capsys.readouterr().err
+    assert shown.startswith(f"trimtab: there is no verb {word}; ")
+    assert told in shown
+    assert shown.count("\n") == 1
 
 
 def test_a_folder_that_is_none_is_told_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -23,9 +23,9 @@ from recorded_decisions import decided
 from records import bundle, wished
 from trimtab_operator.cli import main
 from trimtab_operator.cli.answers import Answer, Facts
+from trimtab_operator.cli.asking import near
 from trimtab_operator.cli.explaining_broker import BrokerStory
 from trimtab_operator.cli.explaining_bundle import BundleStory
-from trimtab_operator.cli.finding_records import near
 from trimtab_operator.cli.sentences import SENTENCES
 from trimtab_operator.cluster.move_costs import NOT_MEASURED, Interruption, MoveCosts
 from trimtab_operator.control.aftermath import followed, measured

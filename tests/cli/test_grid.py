@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from trimtab_operator.cli.grid import Grid, console, print_grid
+from trimtab_operator.cli.grid import Grid, console, print_grid, without_empty
 
 BUNDLE = "public/default/0x00000000_0x80000000"
 GRID = Grid("Hottest", ("Bundle", "Broker"), ("In", "Out", "Topics"), [(BUNDLE, "broker-0", "1", "2", "3")])
@@ -47,3 +47,10 @@ def test_a_pipe_is_as_wide_as_its_content(monkeypatch: pytest.MonkeyPatch, capsy
     grid = replace(GRID, rows=[("x" * 300, "broker-0", "1", "2", "3")], spare=("Out",))
     print_grid(console(), grid)
     assert capsys.readouterr().out.splitlines()[4].split() == ["x" * 300, "broker-0", "1", "2", "3"]
+
+
+def test_a_column_without_anything_in_it_can_be_left_out() -> None:
+    found = without_empty(replace(GRID, rows=[(BUNDLE, "", "1", "2", "3")]), "Bundle", "Broker")
+    assert (found.names, found.rows) == (("Bundle",), [(BUNDLE, "1", "2", "3")])
+    filled = replace(GRID, rows=[(BUNDLE, "", "1", "2", "3"), (BUNDLE, "broker-0", "1", "2", "3")])
+    assert without_empty(filled, "Bundle", "Broker").names == GRID.names

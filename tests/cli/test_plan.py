@@ -12,28 +12,18 @@ from typing import Any
 import pytest
 import yaml
 
-from policy_scene import PolicyScene
+from manifests import policy
+from plan_worlds import HOT
+from policy_scene import PolicyScene, eager
 from trimtab_operator.cli import main
 from trimtab_operator.cluster.api import POLICIES
 from trimtab_pipeline.source import LoadSources, SourceUnavailableError
 from trimtab_pipeline.testing import StaticSources
 from trimtab_strategies.testing import cluster, with_bundles
-from trimtab_testbed.control_plane import ControlPlane
 
 pytestmark = pytest.mark.apiserver
 
-HOT = cluster(bundles={"a": [1] * 8, "b": [1]}, a=0.8, b=0.2, c=0.2)
-LEVEL = cluster(bundles=2, a=0.5, b=0.5)
-
 Planned = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def scene(trimtab_crds: ControlPlane, kube_namespace: str, request: pytest.FixtureRequest) -> PolicyScene:
-    """An uneven cluster (or the one that a test names), without a policy yet."""
-    scene = PolicyScene(trimtab_crds, kube_namespace, getattr(request, "param", HOT))
-    scene.build()
-    return scene
 
 
 @pytest.fixture
@@ -43,8 +33,8 @@ def planned(scene: PolicyScene, monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     monkeypatch.setattr("trimtab_operator.cli.plan.load_sources", lambda _history, _master: sources)
     monkeypatch.setenv("COLUMNS", "100")
 
-    def run(policy: str = "main", *options: str) -> tuple[int, str, str]:
-        code = main(["plan", policy, "-n", scene.namespace, "--kubeconfig", scene.kubeconfig, *options])
+    def run(*words: str) -> tuple[int, str, str]:
+        code = main(["plan", *(words or ["main"]), "-n", scene.namespace, "--kubeconfig", scene.kubeconfig])
         shown = capsys.readouterr()
         return code, shown.out, shown.err
 
@@ -211,7 +201,73 @@ def test_a_policy_that_does_not_exist_is_told_at_once_with_those_that_do(
 
     scene.create_policy()
     assert main(words) == 2
-    assert capsys.readouterr().err.endswith("; there are: main\n")
+    assert capsys.readouterr().err.endswith("; did you mean main?\n")
+
+
+def test_without_a_name_the_only_policy_is_planned_for(scene: PolicyScene, planned: Planned) -> None:
+    scene.create_policy()
+
+    code, shown, _ = planned("--color", "never")
+
+    assert (code, shown.splitlines()[0]) == (0, "main makes 4 moves")
+
+
+@pytest.mark.usefixtures("no_engine")
+@pytest.mark.parametrize(
+    ("names", "told"),
+    [((), "there is no BalancingPolicy in namespace "), (("one", "two"), "2 policies: name one of one, two\n")],
+    ids=["none", "two"],
+)
+def test_without_a_name_none_or_several_policies_are_told(
+    names: tuple[str, ...], told: str, scene: PolicyScene, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in names:
+        scene.create_policy(name)
+
+    assert main(["plan", "-n", scene.namespace, "--kubeconfig", scene.kubeconfig]) == 2
+
+    assert told in capsys.readouterr().err
+
+
+PULSAR = {"actuator": "Pulsar", "pulsar": {"adminUrl": "http://pulsar.messaging.svc:8080"}}
+
+
+def test_of_a_pulsar_cluster_it_says_what_only_the_operator_asks(scene: PolicyScene, planned: Planned) -> None:
+    scene.create_policy(**PULSAR)
+
+    code, shown, _ = planned()
+    told = " ".join(shown.split())
+
+    assert (code, shown.splitlines()[0]) == (0, "main makes 4 moves")
+    assert "Pulsar was not asked: whether Prometheus shows these brokers" in told
+    assert f"trimtab status main -n {scene.namespace}" in told
+
+    found = {"type": "DataTrusted", "status": "False", "reason": "Untrusted", "message": "it may show another cluster"}
+    condition = {**found, "lastTransitionTime": "2026-11-22T10:00:00Z"}
+    scene.rest.patch(scene.path("balancingpolicies", "main", "status"), {"status": {"conditions": [condition]}})
+    notes = json.loads(planned("main", "-o", "json")[1])["notes"]
+
+    assert notes[1:] == ["the operator found DataTrusted False: Untrusted: it may show another cluster"]
+
+
+def test_where_brokers_watch_objects_there_is_nothing_that_was_not_asked(scene: PolicyScene, planned: Planned) -> None:
+    scene.create_policy()
+    assert json.loads(planned("main", "-o", "json")[1])["notes"] == []
+
+
+@pytest.mark.usefixtures("no_engine")
+def test_a_policy_whose_bundles_only_brokers_tell_of_is_not_planned_for(
+    scene: PolicyScene, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = {"prometheus": {"url": "http://prometheus:9090", "bundleMetrics": "Statistics"}}
+    manifest = policy("main", **{**eager(), **PULSAR, "source": source})
+    scene.rest.create(scene.path("balancingpolicies"), manifest)
+
+    assert main(["plan", "main", "-n", scene.namespace, "--kubeconfig", scene.kubeconfig]) == 2
+
+    told = capsys.readouterr().err
+    assert "bundleMetrics: Statistics" in told
+    assert f"see its own plan: trimtab status main -n {scene.namespace}\n" in told
 
 
 @pytest.mark.usefixtures("no_engine")

@@ -13,26 +13,15 @@ import pytest
 import yaml
 
 from manifests import policy
+from plan_worlds import HOT, LEVEL
 from policy_scene import PolicyScene, eager
 from trimtab_operator.cli import main
 from trimtab_pipeline.source import PrometheusSettings
 from trimtab_pipeline.testing import StaticSources
-from trimtab_strategies.testing import cluster
-from trimtab_testbed.control_plane import ControlPlane
 
 pytestmark = pytest.mark.apiserver
 
-HOT = cluster(bundles={"a": [1] * 8, "b": [1]}, a=0.8, b=0.2, c=0.2)
-LEVEL = cluster(bundles=2, a=0.5, b=0.5)
-
 Planned = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def scene(trimtab_crds: ControlPlane, kube_namespace: str, request: pytest.FixtureRequest) -> PolicyScene:
-    scene = PolicyScene(trimtab_crds, kube_namespace, getattr(request, "param", HOT))
-    scene.build()
-    return scene
 
 
 class Asked(StaticSources):
@@ -180,11 +169,6 @@ def test_a_mistake_is_exit_code_2_and_one_line(case: str, planned: Planned, aske
     assert err.count("\n") == 1
 
 
-def test_without_a_name_or_a_file_there_is_nothing_to_plan(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["plan", "-n", "x"]) == 2
-    assert (
-        capsys.readouterr().err
-        == "trimtab: plan needs the name of a BalancingPolicy in the cluster, or -f FILE with one\n"
-    )
+def test_a_file_that_is_not_there_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "-f", "nowhere.yaml", "-n", "x"]) == 2
     assert capsys.readouterr().err == "trimtab: there is no file or folder nowhere.yaml\n"

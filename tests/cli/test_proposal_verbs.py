@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from plan_worlds import HOT, LEVEL
 from policy_scene import Play, PolicyScene, eager, played
 from trimtab_operator.cli import main
 from trimtab_operator.cli.status_output import as_data, print_one
@@ -19,9 +20,8 @@ from trimtab_testbed.control_plane import ControlPlane
 
 pytestmark = pytest.mark.apiserver
 
-HOT = cluster(bundles={"a": [1] * 8, "b": [1]}, a=0.8, b=0.2, c=0.2)
-LEVEL = cluster(bundles=2, a=0.5, b=0.5)
 APPROVE = {"mode": "Approve"}
+NONE = "there is no BalancingPolicy in namespace"
 
 Said = tuple[int, str, str]
 Verb = Callable[..., Awaitable[Said]]
@@ -117,6 +117,31 @@ def test_status_says_whether_plans_are_acted_upon_and_shows_trouble_while_it_las
     assert "Flapping" not in shown
 
 
+def test_status_of_a_level_cluster_proposes_nothing_and_shows_it_as_it_is(play: Play, verb: Verb) -> None:
+    async def story(scene: PolicyScene) -> None:
+        await scene.turn()
+
+        _, out, _ = await verb(scene, "status", "main")
+
+        assert "Proposal: none, nothing would move" in out
+        assert "Now" in out
+        assert "After" not in out
+
+    play(LEVEL, story)
+
+
+def test_a_condition_goes_on_below_its_text(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    ready = {"type": "Ready", "status": "False", "reason": "Because", "message": "word " * 20}
+    print_one(as_data({"metadata": {"name": "main"}, "spec": {}, "status": {"conditions": [ready]}}))
+
+    _, first, second = capsys.readouterr().out.splitlines()
+    assert first.startswith("  Ready        False   Because: word")
+    assert second.startswith(" " * 23 + "word")
+
+
 def test_status_of_all_policies_is_a_row_each_and_a_finding_where_one_is_not_ready(play: Play, verb: Verb) -> None:
     async def story(scene: PolicyScene) -> None:
         await scene.turn()
@@ -128,7 +153,7 @@ def test_status_of_all_policies_is_a_row_each_and_a_finding_where_one_is_not_rea
         code, out, _ = await verb(scene, "status")
 
         assert code == 1
-        assert "UnknownBroker" in out
+        assert "main: UnknownBroker: spec.brokers" in out
 
     play(LEVEL, story)
 
@@ -137,7 +162,11 @@ def test_a_namespace_without_a_policy_is_told(
     trimtab_crds: ControlPlane, kube_namespace: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["status", "-n", kube_namespace, "--kubeconfig", str(trimtab_crds.kubeconfig)]) == 0
-    assert capsys.readouterr().out == f"there is no BalancingPolicy in namespace {kube_namespace}\n"
+    assert capsys.readouterr().out == f"{NONE} {kube_namespace}; -A looks at all namespaces\n"
+
+    named = ["status", "mian", "-A", "--kubeconfig", str(trimtab_crds.kubeconfig)]
+    assert main(named) == 2
+    assert capsys.readouterr().err.startswith("trimtab: no BalancingPolicy mian in any namespace; ")
 
 
 # -- approve, refresh, stop --
@@ -271,6 +300,11 @@ def test_a_bundle_is_moved_by_either_of_its_names(play: Play, verb: Verb) -> Non
 
         code, out, _ = await verb(scene, "move", scene.names[other], "b")
         assert (code, out) == (0, f"{scene.names[other]}: a -> b is wished\n")
+
+        before = scene.versions("bundles")
+        code, out, _ = await verb(scene, "move", scene.names[full], "b", landing=False)
+        assert (code, out) == (0, f"{scene.names[full]} is on b already\n")
+        assert scene.versions("bundles") == before
         await scene.land()
         assert (scene.owners()[scene.names[full]], scene.owners()[scene.names[other]]) == ("b", "b")
 
@@ -296,7 +330,9 @@ MISTAKES = {
     "move FIRST closed": "takes no bundles (spec.schedulable is false); name another one, or add --force",
     "move FIRST dead": "broker dead is not ready",
     "drain z": "there are: a, b, closed, dead",
-    "split FIRST --at 0x0": "--at '0x0' must be a hash between",
+    "split FIRST --at 0x0": "--at 0x0 must be a hash strictly between 0x00000000 and 0x80000000",
+    "split FIRST --at 0x90000000": "the bundle's range, such as 0x40000000",
+    "split FIRST --at x": "--at x must be a hash",
     "approve other": "no BalancingPolicy other in namespace",
     "pause other": "there are: main",
 }

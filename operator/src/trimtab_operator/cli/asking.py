@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-from collections.abc import Awaitable, Callable
+import difflib
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 from trimtab_operator.cli.cluster_flags import add_cluster_flags, settle_namespace
 from trimtab_operator.cli.failure import CommandError
-from trimtab_operator.cluster.api import Api, ApiError, NotFoundError, ResourceRef
+from trimtab_operator.cluster.api import Api, ApiError, ApiUnavailableError, NotFoundError, ResourceRef
 from trimtab_strategies.model import some
 
 T = TypeVar("T")
@@ -17,8 +18,8 @@ T = TypeVar("T")
 PATIENCE = 3.0
 """Seconds for which a request that fails is tried again: a person is waiting."""
 
-_NAMED = 20
-"""Names that an error lists."""
+_ALIKE, _NAMED = 3, 5
+"""Names that an error lists: those that are spelt alike, and others where none is."""
 
 
 def add_verb(
@@ -49,19 +50,38 @@ def asked(arguments: argparse.Namespace, work: Callable[[Api], Awaitable[T]]) ->
     try:
         return asyncio.run(connected())
     except ApiError as error:
-        raise CommandError(str(error)) from error
+        raise CommandError(said(error)) from error
+
+
+def said(error: ApiError) -> str:
+    """What to tell of a request that failed; where nobody answered, how to name another server."""
+    silent = isinstance(error, ApiUnavailableError) and not error.status
+    where = "; is it the right cluster? --context and --kubeconfig name another"
+    return f"the API server does not answer: {error}{where}" if silent else str(error)
 
 
 async def fetch(api: Api, ref: ResourceRef, namespace: str, name: str) -> dict[str, Any]:
-    """The object of that name; `CommandError` says which there are instead."""
+    """The object of that name; `CommandError` names those that are spelt alike, or some that there are."""
     try:
         return await api.get(ref, namespace, name)
     except NotFoundError as error:
         if error.reason != "NotFound":  # the server does not even know the kind
             raise unknown_kind(ref) from error
-        names = sorted([o["metadata"]["name"] async for page in api.list(ref, namespace) for o in page.items])
-        there = f"there are: {some(names, _NAMED)}" if names else "there is none at all"
+        there = near(name, await names_of(api, ref, namespace))
         raise CommandError(f"no {ref.kind} {name} in namespace {namespace}; {there}") from error
+
+
+async def names_of(api: Api, ref: ResourceRef, namespace: str) -> list[str]:
+    """Names of all objects of a kind, sorted. Raises `ApiError`."""
+    return sorted([o["metadata"]["name"] async for page in api.list(ref, namespace) for o in page.items])
+
+
+def near(name: str, names: Sequence[str]) -> str:
+    """Which of `names` may have been meant, in words."""
+    if not names:
+        return "there is none at all"
+    alike = difflib.get_close_matches(name, names, n=_ALIKE) or [found for found in names if name in found][:_ALIKE]
+    return f"did you mean {', '.join(alike)}?" if alike else f"there are: {some(names, _NAMED)}"
 
 
 def unknown_kind(ref: ResourceRef) -> CommandError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import io
 import os
 import sys
@@ -72,7 +73,7 @@ def main(argv: Sequence[str] | None = None, plugins: Iterable[EntryPoint] | None
     if words[:1] == [WORD]:
         return complete(words[1:])
     try:
-        arguments = parser_for(words, plugins).parse_args(words)
+        arguments = _parsed(words, plugins)
         code = int(arguments.run(arguments))
         sys.stdout.flush()
     except SystemExit as end:  # argparse has printed help, the version, or what is wrong
@@ -89,6 +90,15 @@ def main(argv: Sequence[str] | None = None, plugins: Iterable[EntryPoint] | None
     return code
 
 
+def _parsed(words: Sequence[str], plugins: Iterable[EntryPoint] | None) -> argparse.Namespace:
+    """The arguments; exits as argparse does, without a verb after a list of them. Raises `CommandError`."""
+    parser = parser_for(words, plugins)
+    if not words:
+        parser.print_help(sys.stderr)
+        parser.exit(USAGE)
+    return parser.parse_args(words)
+
+
 def verbs_of(plugins: Mapping[str, EntryPoint]) -> Mapping[str, str]:
     """All verbs, with one line of help each."""
     added = {name: _HELP.get(name, f"added by {point.module.partition('.')[0]}") for name, point in plugins.items()}
@@ -96,7 +106,10 @@ def verbs_of(plugins: Mapping[str, EntryPoint]) -> Mapping[str, str]:
 
 
 def parser_for(words: Sequence[str], plugins: Iterable[EntryPoint] | None = None) -> argparse.ArgumentParser:
-    """A parser that knows all verbs by name, and in full only the one that `words` names. Raises `CommandError`."""
+    """A parser that knows all verbs by name, and in full only the one that `words` names.
+
+    Raises `CommandError` for a verb that there is not.
+    """
     found = {point.name: point for point in (entry_points(group=PLUGINS) if plugins is None else plugins)}
     verbs = verbs_of(found)
     parser = argparse.ArgumentParser(
@@ -108,6 +121,8 @@ def parser_for(words: Sequence[str], plugins: Iterable[EntryPoint] | None = None
     parser.add_argument("--version", action="version", version=f"trimtab {__version__}")
     subparsers = parser.add_subparsers(metavar="VERB", required=True, help="what to do")
     named = next((word for word in words if not word.startswith("-")), "")
+    if named and named not in verbs:
+        raise CommandError(_no_verb(named, verbs))
     for verb in verbs:
         if verb == named:
             _register(verb, found.get(verb))(subparsers)
@@ -115,6 +130,12 @@ def parser_for(words: Sequence[str], plugins: Iterable[EntryPoint] | None = None
         else:
             subparsers.add_parser(verb)
     return parser
+
+
+def _no_verb(word: str, verbs: Iterable[str]) -> str:
+    alike = difflib.get_close_matches(word, list(verbs), n=3)
+    meant = f"did you mean {', '.join(alike)}? " if alike else ""
+    return f"there is no verb {word}; {meant}`trimtab --help` lists all"
 
 
 def _spoken(parser: argparse.ArgumentParser) -> None:

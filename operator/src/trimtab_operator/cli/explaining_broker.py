@@ -78,7 +78,8 @@ class BrokerStory:
 
     def _gets_none(self, record: DecisionRecord, view: BrokerView) -> Answer:
         if view.takes is not None:
-            return self._answer(record, f"{self.name} gets no bundles: {takes_none(view)}", view.takes.reason)
+            text = f"{self.name} gets no bundles: {takes_none(view)}"
+            return self._answer(record, text, view.takes.reason, gets=True)
         if not record.moves:
             return self._nobody_gives(record, view)
         return self._passed_over(record, view, record.moves)
@@ -106,14 +107,14 @@ class BrokerStory:
         elif top.gives.detail:
             detail = top.gives.detail
         text = f"{self.name}, at {level(view)}, gets no bundles as no broker gives any away"
-        return self._answer(record, f"{text}: {because(top.gives.reason, detail)}", top.gives.reason)
+        return self._answer(record, f"{text}: {because(top.gives.reason, detail)}", top.gives.reason, gets=True)
 
     def _passed_over(self, record: DecisionRecord, view: BrokerView, moves: Sequence[MoveView]) -> Answer:
         counts = Counter(reason for move in moves if (reason := move.against(self.name)) is not None)
         reason = counts.most_common(1)[0][0] if counts else Reason.NOT_CHOSEN
         shown = ", ".join(f"{count} {why}" for why, count in counts.most_common())
         text = f"{self.name}, at {level(view)}, got none of {counted(len(moves), 'bundle')} that moved"
-        return self._answer(record, f"{text}: {because(reason, shown)}", reason)
+        return self._answer(record, f"{text}: {because(reason, shown)}", reason, gets=True)
 
     def _not_to(self, record: DecisionRecord, view: BrokerView, leave: Sequence[MoveView], to: str) -> Answer:
         there = record.broker(to)
@@ -152,7 +153,8 @@ class BrokerStory:
 
     # -- figures --
 
-    def _answer(self, record: DecisionRecord, text: str, reason: Reason, to: str = "") -> Answer:
+    def _answer(self, record: DecisionRecord, text: str, reason: Reason, to: str = "", *, gets: bool = False) -> Answer:
+        """gets: it is asked what the broker gets, not what it gives."""
         lines = decided(record, self.facts, self.records)
         if (view := record.broker(self.name)) is not None:
             lines += figures(record, self.facts, self.name) + self._details(record, view)
@@ -160,8 +162,10 @@ class BrokerStory:
             lines.append(f"the line: {record.line.text} ({record.line.field})")
         if (mean := average(record)) is not None:
             lines.append(f"all {len(record.brokers)} brokers: {_range(record)}, {percent(mean)} on average")
-        lines += self._bundles(record)
-        return Answer(self.name, sentence(text), reason, tuple(lines), self._steps(record, reason, to), record)
+        lines += [] if gets else self._bundles(record)
+        names = self._names_of_another() if gets else self._names(to)
+        otherwise = (*line_step(record, reason, self.facts), *steps([reason], **names))
+        return Answer(self.name, sentence(text), reason, tuple(lines), otherwise, record)
 
     def _details(self, record: DecisionRecord, view: BrokerView) -> list[str]:
         known = [
@@ -188,8 +192,13 @@ class BrokerStory:
             lines.append(f"{stay.name}: stays, {load}{because(stay.reason, stay.detail)}")
         return lines
 
-    def _steps(self, record: DecisionRecord, reason: Reason, to: str) -> tuple[str, ...]:
-        return (*line_step(record, reason, self.facts), *steps([reason], **self._names(to)))
+    def _names_of_another(self) -> dict[str, str]:
+        """As `_names`, with a bundle that this broker might get: the largest told of the most used other one."""
+        record = self.newest
+        views = [view for view in record.brokers if view.name != self.name] if record is not None else []
+        by_usage = sorted(views, key=lambda view: -(view.usage if view.usage is not None else -1.0))
+        stays = [stay for view in by_usage for stay in (record.stays if record else ()) if stay.broker == view.name]
+        return {**self._names(self.name), "bundle": stays[0].name if stays else "BUNDLE"}
 
     def _names(self, to: str = "") -> dict[str, str]:
         facts, record = self.facts, self.newest

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import time
 from collections.abc import Mapping, Sequence
@@ -10,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trimtab_operator.cli.answers import Facts
+from trimtab_operator.cli.asking import fetch, names_of, near
 from trimtab_operator.cli.failure import CommandError
 from trimtab_operator.cli.move import object_name
 from trimtab_operator.cluster.api import (
@@ -20,7 +20,6 @@ from trimtab_operator.cluster.api import (
     TOPIC_NAMESPACES,
     Api,
     NotFoundError,
-    ResourceRef,
 )
 from trimtab_operator.cluster.bundles import BundleRecord, bundle_record
 from trimtab_operator.cluster.move_costs import MoveCosts
@@ -33,10 +32,6 @@ from trimtab_operator.control.memory import ForeignMemoryError, Remembered
 from trimtab_operator.resources.common import seconds
 from trimtab_operator.resources.policy import ActuatorType
 from trimtab_operator.resources.proposal import PAUSE_ANNOTATION
-from trimtab_strategies.model import some
-
-_SHOWN = 5
-"""Names that an error lists."""
 
 Object = Mapping[str, Any]
 
@@ -58,14 +53,14 @@ class Found:
 
 async def about_bundle(api: Api, namespace: str, bundle: str) -> Found:
     """Everything about a bundle, named as its object is or as Pulsar spells it. Raises `CommandError`, `ApiError`."""
-    found = bundle_record(await existing(api, BUNDLES, namespace, object_name(bundle)))
+    found = bundle_record(await fetch(api, BUNDLES, namespace, object_name(bundle)))
     owner = found.status_owner or found.owner
     return await _found(api, namespace, found.name, owner, found)
 
 
 async def about_broker(api: Api, namespace: str, broker: str) -> Found:
     """Everything about a broker. Raises `CommandError`, `ApiError`."""
-    await existing(api, BROKERS, namespace, broker)
+    await fetch(api, BROKERS, namespace, broker)
     return await _found(api, namespace, broker, broker, None)
 
 
@@ -79,34 +74,8 @@ async def is_broker(api: Api, namespace: str, name: str) -> bool:
         except NotFoundError:
             continue
         return answer
-    names = [*await _names(api, BROKERS, namespace), *await _names(api, BUNDLES, namespace)]
+    names = [*await names_of(api, BROKERS, namespace), *await names_of(api, BUNDLES, namespace)]
     raise CommandError(f"{name} is no Broker and no Bundle in namespace {namespace}; {near(name, names)}")
-
-
-async def existing(api: Api, ref: ResourceRef, namespace: str, name: str) -> Object:
-    """The object of that name. `CommandError` names those that are spelt alike."""
-    try:
-        return await api.get(ref, namespace, name)
-    except NotFoundError as error:
-        if error.reason != "NotFound":  # the server does not even know the kind
-            how = "trimtab crds | kubectl apply --server-side -f -"
-            raise CommandError(f"this cluster has no {ref.kind}; first: {how}") from error
-        names = await _names(api, ref, namespace)
-        raise CommandError(f"no {ref.kind} {name} in namespace {namespace}; {near(name, names)}") from error
-
-
-async def _names(api: Api, ref: ResourceRef, namespace: str) -> list[str]:
-    return sorted([o["metadata"]["name"] async for page in api.list(ref, namespace) for o in page.items])
-
-
-def near(name: str, names: Sequence[str]) -> str:
-    """Which of `names` may have been meant, in words."""
-    if not names:
-        return "there is none at all"
-    alike = difflib.get_close_matches(name, names, n=_SHOWN, cutoff=0.6) or [n for n in names if name in n][:_SHOWN]
-    if alike:
-        return f"did you mean {', '.join(alike)}?"
-    return f"there are: {some(names, _SHOWN)}"
 
 
 async def _found(api: Api, namespace: str, name: str, broker: str, bundle: BundleRecord | None) -> Found:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rich import box
 from rich.console import Console
@@ -35,6 +35,15 @@ class Grid:
     numbers: tuple[str, ...]
     rows: Sequence[Sequence[str | Text]]
     spare: tuple[str, ...] = ()
+
+
+def without_empty(grid: Grid, *headings: str) -> Grid:
+    """The same without those of the columns `headings` in which no row has anything. They must be among its names."""
+    every = (*grid.names, *grid.numbers)
+    empty = {heading for heading in headings if not any(str(row[every.index(heading)]) for row in grid.rows)}
+    kept = [k for k, heading in enumerate(every) if heading not in empty]
+    rows = [tuple(row[k] for k in kept) for row in grid.rows]
+    return replace(grid, names=tuple(name for name in grid.names if name not in empty), rows=rows)
 
 
 def console(color: str = "auto") -> Console:

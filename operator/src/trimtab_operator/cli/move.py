@@ -61,20 +61,28 @@ async def _move(api: Api, arguments: argparse.Namespace) -> int:
     name, broker = object_name(arguments.bundle), arguments.broker
     bundle = await fetch(api, BUNDLES, arguments.namespace, name)
     _check(await fetch(api, BROKERS, arguments.namespace, broker), force=arguments.force)
+    source = _owner(bundle)
+    if source == broker == bundle["spec"].get("owner"):
+        return _told(arguments, name, source, f"{name} is on {broker} already", landed=True)
     meta = {"resourceVersion": bundle["metadata"]["resourceVersion"]}
     wish = {"metadata": meta, "spec": {"owner": broker, "assignment": None}}
     try:
         await api.patch(BUNDLES, arguments.namespace, name, wish)
     except ConflictError as error:
         raise CommandError(f"bundle {name} was changed by somebody else just now; try again") from error
-    source = _owner(bundle)
     text = f"{name}: {source or '(nobody)'} -> {broker} is wished"
     landed = False
     if arguments.wait:
         landed, text = await _landed(api, arguments, name)
-    data = {"bundle": name, "source": source, "destination": broker, "landed": landed, "message": text}
-    say(arguments.output, text, data, well=landed or not arguments.wait)
-    return FINE if landed or not arguments.wait else FINDING
+    return _told(arguments, name, source, text, landed=landed)
+
+
+def _told(arguments: argparse.Namespace, name: str, source: str, text: str, *, landed: bool) -> int:
+    """Print what became of it; the exit code."""
+    well = landed or not arguments.wait
+    data = {"bundle": name, "source": source, "destination": arguments.broker, "landed": landed, "message": text}
+    say(arguments.output, text, data, well=well)
+    return FINE if well else FINDING
 
 
 async def _landed(api: Api, arguments: argparse.Namespace, name: str) -> tuple[bool, str]:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from trimtab_operator.app import following, new_context
-from trimtab_operator.cli.asking import PATIENCE
+from trimtab_operator.cli.asking import PATIENCE, said
 from trimtab_operator.cli.cluster_flags import add_cluster_flags, settle_namespace
 from trimtab_operator.cli.failure import FINE, CommandError
 from trimtab_operator.cli.grid import console
@@ -127,8 +127,9 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.plot:
             return _plot(arguments)
         asyncio.run(_look(arguments))
+    except ApiError as error:
+        raise CommandError(said(error)) from error
     except (
-        ApiError,
         DamagedError,
         ForeignMemoryError,
         InvalidPolicyError,

@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from trimtab_operator.app import following, new_context
-from trimtab_operator.cli.asking import PATIENCE, fetch
+from trimtab_operator.cli.asking import PATIENCE, fetch, names_of, said
 from trimtab_operator.cli.cluster_flags import add_cluster_flags, settle_namespace
 from trimtab_operator.cli.failure import FINDING, FINE, CommandError
 from trimtab_operator.cli.output import add_output_option
 from trimtab_operator.cli.plan_output import show
 from trimtab_operator.cli.policy_file import Stand, policy_from, standing_in
 from trimtab_operator.cli.run import add_url_option, allowed_urls, load_sources
+from trimtab_operator.cli.unasked import unasked
 from trimtab_operator.cluster.api import POLICIES, Api, ApiError
 from trimtab_operator.control.foresee import Foreseen, foresee
 from trimtab_operator.control.memory import ForeignMemoryError
@@ -25,6 +26,15 @@ from trimtab_operator.control.settings import InvalidPolicyError, Settings
 from trimtab_operator.resources.urls import SERVICES_ALONE, AllowedUrls, RefusedUrlError, UrlPattern, parse
 from trimtab_operator.telemetry.metrics import Metrics
 from trimtab_pipeline.source import LoadSources, SourceUnavailableError
+from trimtab_strategies.model import some
+
+_NAMED = 10
+"""Policies that an error lists."""
+
+_ASKED = (
+    "{policy} measures bundles by what brokers tell the operator (bundleMetrics: Statistics), which plan does not ask; "
+    "see its own plan: trimtab status {policy} -n {namespace}"
+)
 
 _DESCRIPTION = """\
 Show what the next cycle of a policy would do, and why it would do nothing else. Writes nothing to the cluster.
@@ -35,7 +45,7 @@ would be a new one: that is what a change would do before it is merged. All othe
 It measures the cluster as the operator does; outside of the cluster, --prometheus says how the same server is reached
 from here, such as by a `kubectl port-forward`. It needs neither Spark nor Java, unless --spark is given. Averages that
 need a past begin afresh, unless you point --history at a copy of the operator's folder; what the strategies remember is
-read from the cluster.
+read from the cluster. Of a policy with actuator Pulsar it says what only the operator asks of the brokers.
 
 Exit code 0, or, with --exit-code, 1 when something would be moved or split; 2: a mistake, or there is no data.
 
@@ -55,7 +65,11 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         description=_DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("policy", nargs="?", help="name of the BalancingPolicy; with -f, of several in the file")
+    parser.add_argument(
+        "policy",
+        nargs="?",
+        help="name of the BalancingPolicy, where there are several: in the cluster, or with -f in the file",
+    )
     parser.add_argument("-f", "--filename", metavar="FILE", help="a file with the policy, or - for standard input")
     parser.add_argument(
         "--prometheus",
@@ -73,15 +87,16 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def run(arguments: argparse.Namespace) -> int:
     """Carry out the verb; returns the exit code. Raises `CommandError`."""
-    if not arguments.policy and not arguments.filename:
-        raise CommandError("plan needs the name of a BalancingPolicy in the cluster, or -f FILE with one")
     try:
         stand, foreseen = asyncio.run(_foresee(arguments))
-    except (InvalidPolicyError, ForeignMemoryError, SourceUnavailableError, ApiError) as error:
+    except ApiError as error:
+        raise CommandError(said(error)) from error
+    except (InvalidPolicyError, ForeignMemoryError, SourceUnavailableError) as error:
         raise CommandError(str(error)) from error
     except TimeoutError as error:
         raise CommandError("the API server did not list the cluster in time; try again") from error
-    show(stand, foreseen, arguments.output, arguments.color)
+    notes = unasked(foreseen.settings, stand.status, arguments.namespace)
+    show(stand, foreseen, arguments.output, arguments.color, notes)
     moves = bool(foreseen.plan.moves or foreseen.plan.splits) and foreseen.refusal is None
     return FINDING if arguments.exit_code and moves else FINE
 
@@ -129,13 +144,29 @@ async def _stand(api: Api, arguments: argparse.Namespace, given: Mapping[str, An
     Raises `InvalidPolicyError`, `CommandError` and `ApiError`.
     """
     if given is None:
-        stand = Stand(await fetch(api, POLICIES, arguments.namespace, arguments.policy))
+        stand = Stand(await _named(api, arguments))
     else:
         stand = await standing_in(api, given, arguments.namespace)
     if arguments.prometheus:
         stand = replace(stand, manifest=_measured_by(stand.manifest, arguments.prometheus))
-    Settings.of(stand.manifest)
+    if Settings.of(stand.manifest).asks_brokers:
+        raise CommandError(_ASKED.format(policy=stand.name, namespace=arguments.namespace))
     return stand
+
+
+async def _named(api: Api, arguments: argparse.Namespace) -> dict[str, Any]:
+    """The policy of that name; without a name the only one. Raises `CommandError` and `ApiError`."""
+    namespace, name = arguments.namespace, arguments.policy
+    if not name:
+        names = await names_of(api, POLICIES, namespace)
+        if not names:
+            raise CommandError(
+                f"there is no BalancingPolicy in namespace {namespace}: name another with -n, or -f FILE"
+            )
+        if len(names) > 1:
+            raise CommandError(f"namespace {namespace} has {len(names)} policies: name one of {some(names, _NAMED)}")
+        [name] = names
+    return await fetch(api, POLICIES, namespace, name)
 
 
 def _measured_by(policy: Mapping[str, Any], url: str) -> dict[str, Any]:

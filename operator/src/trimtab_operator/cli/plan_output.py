@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from rich import box
@@ -13,6 +14,7 @@ from rich.text import Text
 from trimtab_operator.cli.grid import console
 from trimtab_operator.cli.output import is_data, print_data
 from trimtab_operator.cli.policy_file import Stand
+from trimtab_operator.cli.program import spoken
 from trimtab_operator.control.foresee import Foreseen
 from trimtab_operator.control.report import cpu_range
 from trimtab_operator.resources.policy import Mode
@@ -24,15 +26,17 @@ _NOTICEABLE = 0.1
 """Percent points below which a prediction is the same as what is measured."""
 
 
-def show(stand: Stand, foreseen: Foreseen, output: str, color: str = "auto") -> None:
-    """Print `foreseen`; output: ``table``, ``json`` or ``yaml``."""
+def show(stand: Stand, foreseen: Foreseen, output: str, color: str = "auto", notes: Sequence[str] = ()) -> None:
+    """Print `foreseen`; output: ``table``, ``json`` or ``yaml``. notes: what it rests on, in lines."""
     if is_data(output):
-        print_data(as_data(stand.name, foreseen), output)
+        print_data({**as_data(stand.name, foreseen), "notes": list(notes)}, output)
         return
     screen = console(color)
     if stand.told:
         screen.print(Text(stand.told, style="dim"))
     print_tables(screen, stand.name, foreseen)
+    for note in notes:
+        screen.print(Text(spoken(note), style="yellow"))
 
 
 def as_data(policy: str, foreseen: Foreseen) -> dict[str, Any]:

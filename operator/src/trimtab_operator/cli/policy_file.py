@@ -27,6 +27,12 @@ class Stand:
     told: str = ""
 
     @property
+    def status(self) -> Mapping[str, Any]:
+        """What the operator wrote of the policy that the cluster has; empty where it has none."""
+        found: Mapping[str, Any] = self.manifest.get("status") or {}
+        return found
+
+    @property
     def name(self) -> str:
         """Of the BalancingPolicy."""
         return str(self.manifest["metadata"]["name"])
@@ -65,13 +71,14 @@ async def standing_in(api: Api, given: Mapping[str, Any], namespace: str) -> Sta
     """`given` in the place of the policy of its name in the cluster, or as a new one. Raises `ApiError`."""
     meta = given["metadata"]
     try:
-        live = (await api.get(POLICIES, namespace, meta["name"]))["metadata"]
+        there = await api.get(POLICIES, namespace, meta["name"])
+        live, status = there["metadata"], there.get("status") or {}
         told = f"planned as the file has it, in place of the policy {meta['name']} in namespace {namespace}"
     except NotFoundError as error:
         if error.reason != "NotFound":  # no such kind: the plan would be of a cluster without bundles
             raise
-        live = {"uid": _NEW_UID, "creationTimestamp": _NOT_BORN_YET}
+        live, status = {"uid": _NEW_UID, "creationTimestamp": _NOT_BORN_YET}, {}
         told = f"planned as the file has it; namespace {namespace} has no policy {meta['name']} yet"
     kept = {key: live[key] for key in ("uid", "creationTimestamp", "generation") if key in live}
     notes = {"annotations": {**(live.get("annotations") or {}), **(meta.get("annotations") or {})}}
-    return Stand({**given, "metadata": {**meta, **kept, **notes, "namespace": namespace}}, told)
+    return Stand({**given, "metadata": {**meta, **kept, **notes, "namespace": namespace}, "status": status}, told)

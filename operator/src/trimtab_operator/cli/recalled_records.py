@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from trimtab_operator.cli.answers import Facts
+from trimtab_operator.cli.asking import near
 from trimtab_operator.cli.failure import CommandError
-from trimtab_operator.cli.finding_records import Found, near
+from trimtab_operator.cli.finding_records import Found
 from trimtab_operator.cli.moments import Moment, written
 from trimtab_operator.cli.move import object_name
 from trimtab_operator.cluster.naming import bundle_name, parse_pulsar_bundle

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from typing import Any
 
 from trimtab_operator.cli.asking import add_verb, asked, fetch
@@ -49,12 +50,12 @@ def run(arguments: argparse.Namespace) -> int:
 
 async def _split(api: Api, arguments: argparse.Namespace) -> dict[str, Any]:
     bundle = object_name(arguments.bundle)
-    await fetch(api, BUNDLES, arguments.namespace, bundle)
+    found = await fetch(api, BUNDLES, arguments.namespace, bundle)
     body = {
         "apiVersion": API_VERSION,
         "kind": "BundleSplit",
         "metadata": {"name": bundle},
-        "spec": spec(arguments, bundle),
+        "spec": spec(arguments, bundle, found["spec"]["range"]),
     }
     try:
         return await api.create(BUNDLE_SPLITS, arguments.namespace, body)
@@ -62,18 +63,22 @@ async def _split(api: Api, arguments: argparse.Namespace) -> dict[str, Any]:
         raise CommandError(f"there is a BundleSplit {bundle} already: wait until it is done, or delete it") from error
 
 
-def spec(arguments: argparse.Namespace, bundle: str) -> dict[str, Any]:
-    """The spec of the BundleSplit. Raises `CommandError` for a position that is none."""
+def spec(arguments: argparse.Namespace, bundle: str, within: Mapping[str, str]) -> dict[str, Any]:
+    """The spec of the BundleSplit. within: the bundle's range. Raises `CommandError` for a position that is none."""
     if not arguments.at:
         return {"bundle": bundle, "algorithm": arguments.by}
-    return {"bundle": bundle, "boundaries": [f"0x{position:08x}" for position in sorted(map(_position, arguments.at))]}
+    positions = sorted({_position(text, within) for text in arguments.at})
+    return {"bundle": bundle, "boundaries": [f"0x{position:08x}" for position in positions]}
 
 
-def _position(text: str) -> int:
+def _position(text: str, within: Mapping[str, str]) -> int:
+    lower, upper = within["lower"], within["upper"]
     try:
         position = int(text, 16)
     except ValueError:
         position = -1
-    if not 0 < position < 2**32:
-        raise CommandError(f"--at {text!r} must be a hash between 0x00000001 and 0xffffffff, such as 0x20000000")
+    if not int(lower, 16) < position < int(upper, 16):
+        middle = (int(lower, 16) + int(upper, 16) + 1) // 2
+        within_it = f"strictly between {lower} and {upper}, the bundle's range, such as 0x{middle:08x}"
+        raise CommandError(f"--at {text} must be a hash {within_it}")
     return position

@@ -6,8 +6,8 @@ import argparse
 from contextlib import suppress
 from typing import Any
 
-from trimtab_operator.cli.asking import add_verb, asked, fetch, unknown_kind
-from trimtab_operator.cli.failure import FINDING, FINE
+from trimtab_operator.cli.asking import add_verb, asked, fetch, near, unknown_kind
+from trimtab_operator.cli.failure import FINDING, FINE, CommandError
 from trimtab_operator.cli.output import add_output_option, is_data, print_data
 from trimtab_operator.cli.status_output import as_data, condition, print_all, print_one
 from trimtab_operator.cli.watching import watch
@@ -68,4 +68,7 @@ async def policies(api: Api, arguments: argparse.Namespace) -> list[dict[str, An
     except NotFoundError as error:
         raise unknown_kind(POLICIES) from error
     named = [policy for policy in found if arguments.policy in {None, policy["metadata"]["name"]}]
+    if arguments.policy and not named:
+        there = near(arguments.policy, sorted({policy["metadata"]["name"] for policy in found}))
+        raise CommandError(f"no BalancingPolicy {arguments.policy} in any namespace; {there}")
     return sorted(named, key=lambda policy: (policy["metadata"]["namespace"], policy["metadata"]["name"]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,12 +10,15 @@ from rich.console import Console
 from rich.text import Text
 
 from trimtab_operator.cli.approve import in_words
-from trimtab_operator.cli.grid import Grid, console, print_grid
+from trimtab_operator.cli.grid import Grid, console, print_grid, without_empty
 from trimtab_operator.cli.program import spoken
 from trimtab_operator.control.pricing import Cost
 from trimtab_operator.resources.proposal import PAUSE_ANNOTATION
 
 Data = Mapping[str, Any]
+
+_MARGIN = 23
+"""Characters before the text of a condition."""
 
 _KEPT = ("observedGeneration", "conditions", "lastCycle", "inFlight", "proposal", "progress", "quarantined")
 
@@ -49,10 +53,20 @@ def print_all(policies: Sequence[Data], namespace: str, color: str = "auto", *, 
     """One row for each policy. namespace: where was looked; empty: everywhere. wide: with its strategies and CPU."""
     screen = console(color)
     if not policies:
-        where = f"in namespace {namespace}" if namespace else "in this cluster"
+        where = f"in namespace {namespace}; -A looks at all namespaces" if namespace else "in this cluster"
         screen.print(Text(f"there is no BalancingPolicy {where}"))
         return
     print_grid(screen, policy_grid(policies, everywhere=not namespace, wide=wide))
+    for policy in policies:
+        if condition(policy, "Ready")[0] == "False":
+            screen.print(unready(policy, everywhere=not namespace))
+
+
+def unready(data: Data, *, everywhere: bool = False) -> Text:
+    """Why a policy is not Ready, in a line. everywhere: with its namespace."""
+    _, reason, message = condition(data, "Ready")
+    name = f"{data['namespace']}/{data['policy']}" if everywhere else data["policy"]
+    return Text(f"{name}: {reason}: {spoken(message)}", style="red")
 
 
 def policy_grid(policies: Sequence[Data], *, everywhere: bool = False, wide: bool = False) -> Grid:
@@ -61,7 +75,7 @@ def policy_grid(policies: Sequence[Data], *, everywhere: bool = False, wide: boo
     names = (*(("Namespace",) if everywhere else ()), *names, *(("Shedder", "Placement", "CPU") if wide else ()))
     rows = [_row(policy, everywhere=everywhere, wide=wide) for policy in policies]
     spare = ("Id", "Progress", "CPU", "Placement", "Shedder") if wide else ("Progress", "Id")
-    return Grid("", names, ("Moves", "In flight"), rows, spare=spare)
+    return without_empty(Grid("", names, ("Moves", "In flight"), rows, spare=spare), "Proposal", "Id", "Progress")
 
 
 def _row(data: Data, *, everywhere: bool, wide: bool) -> tuple[str | Text, ...]:
@@ -93,8 +107,7 @@ def print_one(data: Data, color: str = "auto") -> None:
         status, reason, message = condition(data, kind)
         if status and _TROUBLE.get(kind, status) == status:
             style = _STYLES.get(status, "") if kind == "Ready" else "yellow" if kind in _TROUBLE else ""
-            text = Text.assemble(f"  {kind:<12} ", (f"{status:<7}", style), f" {reason}: {spoken(message)}")
-            screen.print(text)
+            _print_condition(screen, kind, Text(f"{status:<7}", style), f"{reason}: {spoken(message)}")
     if proposal := data["proposal"]:
         _print_proposal(screen, proposal)
     if progress := data["progress"]:
@@ -106,15 +119,32 @@ def print_one(data: Data, color: str = "auto") -> None:
             print_grid(screen, Grid("Failed", ("Bundle", "Destination", "Reason", "Detail"), (), rows))
 
 
+def _print_condition(screen: Console, kind: str, status: Text, text: str) -> None:
+    """One condition; lines that a terminal has no room for go on below its text."""
+    first, *rest = _lines(screen, text, _MARGIN)
+    screen.print(Text.assemble(f"  {kind:<12} ", status, f" {first}"))
+    for line in rest:
+        screen.print(Text(" " * _MARGIN + line))
+
+
+def _lines(screen: Console, text: str, margin: int) -> list[str]:
+    """`text` in lines that fit beside a margin; names and commands stay whole."""
+    return textwrap.wrap(text, max(40, screen.width - margin), break_long_words=False, break_on_hyphens=False) or [""]
+
+
 def _print_proposal(screen: Console, proposal: Data) -> None:
-    state, id_ = proposal.get("state"), proposal.get("id")
-    about = " ".join(filter(None, (state, id_)))
+    state, id_, message = proposal.get("state"), proposal.get("id"), proposal.get("message") or ""
+    nothing = not (state or proposal.get("total") or proposal.get("totalSplits"))
+    about = "none, nothing would move" if nothing else " ".join(filter(None, (state, id_)))
     screen.print(Text(f"\nProposal{f': {about}' if about else ''}"))
-    for text in filter(None, (proposal.get("message"), _interrupts(proposal.get("cost")))):
-        screen.print(Text(f"  {spoken(text)}"))
+    cost = "" if nothing or "interrupts" in message else _interrupts(proposal.get("cost"))
+    for text in filter(None, (message, cost)):
+        for line in _lines(screen, spoken(text), 2):
+            screen.print(Text(f"  {line}"))
     if ranges := proposal.get("ranges"):
-        ends = [(r["resource"], _range(r["before"]), _range(r["after"])) for r in ranges]
-        print_grid(screen, Grid("Lowest and highest broker", ("Resource",), ("Before", "After"), ends))
+        columns = ("Now",) if nothing else ("Before", "After")
+        ends = [(r["resource"], *(_range(r[end]) for end in ("before", "after")[: len(columns)])) for r in ranges]
+        print_grid(screen, Grid("Lowest and highest broker", ("Resource",), columns, ends))
     if moves := proposal.get("moves"):
         total = proposal["total"]
         title = f"Moves ({total})" if total == len(moves) else f"Moves (the first {len(moves)} of {total})"

@@ -23,7 +23,7 @@ from trimtab_operator.cli.approve import in_words
 from trimtab_operator.cli.grid import Grid, console, fitted
 from trimtab_operator.cli.moments import length
 from trimtab_operator.cli.output import TABLE, is_data
-from trimtab_operator.cli.status_output import Data, as_data, condition, policy_grid
+from trimtab_operator.cli.status_output import Data, as_data, condition, policy_grid, unready
 from trimtab_operator.cluster.api import BUNDLES, Api, ApiError
 from trimtab_operator.cluster.bundles import BundleRecord, bundle_record
 from trimtab_operator.cluster.store import Store
@@ -108,7 +108,11 @@ class InPlace:
         table, _ = fitted(self._screen, policy_grid(policies, everywhere=self._everywhere, wide=self._wide))
         parts: list[Any] = [table if policies else Text("there is no BalancingPolicy")]
         parts += [self._bar(policy) for policy in policies if _running(policy)]
-        parts += [self._reason(policy) for policy in policies if condition(policy, "Ready")[0] == "False"]
+        parts += [
+            unready(policy, everywhere=self._everywhere)
+            for policy in policies
+            if condition(policy, "Ready")[0] == "False"
+        ]
         if flights:
             parts.append(fitted(self._screen, _flight_grid(flights, now))[0])
         told = f"{time.strftime('%H:%M:%S', time.localtime(now))}  {_on_their_way(flights)}; Ctrl-C ends"
@@ -124,11 +128,6 @@ class InPlace:
         bar = ProgressBar(total=100, completed=progress["percent"], width=30)
         row.add_row(Text(policy["policy"]), bar, Text(in_words(progress)))
         return row
-
-    @staticmethod
-    def _reason(policy: Data) -> Text:
-        _, reason, message = condition(policy, "Ready")
-        return Text(f"{policy['policy']}: {reason}: {message}", style="red")
 
 
 class Lines:

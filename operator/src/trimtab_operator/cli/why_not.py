@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from trimtab_operator.cli.asking import add_verb, asked
+from trimtab_operator.cli.asking import add_verb, asked, fetch
 from trimtab_operator.cli.explain import add_history_options, check_live, story, tell
-from trimtab_operator.cli.finding_records import Found, about_broker, about_bundle, existing, is_broker
+from trimtab_operator.cli.finding_records import Found, about_broker, about_bundle, is_broker
 from trimtab_operator.cli.output import add_output_option
 from trimtab_operator.cli.recalled_records import recalled
 from trimtab_operator.cluster.api import BROKERS, Api
@@ -48,5 +48,5 @@ async def _found(api: Api, arguments: argparse.Namespace) -> Found:
     namespace, name = arguments.namespace, arguments.name
     broker = await is_broker(api, namespace, name)
     if arguments.to:
-        await existing(api, BROKERS, namespace, arguments.to)
+        await fetch(api, BROKERS, namespace, arguments.to)
     return await about_broker(api, namespace, name) if broker else await about_bundle(api, namespace, name)
