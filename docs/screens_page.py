@@ -199,4 +199,5 @@ def drawing(name: str) -> str:
     height = float(re.findall(r'height="([\d.]+)"/></clipPath>', svg)[0]) + 2 * _MARGIN
     for word, value in (("HEIGHT", f"{height:.0f}"), ("MARGIN", f"{_MARGIN:.0f}"), ("TITLE", escape(screen.title))):
         svg = svg.replace(word, value)
+    svg = re.sub(r'(?<==")\d+\.\d{2,}(?=")', lambda number: f"{float(number[0]):.1f}", svg)
     return "\n".join(line.rstrip() for line in svg.splitlines() if line.strip()) + "\n"
