@@ -363,6 +363,7 @@ def test_a_broker_is_drained_and_opened_again(play: Play, verb: Verb) -> None:
 
         code, out, _ = await verb(scene, "drain", "a")
         assert (code, "a takes no bundles any more" in out, takes()) == (0, True, False)
+        assert out.endswith(f": kubectl wait broker/a -n {scene.namespace} --for=condition=Drained --timeout=10m\n")
 
         code, _, _ = await verb(scene, "drain", "a", "--undo")
         assert (code, takes()) == (0, True)

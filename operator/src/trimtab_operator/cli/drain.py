@@ -33,7 +33,10 @@ def run(arguments: argparse.Namespace) -> int:
     """Carry out the verb; returns the exit code. Raises `CommandError`."""
     owned = asked(arguments, lambda api: _set(api, arguments))
     name = arguments.broker
-    text = f"{name} takes bundles again" if arguments.undo else f"{name} takes no bundles any more; it has {owned} now"
+    text = f"{name} takes bundles again"
+    if not arguments.undo:
+        empty = f"kubectl wait broker/{name} -n {arguments.namespace} --for=condition=Drained --timeout=10m"
+        text = f"{name} takes no bundles any more; it has {owned} now; until it is empty: {empty}"
     say(arguments.output, text, {"broker": name, "schedulable": arguments.undo, "bundles": owned})
     return FINE
 
