@@ -13,6 +13,11 @@ from trimtab_operator.resources.policy import Mode
 from trimtab_operator.resources.proposal import REBALANCE_ANNOTATION
 from trimtab_strategies.model import counted
 
+_INSTEAD = {
+    Mode.DRY_RUN: "set it to Approve, and approve what is proposed then",
+    Mode.AUTO: "it moves by itself; `trimtab pause` ends that at once, Approve would ask before each proposal",
+}
+"""What a person may do who commands where no proposal waits for it."""
 _QUOTED = 40
 """Characters of what a person wrote that an answer quotes."""
 
@@ -23,7 +28,7 @@ def refusal(word: str, pinned: str, standing: Standing, settings: Settings) -> s
     if event is None:
         return f"annotation {REBALANCE_ANNOTATION} is {word[:_QUOTED]!r}: write approve, refresh or stop"
     if settings.mode is not Mode.APPROVE:
-        return f"spec.mode is {settings.mode}: set it to Approve, and approve what is proposed then"
+        return f"spec.mode is {settings.mode}: {_INSTEAD[settings.mode]}"
     if event is Event.APPROVE and settings.paused:
         return "the policy is paused: resume it first"
     if not may(standing.state, event):
