@@ -11,7 +11,8 @@ NOT_RUN = "**Not run"
 """How the paragraph above a block begins whose commands the tests of the pages leave out."""
 
 _FENCE = re.compile(r"^(?P<indent> *)(?P<mark>`{3,}|~{3,})(?P<language>[\w-]*)[^\n]*$")
-_SHELLS = ("sh", "console")
+_SPAN = re.compile(r"`([^`\n]*)`")
+_SHELLS = ("sh", "bash", "shell", "console")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +54,19 @@ def blocks(page: Path) -> Iterator[Block]:
 
 def prose(page: Path) -> str:
     """A page without its blocks and spans of code."""
+    return _SPAN.sub("", _without_blocks(page))
+
+
+def spans(page: Path) -> list[str]:
+    """The spans of code inside a page's sentences."""
+    return _SPAN.findall(_without_blocks(page))
+
+
+def _without_blocks(page: Path) -> str:
     text = page.read_text()
     for block in blocks(page):
         text = text.replace(block.text, "") if block.text.strip() else text
-    return re.sub(r"`[^`\n]*`", "", text)
+    return text
 
 
 def _above(lines: list[str], at: int) -> str:

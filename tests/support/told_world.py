@@ -6,15 +6,18 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pulsar_settings import defaults, settings_brokers
 from stage import until
 from trimtab_testbed.demo.stage import Stage
-from trimtab_testbed.scenarios import SCENARIOS
+from trimtab_testbed.processes import ServerFailedError
+from trimtab_testbed.scenarios import Scenario
 from trimtab_testbed.world import landed
 
 ROOT = Path(__file__).parents[2]
@@ -31,7 +34,7 @@ class ToldWorld:
     environment: Mapping[str, str]
     names: Mapping[str, str]
 
-    def run(self, command: str, within: float = 400.0) -> subprocess.CompletedProcess[str]:
+    def run(self, command: str, within: float = 900.0) -> subprocess.CompletedProcess[str]:
         """Run a command as a reader types it, but for `names`; all that it printed is in `stdout`."""
         for told, real in self.names.items():
             command = command.replace(told, real)
@@ -59,22 +62,89 @@ class ToldWorld:
                 until(SERVING, lambda: SERVING in log.read_text() or process.poll() is not None, within=300)
             finally:
                 process.send_signal(signal.SIGTERM)
-                process.wait(60)
+                _ended(process)
         return log.read_text()
+
+    def bundle(self, name: str) -> Any:
+        """A Bundle object as it is now."""
+        return self.stage.world.bundles()[name]
+
+    def make_whole(self, split: str, parent: Any) -> None:
+        """Undo a split as nobody but a test can: the children are gone, and the parent is there as it was before."""
+        rest, path, name = self.stage.control_plane.rest, self.stage.path, parent["metadata"]["name"]
+        if any(item["metadata"]["name"] == split for item in rest.get(path("bundlesplits"))["items"]):
+            rest.delete(f"{path('bundlesplits')}/{split}")
+        for child in self._inside(parent):
+            rest.delete(f"{path('bundles')}/{child}")
+        until("the children are gone", lambda: not self._inside(parent))
+        metadata = {"name": name, "ownerReferences": parent["metadata"]["ownerReferences"]}
+        rest.create(path("bundles"), {**parent, "metadata": metadata})
+        until("the bundle is served", lambda: self.settled() and self.bundle(name).get("status", {}).get("owner"), 120)
+
+    def _inside(self, parent: Any) -> list[str]:
+        """Bundles that have a part of its range."""
+        whole = parent["spec"]
+        return [
+            name
+            for name, bundle in self.stage.world.bundles().items()
+            if (spec := bundle["spec"])["topicNamespace"] == whole["topicNamespace"]
+            and whole["range"]["lower"] <= spec["range"]["lower"] < spec["range"]["upper"] <= whole["range"]["upper"]
+        ]
 
     def settled(self) -> bool:
         """Whether every bundle is served by whom it is wished on."""
         return all(landed(bundle) for bundle in self.stage.world.bundles().values())
 
 
+def _ended(process: subprocess.Popen[bytes]) -> None:
+    """Wait for its end: Spark, which may just have begun to start, is let finish that."""
+    try:
+        process.wait(300)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+        raise
+
+
 @contextmanager
-def told_world(work_dir: Path) -> Iterator[ToldWorld]:
-    """Start the demo's world, its operator and its policy; everything is stopped in the end."""
-    with Stage(SCENARIOS["skewed-96"], work_dir, lambda _: None) as stage, settings_brokers(defaults()) as pulsar:
-        stage.start_operator()
-        stage.operator_ready(within=300)
+def told_world(work_dir: Path, scenario: Scenario) -> Iterator[ToldWorld]:
+    """Start a world of the demo, its operator and its policy; everything is stopped in the end."""
+    world = Stage(scenario, work_dir, lambda _: None)
+    with world as stage, settings_brokers(defaults()) as pulsar, _deployed(stage):
         stage.create_policy()
         yield ToldWorld(stage, _folder(work_dir), _environment(stage), _names(stage, pulsar.url))
+
+
+@contextmanager
+def _deployed(stage: Stage) -> Iterator[None]:
+    """The operator runs, and is begun anew whenever it ends: as a Deployment does, and as it counts on.
+
+    Where other work leaves it no processor for seconds it loses its Lease, and then it ends.
+    """
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.wait(1):
+            if not stage.operator.running:
+                stage.start_operator()
+
+    stage.start_operator()
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        until("the operator is ready", lambda: _ready(stage), within=600)
+        yield
+    finally:
+        over.set()
+        watcher.join()
+
+
+def _ready(stage: Stage) -> bool:
+    try:
+        stage.operator_ready(within=5)
+    except ServerFailedError:
+        return False
+    return True
 
 
 def _folder(work_dir: Path) -> Path:
@@ -101,4 +171,6 @@ def _names(stage: Stage, pulsar: str) -> dict[str, str]:
         "--namespace messaging": "--namespace demo",
         "-n messaging": "-n demo",
         "trimtab run ": "trimtab run --http-port 0 ",
+        "kubectl wait ": "kubectl wait --timeout=300s ",  # a page's own --timeout comes later, and counts
+        "tests/conformance/*/*.gz": "tests/conformance/hermes/s*.gz",  # tests/conformance replays them all
     }
