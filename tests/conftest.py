@@ -3,8 +3,8 @@
 A missing program is an error, never a skip, and nothing is built here: `make setup controllers` does that, as building
 takes longer than a test may.
 
-`make test` deals the files of tests out to several workers (pytest-xdist), each with fixtures of its own; here is said
-which files come first.
+`make test` deals the files of tests out to several workers (pytest-xdist), each with fixtures of its own: `dealing`
+says which go together, and here is said which come first.
 """
 
 from __future__ import annotations
@@ -13,10 +13,13 @@ import itertools
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import hypothesis
 import pytest
 import yaml
 
+from dealing import ByStage, part_of
 from trimtab_testbed import binaries, prometheus_binary as prometheus_programs
 from trimtab_testbed.binaries import KubeBinaries
 from trimtab_testbed.control_plane import ControlPlane
@@ -29,11 +32,20 @@ QUICK_JVM = "-XX:TieredStopAtLevel=1"
 _numbers = itertools.count(1)
 
 
+hypothesis.settings.register_profile("busy", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+
+
 def pytest_configure() -> None:
-    """Let every JVM that a test starts, however far down, begin quickly."""
+    """Let JVMs that tests start, however far down, begin quickly, and no example be too slow on a busy machine."""
+    hypothesis.settings.load_profile("busy")
     given = os.environ.get("JAVA_TOOL_OPTIONS", "")
     if QUICK_JVM not in given:  # a worker inherits it
         os.environ["JAVA_TOOL_OPTIONS"] = f"{given} {QUICK_JVM}".strip()
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByStage:
+    """Each stage in one worker."""
+    return ByStage(config, log)
 
 
 _TURNS = (("long",), ("spark", "connect"), ("prometheus", "controllers"), ("apiserver",))
@@ -41,7 +53,10 @@ _LAST = len(_TURNS)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the files that take long, so that no worker is left with one while the others have nothing to do."""
+    """Begin with what takes long, so that no worker is left with it while the others have nothing to do.
+
+    That is what shares a stage, then files by their markers.
+    """
     turns: dict[Path, int] = {}
     for item in items:
         turns[item.path] = min(_turn(item), turns.get(item.path, _LAST))
@@ -49,6 +64,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _turn(item: pytest.Item) -> int:
+    path = item.nodeid.split("::", 1)[0]
+    if part_of(path) != path:
+        return -1
     return next((n for n, names in enumerate(_TURNS) if any(item.get_closest_marker(m) for m in names)), _LAST)
 
 

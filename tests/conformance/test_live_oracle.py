@@ -1,6 +1,7 @@
 """On fresh random scenarios, other ones in every run, we decide as Pulsar's own classes do.
 
-``TRIMTAB_SEED=N`` begins with the scenario of that seed, the one that a failure names.
+``TRIMTAB_SEED=N`` begins with the scenario of that seed, the one that a failure names; ``TRIMTAB_SECONDS=N`` goes on
+for so long.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from trimtab_strategies.conformance import ALGORITHMS
 
 pytestmark = pytest.mark.long
 
-SECONDS = 20.0
-"""Time for all algorithms together."""
+SECONDS = float(os.environ.get("TRIMTAB_SECONDS") or 8)
+"""Time for all algorithms together: every run adds to what all before it have asked."""
 
 FEWEST = 10
 """Scenarios of each algorithm, however slow the machine is."""

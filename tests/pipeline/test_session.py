@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import queue
-import signal
 import subprocess
 import sys
 import threading
@@ -21,7 +20,6 @@ from trimtab_pipeline.scratch import Scratch
 from trimtab_pipeline.source import SourceUnavailableError, spark_sources
 from trimtab_pipeline.spark_errors import translated
 from trimtab_pipeline.spark_settings import JavaMissingError, SparkSettings, require_java
-from trimtab_pipeline.spark_source import SparkLoadSources
 
 
 def java_that_says(folder: Path, text: str) -> None:
@@ -80,13 +78,6 @@ def test_the_door_loads_neither_spark_nor_arrow_nor_pandas() -> None:
         "sys.exit(bool({'pyspark', 'pyarrow', 'pandas'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
-@pytest.mark.spark
-def test_spark_leaves_signals_alone(sources: SparkLoadSources) -> None:
-    sources.warm_up().result(timeout=120)
-    inherited = (signal.default_int_handler, signal.SIG_IGN)  # a shell's background jobs ignore SIGINT
-    assert signal.getsignal(signal.SIGINT) in inherited
 
 
 _LIFE = """

@@ -6,6 +6,7 @@ import errno
 import logging
 import math
 import re
+import signal
 import time
 from collections.abc import Callable
 from concurrent.futures import CancelledError
@@ -36,6 +37,12 @@ def look(source: LoadSource, at: float = AT) -> ClusterLoad:
 def b_only(promql: str) -> bool:
     """Queries of the shard of pod b."""
     return 'pod=~"b"' in promql
+
+
+def test_spark_leaves_signals_alone(sources: SparkLoadSources) -> None:
+    sources.warm_up().result(timeout=120)
+    inherited = (signal.default_int_handler, signal.SIG_IGN)  # a shell's background jobs ignore SIGINT
+    assert signal.getsignal(signal.SIGINT) in inherited
 
 
 def test_samples_become_a_picture_in_the_topologys_rows(fake: FakePrometheus, observing: Observing) -> None:
