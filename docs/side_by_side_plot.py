@@ -66,7 +66,9 @@ def _cell(run: Mapping[str, Any], rate: float) -> Iterator[str]:
     moved = [*halves[0]["moved_at"], *(shift + time for time in halves[1]["moved_at"])]
     yield from (_tick(_LEFT + _WIDTH * time / end, bottom) for time in moved)
     for minute in range(0, int(end // 60) + 1, 2):
-        yield _text(_LEFT + _WIDTH * 60 * minute / end, bottom + 20, f"{minute} min", anchor="middle", color="#777777")
+        x = _LEFT + _WIDTH * 60 * minute / end
+        anchor = "middle" if x < _LEFT + 0.97 * _WIDTH else "end"  # the drawing ends there
+        yield _text(x, bottom + 20, f"{minute} min", anchor=anchor, color="#777777")
 
 
 def _frame(top: float, height: float, values: Sequence[float], told: Sequence[str]) -> Iterator[str]:
