@@ -176,7 +176,7 @@ class Stage:
                 "type": "LeastResourceUsageWithWeight",
                 "leastResourceUsageWithWeight": {"averageDifference": 5, "history": 0},
             },
-            "limits": {"coolDown": "1s", "moveTimeout": "4s", "lostAfter": "3s"},
+            "limits": {"coolDown": "1s", "moveTimeout": "4s", "lostAfter": "3s", "quarantine": "1s"},
         }
         limits = {**base["limits"], **spec.pop("limits", {})}
         body = {

@@ -54,12 +54,12 @@ def print_all(policies: Sequence[Data], namespace: str, color: str = "auto", *, 
     screen = console(color)
     if not policies:
         where = f"in namespace {namespace}; -A looks at all namespaces" if namespace else "in this cluster"
-        screen.print(Text(f"there is no BalancingPolicy {where}"))
+        screen.print(Text(f"there is no BalancingPolicy {where}"), soft_wrap=True)
         return
     print_grid(screen, policy_grid(policies, everywhere=not namespace, wide=wide))
     for policy in policies:
         if condition(policy, "Ready")[0] == "False":
-            screen.print(unready(policy, everywhere=not namespace))
+            screen.print(unready(policy, everywhere=not namespace), soft_wrap=True)
 
 
 def unready(data: Data, *, everywhere: bool = False) -> Text:
