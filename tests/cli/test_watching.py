@@ -107,8 +107,9 @@ def objects(plane: ControlPlane, namespace: str) -> str:
 
 
 def command(plane: ControlPlane, namespace: str) -> list[str]:
+    """What is begun in the background by a shell ignores SIGINT, and so would a watch of tests that were."""
     words = ["-m", "trimtab_operator", "status", "-w", "-n", namespace, "--kubeconfig", str(plane.kubeconfig)]
-    return [sys.executable, *words]
+    return ["env", "--default-signal=INT", sys.executable, *words]
 
 
 @pytest.mark.apiserver
