@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pulsar_costs import costs, keep, table
-from pulsar_stage import PulsarStage
+from pulsar_stage import BY_RATE, PulsarStage
 from pulsar_witness import Witness
 from stage import until
 from trimtab_testbed.pulsar.settings import LoadManager
@@ -21,19 +21,6 @@ RATES = (60, 50, 40, 30, 25, 20, 15, 10, 10, 5, 5, 5)
 QUIET = 8.0
 """Seconds without any move, which are four cycles, after which the cluster counts as settled."""
 
-BY_RATE = {
-    "shedder": {
-        "type": "WeightedBalancer",
-        "weightedBalancer": {
-            "targetWeights": "average",
-            "measure": "messageRate",
-            "stabilization": 5,
-            "minChange": 10,
-            "spread": 10,
-        },
-    },
-    "placement": {"type": "LeastResourceUsageWithWeight"},
-}
 BY_CPU = {
     "shedder": {"type": "ThresholdShedder", "thresholdShedder": {"threshold": 15, "history": 0, "minThroughput": 0}},
     "placement": {

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+import asked_board
 from trimtab_testbed import prometheus_binary
 
 FILES = Path(__file__).parents[2] / "charts" / "trimtab" / "files"
@@ -41,12 +41,4 @@ def board() -> dict[str, Any]:
 @pytest.fixture(scope="session")
 def panels(board: dict[str, Any]) -> list[dict[str, Any]]:
     """All panels that show something, those of closed rows as well."""
-    return list(_panels(board["panels"]))
-
-
-def _panels(given: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    for panel in given:
-        if panel["type"] == "row":
-            yield from _panels(panel["panels"])
-        else:
-            yield panel
+    return list(asked_board.panels(board["panels"]))

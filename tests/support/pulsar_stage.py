@@ -7,8 +7,9 @@ What a kubelet would tell of them is told from ``/proc``.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
-from contextlib import suppress
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from http import HTTPStatus
 from pathlib import Path
@@ -21,7 +22,7 @@ from shipped_role import shipped_kubeconfig
 from stage import API, NAMESPACE, Operator, Stage, until
 from trimtab_testbed.binaries import KubeBinaries
 from trimtab_testbed.kube_rest import KubeApiError
-from trimtab_testbed.prometheus import Prometheus
+from trimtab_testbed.prometheus import Prometheus, Target
 from trimtab_testbed.pulsar.cluster import PulsarCluster
 from trimtab_testbed.pulsar.exporter import Kubelet, Limits, broker_targets
 from trimtab_testbed.pulsar.rest import PulsarRest, PulsarRestError
@@ -30,6 +31,21 @@ from trimtab_testbed.world import POD_LABELS, landed
 
 TENANT = "e2e"
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
+
+BY_RATE: Mapping[str, Any] = {
+    "shedder": {
+        "type": "WeightedBalancer",
+        "weightedBalancer": {
+            "targetWeights": "average",
+            "measure": "messageRate",
+            "stabilization": 5,
+            "minChange": 10,
+            "spread": 10,
+        },
+    },
+    "placement": {"type": "LeastResourceUsageWithWeight"},
+}
+"""Strategies that level brokers by messages a second, within seconds."""
 
 _numbers = itertools.count(1)
 
@@ -52,7 +68,8 @@ class PulsarStage(Stage):
     ) -> None:
         super().__init__(binaries, prometheus, work_dir)
         self.cluster, self._limits, self._honor = cluster, limits, honor_labels
-        self.names = tuple(f"pulsar-broker-{n}" for n in range(len(cluster.ids)))
+        self.names = self._shown = tuple(f"pulsar-broker-{n}" for n in range(len(cluster.ids)))
+        self.begun = time.time()
         self._made: list[str] = []
 
     def _start(self) -> None:
@@ -62,12 +79,42 @@ class PulsarStage(Stage):
         self.rest.apply_crds([yaml.safe_load(file.read_text()) for file in sorted(crds.glob("*.yaml"))])
         self.rest.create_namespace(NAMESPACE)
         self.kubelet = self._enter(Kubelet(self.cluster, self.names, NAMESPACE, self._limits))
-        targets = [self.kubelet.target, *broker_targets(self.cluster, self.names, NAMESPACE, honor_labels=self._honor)]
-        self.prometheus = self._enter(Prometheus(self._prometheus_program, self.dir / "prometheus", targets))
+        self.prometheus = self._enter(Prometheus(self._prometheus_program, self.dir / "prometheus"))
         for name, address in zip(self.names, self.cluster.ids, strict=True):
             self._create_broker(name, address)
-        self.operator = Operator(shipped_kubeconfig(self.control_plane), self.dir).start()
+        self._kubeconfig = shipped_kubeconfig(self.control_plane)
+        self.operator = Operator(self._kubeconfig, self.dir, started=self._scrape)
         self._open.append(self.operator)
+        self.operator.start()
+
+    def _scrape(self) -> None:
+        """Have Prometheus look at everything, at the operator where it serves its page now."""
+        brokers = broker_targets(self.cluster, self._shown, NAMESPACE, honor_labels=self._honor)
+        labels = {"namespace": NAMESPACE, "pod": "trimtab-0", "job": "trimtab"}
+        self.prometheus.set_targets(
+            [self.kubelet.target, *brokers, Target(self.operator.url.removeprefix("http://"), labels)]
+        )
+
+    # -- the operator, and what it is shown --
+
+    def show_as(self, *names: str) -> None:
+        """Have Prometheus take each broker's own page for that of the pod at its place in `names`."""
+        self._shown = names
+        self._scrape()
+
+    @contextmanager
+    def hasty(self) -> Iterator[None]:
+        """Instead of the operator one that is quick to doubt Prometheus (`hasty_operator`)."""
+        usual = self.operator
+        usual.stop()
+        program = [str(Path(__file__).with_name("hasty_operator.py"))]
+        self.operator = Operator(self._kubeconfig, self.dir / "hasty", program=program, started=self._scrape)
+        try:
+            self.operator.start()
+            yield
+        finally:
+            self.operator.stop()
+            self.operator = usual
 
     # -- Pulsar --
 
@@ -193,8 +240,10 @@ class PulsarStage(Stage):
 
     def reset(self) -> None:
         """Back to the beginning: all brokers run, the operator too, no policy, no namespace, no bundle."""
+        self._shown = self.names
         if not self.operator.running:
             self.operator.start()
+        self._scrape()
         self.drop_policy()
         for name in self.names:
             if not self.cluster.running(self.names.index(name)):

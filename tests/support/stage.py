@@ -7,7 +7,7 @@ import re
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -42,14 +42,25 @@ def until(what: str, probe: Callable[[], T], within: float = 40.0, every: float 
 
 
 class Operator:
-    """`trimtab run` as a process of its own."""
+    """`trimtab run` as a process of its own.
 
-    def __init__(self, kubeconfig: Path, work_dir: Path) -> None:
-        self._log = work_dir / "operator.log"
+    program: what Python runs as `trimtab`. started: called after each start.
+    """
+
+    def __init__(
+        self,
+        kubeconfig: Path,
+        work_dir: Path,
+        *,
+        program: Sequence[str] = ("-m", "trimtab_operator"),
+        started: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._log, self._started = work_dir / "operator.log", started
         self._server = Server(
             [
                 sys.executable,
-                *("-m", "trimtab_operator", "run", "--namespace", NAMESPACE, "--kubeconfig", str(kubeconfig)),
+                *program,
+                *("run", "--namespace", NAMESPACE, "--kubeconfig", str(kubeconfig)),
                 *("--history", str(work_dir / "history"), "--http-port", "0"),
                 *("--allow-url", "http://127.0.0.1:*", "--allow-url", "https://127.0.0.1:*"),
             ],
@@ -66,6 +77,7 @@ class Operator:
         )
         self.url = f"http://{found[1]}"
         until("the operator is ready", lambda: self._alive() and self.page("readyz")[0] == 200, within=120)
+        self._started()
         return self
 
     def _alive(self) -> bool:

@@ -1,0 +1,44 @@
+"""A Prometheus that shows other brokers than Pulsar has is not believed: that is told, and nothing moves."""
+
+from __future__ import annotations
+
+import pytest
+
+from pulsar_stage import BY_RATE, PulsarStage
+from stage import until
+from trimtab_testbed.pulsar.settings import LoadManager
+from trimtab_testbed.pulsar.traffic import Flow, topics_of
+
+ONE = pytest.mark.parametrize("load_manager", [LoadManager.MODULAR], indirect=True, ids=str, scope="session")
+"""Either of them tells its topics in the same way: one is enough."""
+
+
+def _told(stage: PulsarStage) -> bool:
+    """Whether the policy says that nobody is believed, and why."""
+    status, reason, message = stage.condition("DataTrusted")
+    words = ("Prometheus shows", "msg/s in and out, and the broker tells of")
+    return (status, reason) == ("False", "Untrusted") and all(word in message for word in words)
+
+
+@ONE
+def test_brokers_that_prometheus_takes_for_one_another_are_not_believed_and_nothing_moves(stage: PulsarStage) -> None:
+    namespace, (first, second, third) = stage.new_namespace(4, "shown"), stage.names
+    bundles = stage.admin.bundles(namespace)
+    for bundle in bundles:
+        stage.put(bundle, first)
+    flows = [Flow(topics_of(bundle, 1)[0], 50) for bundle in bundles]
+
+    with stage.hasty(), stage.witness(namespace) as witness, stage.traffic(flows):
+        stage.show_as(second, first, third)
+        stage.apply_policy(mode="DryRun", **BY_RATE)
+        until("it is told what is wrong", lambda: _told(stage), within=120)
+        stage.edit_policy(mode="Auto")
+        stage.wait_cycles(4)
+        assert stage.condition("DataTrusted")[:2] == ("False", "Untrusted")
+        assert stage.condition("Acting")[:2] == ("False", "Untrusted")
+        assert witness.moves() == []
+        assert set(stage.truth(namespace).values()) == {first}
+
+        stage.show_as(*stage.names)
+        stage.wait_condition("DataTrusted", "True", within=90)
+        until("bundles leave the hot broker", lambda: set(stage.truth(namespace).values()) != {first}, within=90)

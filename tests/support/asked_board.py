@@ -1,0 +1,63 @@
+"""The board's queries, asked of a real Prometheus about a span of time, as panels do."""
+
+from __future__ import annotations
+
+import json
+import math
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+BOARD = Path(__file__).parents[2] / "charts" / "trimtab" / "files" / "board.json"
+
+NEEDS_PULSAR = {
+    "Does Pulsar answer?": "a link",
+    "What a move costs clients": "publishers on real brokers",
+    "Prometheus against the brokers' own figures": "brokers that tell their own figures",
+    "How unloads ended": "unloads",
+    "From unload to new owner": "unloads",
+    "Requests to Pulsar": "an admin REST",
+    "Duration of requests": "an admin REST",
+    "Time one look takes": "an admin REST",
+    "Objects kept in step": "an admin REST",
+}
+"""Panels that stay empty in the demo, and what they take. Their metrics are looked up in the registry all the same."""
+
+
+def panels(given: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """All panels that show something, those of closed rows as well."""
+    for panel in given:
+        if panel["type"] == "row":
+            yield from panels(panel["panels"])
+        else:
+            yield panel
+
+
+def board_queries() -> list[tuple[str, dict[str, Any]]]:
+    """Each query of the board that ships, after the title of its panel."""
+    board = json.loads(BOARD.read_text())
+    return [(panel["title"], target) for panel in panels(board["panels"]) for target in panel["targets"]]
+
+
+class Asked:
+    """A Prometheus that is asked about a span of time, as panels do."""
+
+    def __init__(self, url: str, begin: float, end: float) -> None:
+        self.url, self.begin, self.end = url, begin, end
+
+    def series(self, query: str) -> list[dict[str, Any]]:
+        """The series of a query that have a number anywhere in the span. An error of the query is raised."""
+        return [one for one in self.stored(query) if any(math.isfinite(float(value)) for _, value in one["values"])]
+
+    def stored(self, query: str) -> list[dict[str, Any]]:
+        """The same, and those that are NaN throughout."""
+        words = {"$__rate_interval": "20s", "$namespace": ".*", "$policy": ".*"}
+        for word, value in words.items():
+            query = query.replace(word, value)
+        form = {"query": query, "start": self.begin, "end": self.end, "step": 1}
+        url = f"{self.url}/api/v1/query_range?{urllib.parse.urlencode(form)}"
+        with urllib.request.urlopen(url, timeout=30) as answer:
+            found: list[dict[str, Any]] = json.load(answer)["data"]["result"]
+        return found
