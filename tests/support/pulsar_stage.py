@@ -238,6 +238,9 @@ class PulsarStage(Stage):
 
     # -- afterwards --
 
+    def _unlinked(self) -> bool:
+        return "\ntrimtab_pulsar_linked NaN" in self.operator.page("metrics")[1]
+
     def reset(self) -> None:
         """Back to the beginning: all brokers run, the operator too, no policy, no namespace, no bundle."""
         self._shown = self.names
@@ -245,6 +248,7 @@ class PulsarStage(Stage):
             self.operator.start()
         self._scrape()
         self.drop_policy()
+        until("the operator looks at Pulsar no more", self._unlinked, within=90)  # what is put is no move then
         for name in self.names:
             if not self.cluster.running(self.names.index(name)):
                 self.revive_broker(name)
