@@ -114,11 +114,17 @@ def test_seeing_the_same_wish_again_does_not_restart_its_clock() -> None:
     assert flights.open["b"].since == 10
 
 
-def test_where_moves_take_turns_the_time_of_each_begins_with_its_turn() -> None:
+def taking_turns() -> Flights:
+    """Two moves that wait for their turn since 10: b and late."""
     flights = Flights()
     flights.take_turns()
     flights.see(wished(), None, now=10)
     flights.see(wished("late"), None, now=10)
+    return flights
+
+
+def test_where_moves_take_turns_the_time_of_each_begins_with_its_turn() -> None:
+    flights = taking_turns()
 
     flights.begin("b", now=50)
     flights.begin("b", now=90)  # it is tried again
@@ -129,10 +135,7 @@ def test_where_moves_take_turns_the_time_of_each_begins_with_its_turn() -> None:
 
 
 def test_when_nobody_gives_turns_any_more_the_time_of_those_that_waited_begins() -> None:
-    flights = Flights()
-    flights.take_turns()
-    flights.see(wished(), None, now=10)
-    flights.see(wished("late"), None, now=10)
+    flights = taking_turns()
     flights.begin("b", now=50)
 
     flights.end_turns(now=100)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
@@ -49,11 +50,16 @@ def kill_when(stage: Stage, happens: Callable[[Event], bool]) -> dict[str, Any]:
         "spec": {"bundle": PARENT_NAME, "algorithm": "range_equally_divide"},
     }
     stage.rest.create(f"{API}/bundlesplits", body)
-    for event in stage.rest.watch(f"{API}/bundles", version, 30):
-        if happens(event):
-            stage.operator.kill()
-            assert split(stage)["phase"] == "Splitting"
-            return stage.world.bundles()
+    done = threading.Event()
+    (patience := threading.Timer(30, done.set)).start()
+    try:
+        for event in stage.rest.follow(f"{API}/bundles", version, done):
+            if happens(event):
+                stage.operator.kill()
+                assert split(stage)["phase"] == "Splitting"
+                return stage.world.bundles()
+    finally:
+        patience.cancel()
     raise AssertionError("within 30 s no such event of a Bundle")
 
 

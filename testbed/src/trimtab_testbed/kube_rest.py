@@ -10,8 +10,6 @@ import select
 import ssl
 import threading
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from http import HTTPStatus
@@ -72,28 +70,15 @@ class KubeRest:
         """Delete the object or collection at `path`."""
         return self._send("DELETE", path)
 
-    def watch(self, path: str, version: str, seconds: int = 60) -> Iterator[Any]:
-        """Events of the collection `path` after resourceVersion `version`, for so many `seconds`.
-
-        What keeps them from coming is an `OSError`, `http.client.HTTPException` or `KubeApiError`.
-        """
-        query = f"{path}?watch=1&resourceVersion={version}&timeoutSeconds={seconds}"
-        headers = {"Authorization": f"Bearer {self._token}"}
-        request = urllib.request.Request(self._url + query, headers=headers)  # noqa: S310 - always https
-        try:
-            with urllib.request.urlopen(request, context=self._context, timeout=seconds + 10) as response:  # noqa: S310
-                for line in response:
-                    yield json.loads(line)
-        except urllib.error.HTTPError as error:
-            raise _api_error(error) from None
-
     def follow(self, path: str, version: str, done: threading.Event) -> Iterator[Any]:
-        """The same until `done` is set, which is noticed within a second; an event of type ERROR is the last one.
+        """Events of the collection `path` after resourceVersion `version`, until `done` is set.
 
-        All on one connection: to open one takes so long on a busy machine that events would be seen late.
+        That is noticed within a second; an event of type ERROR is the last one. All on one connection: to open one
+        takes so long on a busy machine that events would be seen late. What keeps them from coming is an `OSError`,
+        `http.client.HTTPException` or `KubeApiError`.
         """
         headers = {"Authorization": f"Bearer {self._token}"}
-        with closing(HTTPSConnection(urlsplit(self._url).netloc, context=self._context, timeout=30)) as connection:
+        with closing(self._opened()) as connection:
             while not done.is_set():
                 query = f"{path}?watch=1&resourceVersion={version}&timeoutSeconds=1"
                 connection.request("GET", query, headers=headers)
@@ -163,6 +148,9 @@ class KubeRest:
             if _is_quiet(connection):
                 return connection
             connection.close()
+        return self._opened()
+
+    def _opened(self) -> HTTPSConnection:
         return HTTPSConnection(urlsplit(self._url).netloc, context=self._context, timeout=30)
 
 
@@ -179,10 +167,10 @@ def _strictly(path: str) -> str:
     return path if "fieldValidation=" in path else f"{path}{'&' if '?' in path else '?'}fieldValidation=Strict"
 
 
-def _api_error(error: urllib.error.HTTPError | HTTPResponse) -> KubeApiError:
+def _api_error(error: HTTPResponse) -> KubeApiError:
     text = error.read().decode(errors="replace")
     try:
         status = json.loads(text)
     except ValueError:
-        return KubeApiError(error.status or 0, error.reason, text[:500])
-    return KubeApiError(error.status or 0, status.get("reason", error.reason), status.get("message", text[:500]))
+        return KubeApiError(error.status, error.reason, text[:500])
+    return KubeApiError(error.status, status.get("reason", error.reason), status.get("message", text[:500]))
