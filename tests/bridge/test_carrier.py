@@ -287,7 +287,7 @@ def test_what_never_began_to_leave_stays(carry: Carry, extensible: bool, failure
     carry(story, extensible=extensible)
 
 
-@pytest.mark.parametrize("reason", ["TimedOut", "BrokerLost", "Adopted"])
+@pytest.mark.parametrize("reason", ["TimedOut", "BrokerLost", "Adopted", "Found"])
 def test_a_withdrawn_wish_moves_nothing_back_that_has_landed_after_all(carry: Carry, reason: str) -> None:
     async def story(c: Carrying) -> None:
         name = c.of("a")[0]

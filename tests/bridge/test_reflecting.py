@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import given, strategies as st
 
 import records
@@ -116,7 +117,7 @@ def test_a_new_bundle_is_made_with_its_owner_so_that_nobody_has_to_adopt_it() ->
 
     served, unserved = reflect_ranges(HALVES, space, [], owned, 0).create
 
-    assert (served.manifest["spec"]["owner"], served.manifest["spec"]["assignment"]["reason"]) == ("a", "Adopted")
+    assert (served.manifest["spec"]["owner"], served.manifest["spec"]["assignment"]["reason"]) == ("a", "Found")
     assert served.status == {
         "owner": "a",
         "state": "Owned",
@@ -196,11 +197,14 @@ def test_the_truth_of_a_stuck_wish_is_told_without_ending_it() -> None:
     assert "observedGeneration" not in status
 
 
-def test_an_adoption_is_confirmed_wherever_the_bundle_is_now() -> None:
-    for owner in ("b", "c"):
-        bundle = wish("b", serving="b", reason="Adopted")
-        [status] = statuses(Objects(space, {bundle.name: bundle}), Owned({full(bundle): owner})).values()
-        assert (status["owner"], status["observedGeneration"]) == (owner, 4), "nobody asked for it to be anywhere"
+@pytest.mark.parametrize("owner", ["b", "c"])
+@pytest.mark.parametrize("reason", ["Adopted", "Found"])
+def test_an_adoption_is_confirmed_wherever_the_bundle_is_now(reason: str, owner: str) -> None:
+    bundle = wish("b", serving="b", reason=reason)
+
+    [status] = statuses(Objects(space, {bundle.name: bundle}), Owned({full(bundle): owner})).values()
+
+    assert (status["owner"], status["observedGeneration"]) == (owner, 4), "nobody asked for it to be anywhere"
 
 
 def test_a_persons_wish_for_a_bundle_that_was_adopted_before_is_no_adoption() -> None:

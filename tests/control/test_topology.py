@@ -70,6 +70,8 @@ def test_declared_capacities_override_and_the_others_stay_open() -> None:
         ({"reason": "Bandwidth", "assigned_at": 100.0}, 100.0),
         ({"assigned_owner": "y", "assigned_at": 100.0, "since": 300.0}, 300.0),
         ({"assigned_owner": "", "since": 300.0, "generation": 1}, math.nan),
+        ({"reason": "Adopted", "assigned_at": 100.0}, 100.0),
+        ({"reason": "Found", "assigned_at": 100.0}, math.nan),
     ],
     ids=[
         "balancing",
@@ -79,6 +81,8 @@ def test_declared_capacities_override_and_the_others_stay_open() -> None:
         "cut out and moved",
         "moved by a person",
         "created with an owner",
+        "moved by somebody",
+        "found with an owner",
     ],
 )
 def test_what_starts_a_cool_down(changes: dict[str, object], expected: float) -> None:

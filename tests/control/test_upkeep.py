@@ -26,7 +26,12 @@ CASES = {
     "an open move is left alone": (wished(), "", "", [], [], []),
     "a released bundle waits for its destination": (wished(source=""), "", "", [], [], []),
     "the wish follows an owner that changed": (bundle(owner="x", serving="y"), "", "", [("y", Reason.ADOPTED)], [], []),
-    "an owner nobody wished becomes the wish": (bundle(owner="", serving="y"), "", "", [("y", Reason.ADOPTED)], [], []),
+    "the first owner of a bundle is where it was found": (
+        bundle(owner="", serving="y"), "", "", [("y", Reason.FOUND)], [], [],
+    ),
+    "an owner after a move that was given up is adopted": (
+        bundle(owner="", serving="y", reason="TimedOut"), "", "", [("y", Reason.ADOPTED)], [], [],
+    ),
     "a pinned bundle is driven back": (
         bundle(owner="x", serving="y", pinned=True), "", "", [("x", Reason.RESTORED)], [], [],
     ),

@@ -120,7 +120,7 @@ class Carrier:
 
 def _found_there(record: BundleRecord) -> bool:
     """Whether the wish only says where the mirror found the bundle; it is about to confirm that itself."""
-    return record.generation == 1 and record.reason == Reason.ADOPTED
+    return record.generation == 1 and record.reason == Reason.FOUND
 
 
 def _waits_since(record: BundleRecord) -> tuple[float, str]:

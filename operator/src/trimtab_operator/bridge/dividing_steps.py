@@ -174,4 +174,4 @@ def to_move(order: Order, seen: Seen) -> list[tuple[Child, Raw]]:
 def _as_created(child: Raw) -> bool:
     """Whether its wish is still the one it was created with, here or by the mirror."""
     reason = (child["spec"].get("assignment") or {}).get("reason")
-    return reason in {Reason.SPLITTING, Reason.ADOPTED, None} and not open_wish(child)
+    return reason in {Reason.SPLITTING, Reason.ADOPTED, Reason.FOUND, None} and not open_wish(child)

@@ -85,8 +85,8 @@ def _owned_status(bundle: BundleRecord, full: str, owned: Owned, stuck: bool) ->
     if not bundle.open_wish:
         told = (bundle.status_owner, bundle.state) == (seen, BundleState.OWNED)
         return None if told else _status(seen, BundleState.OWNED, bundle.generation)
-    # nobody asked for what was merely adopted: such a wish moves nothing, and is over
-    if bundle.wished_for == Reason.ADOPTED or (bundle.owner == seen and (stuck or bundle.status_owner == seen)):
+    # nobody asked for what was merely seen: such a wish moves nothing, and is over
+    if bundle.merely_seen or (bundle.owner == seen and (stuck or bundle.status_owner == seen)):
         return _status(seen, BundleState.OWNED, bundle.generation)
     told = (bundle.status_owner, bundle.state) == (seen, BundleState.OWNED)
     return _status(seen, BundleState.OWNED) if stuck and not told else None
@@ -170,7 +170,7 @@ def _birth(
     owner = owned.get(f"{space.full_name}/{lower}_{upper}", "")
     spec: dict[str, Any] = {}
     if owner:
-        assignment = {"owner": owner, "reason": str(Reason.ADOPTED), "time": timestamp(now)}
+        assignment = {"owner": owner, "reason": str(Reason.FOUND), "time": timestamp(now)}
         spec |= {"owner": owner, "assignment": assignment}
     if pinned:
         spec["pinned"] = True

@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 MOST_UNLOADS = 3
 """Unloads for one wish: each cuts clients off, so what goes elsewhere so often is told instead."""
 
-_STAYS = frozenset({Reason.TIMED_OUT, Reason.BROKER_LOST, Reason.ADOPTED})
+_STAYS = frozenset({Reason.TIMED_OUT, Reason.BROKER_LOST, Reason.ADOPTED, Reason.FOUND})
 """Why upkeep wishes a bundle where it is believed to be. If it is elsewhere by now, that is told, and not undone."""
 
 HELD_UP = 1.0

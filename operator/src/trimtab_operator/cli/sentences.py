@@ -65,6 +65,7 @@ SENTENCES: Mapping[Reason, Sentence] = {
         "a person, or Git, wished it there", ("wish it elsewhere: trimtab move {bundle} {to} -n {namespace}",)
     ),
     Reason.ADOPTED: Sentence("its owner changed without a wish, and the wish follows it", (_MOVE,)),
+    Reason.FOUND: Sentence("it was found there; it has not moved", (_MOVE,)),
     Reason.RESTORED: Sentence("it is pinned, left its owner, and was driven back"),
     Reason.DRAINED: Sentence("the broker is to be empty, so its bundles leave it", (_OPEN,)),
     Reason.ROLLING_OUT: Sentence("the brokers are restarted one by one, and the next one is emptied first"),

@@ -9,6 +9,7 @@ from typing import Any
 
 from trimtab_operator.cluster.status import epoch
 from trimtab_operator.resources.bundle import PARENT, RELEASE
+from trimtab_strategies.model import Reason
 
 _NOTHING: Mapping[str, Any] = {}
 
@@ -63,6 +64,11 @@ class BundleRecord:
     def wished_for(self) -> str:
         """Why the wish stands as it does; empty if somebody else changed the owner, and left the assignment behind."""
         return self.reason if self.assigned_owner == self.owner else ""
+
+    @property
+    def merely_seen(self) -> bool:
+        """Whether the wish only follows an owner that nobody had wished: it moves nothing."""
+        return self.wished_for in {Reason.ADOPTED, Reason.FOUND}
 
     def __eq__(self, other: object) -> bool:
         """Equal at the same resourceVersion (NaN would make even the same record differ from itself)."""

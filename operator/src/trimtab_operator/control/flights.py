@@ -93,7 +93,7 @@ class Flights:
         if before is not None and before.destination != bundle.owner:
             self._outcomes.append(Outcome(before, Reason.SUPERSEDED))
         source = bundle.status_owner or (before.source if before else "")
-        if bundle.wished_for == Reason.ADOPTED:
+        if bundle.merely_seen:
             source = bundle.owner  # it was found there: nothing moves
         self.open[bundle.name] = Flight(bundle.name, source, bundle.owner, bundle.generation, now)
 

@@ -20,7 +20,8 @@ COUNTS_AS_MOVE = frozenset(
     | {Reason.TOPICS, Reason.SESSIONS, Reason.MSG_RATE, Reason.BANDWIDTH}
 )
 """Assignments that start a bundle's cool-down: a child that left its parent's owner has moved. Giving an unowned bundle
-an owner is no move, nor is being cut out, nor making way for a restart: the plan after it may need the bundle."""
+an owner is no move, nor is being found with one, nor being cut out, nor making way for a restart: the plan after it may
+need the bundle."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +52,11 @@ def last_unload(bundle: BundleRecord) -> float:
     """Epoch seconds at which the bundle last moved from one owner to another, NaN never.
 
     What the operator decided carries its own time. An owner that differs from the one the operator chose was written
-    by a person or by Git; such a move counts from when it was confirmed. Where a bundle was when it was first seen it
-    did not move to.
+    by a person or by Git; such a move counts from when it was confirmed.
     """
     if bundle.assigned_owner != bundle.owner:
         return bundle.since if bundle.generation > 1 else np.nan
-    found_there = bundle.reason == Reason.ADOPTED and bundle.generation == 1
-    return bundle.assigned_at if bundle.reason in COUNTS_AS_MOVE and not found_there else np.nan
+    return bundle.assigned_at if bundle.reason in COUNTS_AS_MOVE else np.nan
 
 
 def topology(picture: Picture, *, window: float) -> tuple[Topology, tuple[BundleRecord, ...]]:

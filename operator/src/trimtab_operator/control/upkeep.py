@@ -5,6 +5,7 @@ This is not balancing. It runs often, in every mode, and moves nothing that has 
 | found | done |
 |---|---|
 | an owner changed and nobody wished it | the wish follows (`ADOPTED`); a pinned bundle is driven back (`RESTORED`) |
+| an owner where nobody ever wished one | the wish follows (`FOUND`), and nothing has moved |
 | an open wish whose source is lost | its status is freed, so that the destination can take it |
 | an open wish that is overdue, or whose destination is lost, and the source still serves | the wish is withdrawn |
 | no living owner, nobody asked | it is *homeless*: the placement chooses (`UNOWNED`, `BROKER_LOST`, `TIMED_OUT`) |
@@ -108,7 +109,7 @@ def _linked(bundle: BundleRecord, lost: Collection[str], overdue: Collection[str
             yield Wish(bundle, alive, Reason.BROKER_LOST if destination_lost else Reason.TIMED_OUT)
     elif alive and bundle.owner != alive:
         restored = bundle.pinned and bundle.owner and bundle.owner not in lost
-        yield Wish(bundle, bundle.owner, Reason.RESTORED) if restored else Wish(bundle, alive, Reason.ADOPTED)
+        yield Wish(bundle, bundle.owner, Reason.RESTORED) if restored else _follow(bundle)
 
 
 def _settled(work: Upkeep, bundle: BundleRecord, lost: Collection[str]) -> None:
@@ -122,4 +123,10 @@ def _settled(work: Upkeep, bundle: BundleRecord, lost: Collection[str]) -> None:
         if bundle.pinned and bundle.owner and bundle.owner not in lost:
             work.wishes.append(Wish(bundle, bundle.owner, Reason.RESTORED))
         else:
-            work.wishes.append(Wish(bundle, bundle.status_owner, Reason.ADOPTED))
+            work.wishes.append(_follow(bundle))
+
+
+def _follow(bundle: BundleRecord) -> Wish:
+    """Wish it where it is."""
+    first = not (bundle.owner or bundle.reason)
+    return Wish(bundle, bundle.status_owner, Reason.FOUND if first else Reason.ADOPTED)

@@ -19,6 +19,7 @@ class Reason(StrEnum):
     BROKER_LOST = "BrokerLost"  # the owner is gone: an assignment, not balancing
     ADMIN = "Admin"  # a person or Git asked for it
     ADOPTED = "Adopted"  # the owner changed without a wish, and the wish follows it
+    FOUND = "Found"  # its first owner, as it was found: nothing moved
     RESTORED = "Restored"  # a pinned bundle left its owner, and is driven back
     DRAINED = "Drained"  # the source takes no bundles any more, and is emptied
     ROLLING_OUT = "RollingOut"  # the source restarts, or is about to; as a reason not to move: brokers are restarting
