@@ -47,10 +47,10 @@ demo: setup ## watch a cluster of six brokers come level, on real parts, in abou
 	@$(BIN)/trimtab demo $(DEMO)
 
 test: setup controllers helm oracle ## all tests, three at a time (PYTEST="-k word" for some, PYTEST=-n0 for one at a time)
-	@$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder $(PYTEST)
+	@$(BIN)/pytest -n 3 --no-loadscope-reorder $(PYTEST)
 
 chart: setup helm ## the Helm chart: linted, rendered, put before a real API server, installed and removed (HELM=/path/to/helm for another)
-	@$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder tests/chart $(PYTEST)
+	@$(BIN)/pytest -n 2 --no-loadscope-reorder tests/chart $(PYTEST)
 
 e2e: setup pulsar ## real Pulsar brokers under real clients, with each load manager (PYTEST="-k word" for some; fetches 245 MB once)
 	@$(BIN)/pytest -m e2e -n 2 tests/e2e $(PYTEST)

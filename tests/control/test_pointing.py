@@ -14,20 +14,24 @@ def plan(*moves: Move, cpu: tuple[float, ...] = (20.0, 90.0, 50.0)) -> Plan:
     return Plan(moves, (), ("a", "b", "c")[: len(cpu)], before, before)
 
 
+def asked(of: Plan | None) -> str:
+    return where_to_ask(of, "messaging")
+
+
 def test_it_points_to_the_broker_that_the_first_move_leaves() -> None:
-    assert where_to_ask(plan(Move("x", "c", "a", Reason.OVERLOADED))) == "; why: trimtab explain broker c"
+    assert asked(plan(Move("x", "c", "a", Reason.OVERLOADED))) == "; why: trimtab explain broker c -n messaging"
 
 
 def test_it_points_to_the_new_owner_of_a_bundle_that_nobody_had() -> None:
-    assert where_to_ask(plan(Move("x", "", "a", Reason.UNOWNED))) == "; why: trimtab explain broker a"
+    assert asked(plan(Move("x", "", "a", Reason.UNOWNED))) == "; why: trimtab explain broker a -n messaging"
 
 
 def test_where_nothing_moves_it_points_to_the_most_used_broker() -> None:
-    assert where_to_ask(plan()) == "; why: trimtab explain broker b"
-    assert where_to_ask(plan(cpu=(np.nan, 10.0))) == "; why: trimtab explain broker b"
+    assert asked(plan()) == "; why: trimtab explain broker b -n messaging"
+    assert asked(plan(cpu=(np.nan, 10.0))) == "; why: trimtab explain broker b -n messaging"
 
 
 def test_without_figures_it_points_to_some_broker_and_without_brokers_nowhere() -> None:
-    assert where_to_ask(plan(cpu=(np.nan,))) == "; why: trimtab explain broker a"
-    assert where_to_ask(plan(cpu=())) == ""
-    assert where_to_ask(None) == ""
+    assert asked(plan(cpu=(np.nan,))) == "; why: trimtab explain broker a -n messaging"
+    assert asked(plan(cpu=())) == ""
+    assert asked(None) == ""

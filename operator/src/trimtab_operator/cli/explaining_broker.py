@@ -168,10 +168,9 @@ class BrokerStory:
         return Answer(self.name, sentence(text), reason, tuple(lines), otherwise, record)
 
     def _details(self, record: DecisionRecord, view: BrokerView) -> list[str]:
-        known = [
-            f"{what} {value:.0f} %" for what, value in zip(RESOURCES, view.resources, strict=False) if value is not None
-        ]
-        lines = [f"{self.name}: {', '.join(known)}"] if known else []
+        # zero is what is not asked for, too
+        used = [f"{what} {value:.0f} %" for what, value in zip(RESOURCES, view.resources, strict=False) if value]
+        lines = [f"{self.name}: {', '.join(used)}"] if used else []
         if view.takes is not None:
             lines.append(f"{self.name} may be given nothing: {takes_none(view)}")
         if view.target_weight is not None and view.carried is not None:

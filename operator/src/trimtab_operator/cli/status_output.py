@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -57,16 +57,17 @@ def print_all(policies: Sequence[Data], namespace: str, color: str = "auto", *, 
         screen.print(Text(f"there is no BalancingPolicy {where}"), soft_wrap=True)
         return
     print_grid(screen, policy_grid(policies, everywhere=not namespace, wide=wide))
-    for policy in policies:
-        if condition(policy, "Ready")[0] == "False":
-            screen.print(unready(policy, everywhere=not namespace), soft_wrap=True)
+    for text in unready(policies, everywhere=not namespace):
+        screen.print(text, soft_wrap=True)
 
 
-def unready(data: Data, *, everywhere: bool = False) -> Text:
-    """Why a policy is not Ready, in a line. everywhere: with its namespace."""
-    _, reason, message = condition(data, "Ready")
-    name = f"{data['namespace']}/{data['policy']}" if everywhere else data["policy"]
-    return Text(f"{name}: {reason}: {spoken(message)}", style="red")
+def unready(policies: Iterable[Data], *, everywhere: bool) -> Iterator[Text]:
+    """Why each of the policies that are not Ready is not, in a line. everywhere: with its namespace."""
+    for data in policies:
+        status, reason, message = condition(data, "Ready")
+        if status == "False":
+            name = f"{data['namespace']}/{data['policy']}" if everywhere else data["policy"]
+            yield Text(f"{name}: {reason}: {spoken(message)}", style="red")
 
 
 def policy_grid(policies: Sequence[Data], *, everywhere: bool = False, wide: bool = False) -> Grid:

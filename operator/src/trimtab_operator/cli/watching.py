@@ -108,11 +108,7 @@ class InPlace:
         table, _ = fitted(self._screen, policy_grid(policies, everywhere=self._everywhere, wide=self._wide))
         parts: list[Any] = [table if policies else Text("there is no BalancingPolicy")]
         parts += [self._bar(policy) for policy in policies if _running(policy)]
-        parts += [
-            unready(policy, everywhere=self._everywhere)
-            for policy in policies
-            if condition(policy, "Ready")[0] == "False"
-        ]
+        parts += unready(policies, everywhere=self._everywhere)
         if flights:
             parts.append(fitted(self._screen, _flight_grid(flights, now))[0])
         told = f"{time.strftime('%H:%M:%S', time.localtime(now))}  {_on_their_way(flights)}; Ctrl-C ends"

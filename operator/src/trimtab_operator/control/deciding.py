@@ -107,6 +107,7 @@ class Decider:
             generation=turn.settings.generation,
             load=seen.load,
             plan=decision.plan,
+            namespace=self.context.namespace,
             refusal=refused_by_guard(decision.plan.held_back, moves=not decision.plan.empty),
             restraint=ruling.restraint,
             written=written,

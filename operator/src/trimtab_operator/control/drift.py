@@ -31,6 +31,8 @@ def drifted(before: Any, after: Any) -> bool:
 
 
 def _close(before: float, after: float) -> bool:
+    if before == after:  # infinite, too
+        return True
     if before > A_MOMENT and after > A_MOMENT:
         return abs(after - before) <= STORE_EVERY
-    return before == after or abs(after - before) <= LITTLE * max(1.0, abs(before))
+    return abs(after - before) <= LITTLE * max(1.0, abs(before))

@@ -7,9 +7,10 @@ import numpy as np
 from trimtab_strategies.model import CPU, Plan
 
 
-def where_to_ask(plan: Plan | None) -> str:
-    """``; why: trimtab explain broker NAME`` of the broker that matters most; empty where there is none.
+def where_to_ask(plan: Plan | None, namespace: str) -> str:
+    """``; why: trimtab explain broker NAME -n NAMESPACE`` of the broker that matters most; empty where there is none.
 
+    namespace: Kubernetes' one, in which the policy lives.
     That is the one which the first move leaves (or joins, if nobody had the bundle), else the most used one.
     """
     if plan is None or not plan.brokers:
@@ -20,4 +21,4 @@ def where_to_ask(plan: Plan | None) -> str:
         name = plan.brokers[int(np.nanargmax(np.where(np.isfinite(cpu), cpu, np.nan)))]
     else:
         name = plan.brokers[0]
-    return f"; why: trimtab explain broker {name}"
+    return f"; why: trimtab explain broker {name} -n {namespace}"

@@ -205,11 +205,14 @@ def _shown_split(split: Split, name: str) -> dict[str, Any]:
 
 
 def _ranges(before: Percents, after: Percents) -> list[dict[str, Any]]:
-    """Of each resource that is known of a broker, the least and the most used one's percent."""
+    """Of each resource that any broker is known to use, the percent of the broker that uses least and most of it.
+
+    What is not asked for, as direct memory mostly, counts as not used at all.
+    """
     ranges = []
     for column, resource in enumerate(RESOURCES):
         now, then = (_range([row[column] for row in rows]) for rows in (before, after))
-        if now is not None and then is not None:
+        if now is not None and then is not None and (now["highest"] or then["highest"]):
             ranges.append({"resource": resource, "before": now, "after": then})
     return ranges
 

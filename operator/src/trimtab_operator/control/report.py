@@ -52,9 +52,9 @@ DATA_REASONS = frozenset(
 class CycleResult:
     """What one cycle saw and did.
 
-    started: epoch seconds; seconds: by phase; load and plan: None when it came to none; refusal: why the whole cycle
-    was refused, or None; restraint: why the plan was only shown, or None; written, split_requests: what became of each
-    of the plan's moves, and splits, in order.
+    started: epoch seconds; seconds: by phase; load and plan: None when it came to none; namespace: Kubernetes' one, of
+    the policy, where there is a plan; refusal: why the whole cycle was refused, or None; restraint: why the plan was
+    only shown, or None; written, split_requests: what became of each of the plan's moves, and splits, in order.
     """
 
     started: float
@@ -62,6 +62,7 @@ class CycleResult:
     generation: int
     load: ClusterLoad | None = None
     plan: Plan | None = None
+    namespace: str = ""
     refusal: HeldBack | None = None
     restraint: HeldBack | None = None
     written: Sequence[Written] = ()
@@ -244,7 +245,7 @@ def _balanced(result: CycleResult) -> tuple[str, str, str]:
     ends = cpu_range(result.plan)
     if result.refusal is not None or result.plan is None or ends is None:
         return "Unknown", str(result.outcome), "no decision was made in this cycle"
-    text, ask = f"CPU between {ends[0]:.0f} % and {ends[1]:.0f} %", where_to_ask(result.plan)
+    text, ask = f"CPU between {ends[0]:.0f} % and {ends[1]:.0f} %", where_to_ask(result.plan, result.namespace)
     if not result.plan.empty:
         planned = [f"{len(result.plan.moves)} moves"] if result.plan.moves else []
         planned += [counted(len(result.plan.splits), "split")] if result.plan.splits else []
@@ -268,7 +269,7 @@ def _ready(result: CycleResult) -> tuple[str, str, str]:
         return "False", str(result.refusal.reason), result.refusal.detail
     split = f", {len(result.split)} to be split" if result.split else ""
     told = f"last cycle: {result.outcome}, {len(result.moved)} moved{split}"
-    return "True", "Cycled", f"{told}{where_to_ask(result.plan)}"
+    return "True", "Cycled", f"{told}{where_to_ask(result.plan, result.namespace)}"
 
 
 def transitions(previous: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

@@ -117,7 +117,7 @@ class Teller:
             shown = some(
                 moved, _NAMED, "; ", lambda move: str(replace(move, bundle=result.names.get(move.bundle, move.bundle)))
             )
-            text = f"moves {counted(len(moved), 'bundle')}: {shown}{where_to_ask(result.plan)}"
+            text = f"moves {counted(len(moved), 'bundle')}: {shown}{where_to_ask(result.plan, result.namespace)}"
             await self.event("Normal", str(moved[0].reason), text)
         failed = [w for w in result.written if w.reason is not None] if result.restraint is None else []
         await self.failures([(str(w.reason), f"{w.bundle}: not moved: {w.detail}") for w in failed])

@@ -72,6 +72,7 @@ class PulsarCluster(Startable):
         self.ids = tuple(f"{HOST}:{port}" for port in self._web)
         self.boxed = boxed
         self._boxes = [Box(f"trimtab-{os.getpid()}-{port}") for port in self._web]
+        self._unpacked = self._dir / "unpacked"
         self._others: list[Server] = []
         self._brokers: list[Server] = []
 
@@ -113,7 +114,7 @@ class PulsarCluster(Startable):
         """Start everything and wait until all brokers are ready. Raises `ServerFailedError` with the end of a log."""
         if not self._lib.is_dir():
             raise ServerFailedError(f"{self._lib} is no folder of Pulsar's jars: take what distribution.ensure() gives")
-        self._dir.mkdir(parents=True, exist_ok=True)
+        self._unpacked.mkdir(parents=True, exist_ok=True)
         (self._dir / "log4j2.properties").write_text(conf.LOG4J)
         self._start_storage()
         self.boxed = self.boxed and all(box.make() for box in self._boxes)
@@ -137,6 +138,7 @@ class PulsarCluster(Startable):
             server.kill()
         for box in self._boxes:
             box.remove()
+        shutil.rmtree(self._unpacked, ignore_errors=True)  # JVMs that are killed leave their libraries behind
 
     # -- what happens to its brokers --
 
@@ -227,8 +229,8 @@ class PulsarCluster(Startable):
             )
         opened = [f"--add-opens={package}=ALL-UNNAMED" for package in _OPENED]
         memory = ["-Xms64m", f"-Xmx{heap}m", f"-XX:MaxDirectMemorySize={direct}m"]
-        logging = f"-Dlog4j.configurationFile={self._dir / 'log4j2.properties'}"
-        command = [java, *_JVM, *opened, *memory, logging, "-cp", f"{self._lib}/*", main, *arguments]
+        places = (f"-Dlog4j.configurationFile={self._dir / 'log4j2.properties'}", f"-Djava.io.tmpdir={self._unpacked}")
+        command = [java, *_JVM, *opened, *memory, *places, "-cp", f"{self._lib}/*", main, *arguments]
         boxed = box.around(command) if box is not None and self.boxed else command
         return Server(boxed, log=self._dir / f"{name}.log", name=name)
 
