@@ -32,9 +32,6 @@ LEFT_OUT = {
     "trimtab demo --json": "tests/testbed/test_demo.py runs it",
     "source .venv/bin/activate": "the shell of the tests has it on its PATH",
     "export KUBECONFIG": "the path is another one each time",
-    "kind create cluster": "needs Docker",
-    "helm install": "needs a cluster with nodes; tests/chart installs the chart on the API server",
-    "kubectl apply -n messaging -f examples/01-dry-run.yaml": "belongs to the cluster of the two above",
 }
 """Beginnings of commands below a paragraph that begins with "Not run", or in a sentence, and why they are not run."""
 
