@@ -5,25 +5,33 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import cast
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+import records
+from trimtab_operator.bridge.mirroring_owners import Sweeper
 from trimtab_operator.bridge.verifying import Verifier
 from trimtab_operator.pulsar.admin import Admin
 from trimtab_operator.pulsar.budget import Budget
 from trimtab_operator.pulsar.errors import PulsarUnavailableError, StaleBundleError
+from trimtab_operator.pulsar.load_manager import LoadManager
 
 NAMES = [f"t/n/{k}" for k in range(10)]
 
 
 @dataclass
 class Brokers:
-    """Says who serves a bundle. deaf: brokers that don't answer; gone: bundles that were split."""
+    """Says who serves a bundle. deaf: brokers that don't answer; gone: bundles that were split.
+
+    reports: by broker the bundles that its load report lists.
+    """
 
     owners: dict[str, str] = field(default_factory=dict)
     deaf: set[str] = field(default_factory=set)
     gone: set[str] = field(default_factory=set)
+    reports: dict[str, set[str]] = field(default_factory=dict)
     asked: Counter[str] = field(default_factory=Counter)
 
     async def owner(self, bundle: str, broker: str) -> str:
@@ -34,12 +42,19 @@ class Brokers:
             raise StaleBundleError(f"{bundle} was split")
         return self.owners.get(bundle, "")
 
+    async def load_manager(self) -> LoadManager:
+        return LoadManager.MODULAR
+
+    async def reported(self, broker: str) -> frozenset[str]:
+        return frozenset(self.reports.get(broker, ()))
+
     def verifier(self, most: int = 80) -> Verifier:
         return Verifier(cast("Admin", self), Budget(1e6), most)
 
 
-def verified(verifier: Verifier, reports: dict[str, list[str]], bundles: list[str]) -> dict[str, str]:
-    return asyncio.run(verifier.verify(reports, bundles))
+def verified(verifier: Verifier, reports: dict[str, list[str]], bundles: list[str], served: str = "") -> dict[str, str]:
+    """served: id of the broker that their status names."""
+    return asyncio.run(verifier.verify(reports, dict.fromkeys(bundles, served)))
 
 
 def test_all_of_a_small_cluster_is_asked_for_in_each_sweep() -> None:
@@ -75,6 +90,42 @@ def test_a_report_alone_counts_only_of_what_was_never_asked_for() -> None:
 
     second = verified(verifier, {"a": NAMES, "b": []}, NAMES)
     assert NAMES[0] not in second, "it was asked for before, and somebody may have moved it since"
+
+
+def test_an_old_report_says_nothing_over_a_status() -> None:
+    brokers = Brokers(dict.fromkeys(NAMES, "b"))
+    verifier = brokers.verifier(most=1)
+
+    found = verified(verifier, {"a": NAMES, "b": []}, NAMES, served="b")
+
+    assert found == {NAMES[0]: "b"}, "they went from a to b, and a has not reported since: b's word is asked for"
+
+
+def test_where_a_report_and_a_status_differ_is_asked_for_first() -> None:
+    brokers = Brokers(dict.fromkeys(NAMES, "b"))
+
+    found = verified(brokers.verifier(most=1), {"a": NAMES[7:8], "b": NAMES[:7]}, NAMES, served="b")
+
+    assert found == {NAMES[7]: "b"}
+
+
+def test_statuses_stay_as_they_are_until_brokers_answer() -> None:
+    bundles = {
+        "late": records.bundle("late", "a", upper="0x80000000"),
+        "asked": records.bundle("asked", "a", lower="0x80000000"),
+    }
+    stores = SimpleNamespace(
+        bundles=SimpleNamespace(items=bundles),
+        topic_namespaces=SimpleNamespace(items={"t-n": records.topic_namespace()}),
+    )
+    context: Any = SimpleNamespace(stores=stores, flights=SimpleNamespace(open={}), clock=lambda: 0.0, now=lambda: 0.0)
+    late, asked = "t/n/0x00000000_0x80000000", "t/n/0x80000000_0xffffffff"
+    brokers = Brokers({late: "a:8080", asked: "b:8080"}, reports={"b:8080": {late}}, gone={late})
+    sweeper = Sweeper(context, cast("Admin", brokers), Budget(1e6))
+
+    found = asyncio.run(sweeper.sweep({"a": "a:8080", "b": "b:8080"}))
+
+    assert [(bundle.name, status["owner"]) for bundle, status in found.changes] == [("asked", "b")]
 
 
 def test_bundles_without_an_object_keep_what_was_found() -> None:

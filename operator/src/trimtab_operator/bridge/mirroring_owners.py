@@ -84,7 +84,8 @@ class Sweeper:
         reports = await self._ask(ids, self.admin.reported)
         names = {broker: name for name, broker in ids.items()}
         told = {_full(b, full_names): b.status_owner for b in bundles if b.topic_namespace in full_names}
-        found = await self._verifier.verify({ids[name]: listed for name, listed in reports.items()}, told)
+        statuses = {bundle: ids.get(owner, owner) for bundle, owner in told.items()}
+        found = await self._verifier.verify({ids[name]: listed for name, listed in reports.items()}, statuses)
         nobodys = {bundle for bundle, owner in found.items() if not owner}
         served = {bundle: names[owner] for bundle, owner in found.items() if owner in names}
         by_bundle = {bundle: name for bundle, name in (told | served).items() if name and bundle not in nobodys}

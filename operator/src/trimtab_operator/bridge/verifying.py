@@ -4,11 +4,14 @@ Their load reports are hints: each lists the bundles of whose topics the broker 
 not those that nobody uses. So bundles are asked for one by one (`Admin.owner`): first those of which the reports say
 something new, then the others, those first that were asked for longest ago, as many in a sweep as `most` allows. In a
 small cluster that is all of them; in a large one what is in use is seen within a sweep of its report.
+
+A report is never believed over a status: an operator that has just begun would take a bundle that moved half a minute
+ago for back where it was, and for moved again when it is asked for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -37,26 +40,30 @@ class Verifier:
     _asked: dict[str, int] = field(default_factory=dict)
     _sweep: int = 0
 
-    async def verify(self, reports: Mapping[str, Iterable[str]], bundles: Collection[str]) -> dict[str, str]:
+    async def verify(self, reports: Mapping[str, Iterable[str]], bundles: Mapping[str, str]) -> dict[str, str]:
         """Id of the broker, empty nobody, of each bundle that this sweep says something of.
 
-        reports: id of a broker -> bundles. bundles: those that have an object, and a status: of these nothing is said
-        but what was asked for now, or, of those never asked for, what a report says; the rest may have changed since.
+        reports: id of a broker -> bundles. bundles: those that have an object -> id of the broker that its status
+        names, empty nobody. Of these nothing is said but what was asked for now, or, of those never asked for that
+        have nobody by their status, what a report says; the rest may have changed since.
         """
         self._sweep += 1
         hints = _by_bundle(reports)
         known = {*bundles, *hints}
         self._forget(known)
-        asked = sorted(known, key=partial(self._turn, hints))[: self.most]
+        asked = sorted(known, key=partial(self._turn, hints, bundles))[: self.most]
         await at_most(LOOKS, partial(self._ask, list(reports), hints), asked)
-        objects = set(bundles)
-        fresh = {b: owner for b, owner in self.found.items() if b not in objects or self._asked[b] == self._sweep}
-        hinted = {b: next(iter(at)) for b, at in hints.items() if len(at) == 1 and b not in self._asked}
+        fresh = {b: owner for b, owner in self.found.items() if b not in bundles or self._asked[b] == self._sweep}
+        open_to_hints = {b: at for b, at in hints.items() if b not in self._asked and not bundles.get(b)}
+        hinted = {b: next(iter(at)) for b, at in open_to_hints.items() if len(at) == 1}
         return hinted | fresh
 
-    def _turn(self, hints: Mapping[str, frozenset[str]], bundle: str) -> tuple[bool, int, str]:
+    def _turn(
+        self, hints: Mapping[str, frozenset[str]], bundles: Mapping[str, str], bundle: str
+    ) -> tuple[bool, int, str]:
         """Those first of which there is news; then those that were asked for longest ago."""
-        news = hints.get(bundle, frozenset()) != self._hints.get(bundle, frozenset())
+        heard, before = hints.get(bundle, frozenset()), self._hints.get(bundle)
+        news = bool(heard - {bundles.get(bundle, "")}) if before is None else heard != before
         return not news, self._asked.get(bundle, 0), bundle
 
     async def _ask(self, brokers: list[str], hints: Mapping[str, frozenset[str]], bundle: str) -> None:
