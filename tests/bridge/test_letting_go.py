@@ -109,7 +109,9 @@ def test_a_deletion_waits_until_it_is_put_back_or_a_policy_is_left(play: Play, h
             if how == "put back":
                 context.link.switched_off = False
             elif how == "another policy":
-                context.policies["other"] = Settings.of(scene.create_policy("other", **moving("http://pulsar:8080")))
+                other = Settings.of(scene.create_policy("other", **moving("http://pulsar:8080")))
+                context.policies["other"] = other
+                context.link.lead_to(other.pulsar, "other")
 
         begun = context.clock()
         asyncio.get_running_loop().call_later(0.3, end)

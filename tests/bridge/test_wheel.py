@@ -167,6 +167,23 @@ def test_who_switches_it_on_again_is_answered_twice_and_then_no_more(steer: Stee
     steer(story)
 
 
+def test_a_policy_that_is_refused_switches_nothing_off(steer: Steer) -> None:
+    async def story(scene: PolicyScene, pulsar: InMemoryPulsar, wheel: Wheel) -> None:
+        scene.edit(brokers={"names": ["a"]})
+        await scene.turn()
+        pulsar_spec = {"adminUrl": "http://pulsar:8080", "ownBalancing": "SwitchOff"}
+        other = scene.add_policy("other", actuator="Pulsar", brokers={"names": ["b"]}, pulsar=pulsar_spec)
+        await other.turn()
+        assert scene.condition("Valid", "other")[0] == "False"
+
+        await wheel.look()
+
+        assert pulsar.asked == []
+        assert scene.context.link.hand.held is False
+
+    steer(story, mode="DryRun", own="Verify")
+
+
 def test_a_cluster_that_does_not_answer_is_told_and_looked_at_again(steer: Steer) -> None:
     async def story(scene: PolicyScene, pulsar: InMemoryPulsar, wheel: Wheel) -> None:
         pulsar.files.clear()

@@ -87,13 +87,14 @@ class Readings:
 
 
 def may_switch_off(context: Context) -> bool:
-    """Whether a policy that runs moves bundles, and allows Pulsar's own balancing to be switched off for that."""
-    return any(
-        settings.mode is not Mode.DRY_RUN
-        and settings.pulsar is not None
-        and settings.pulsar.own_balancing is OwnBalancing.SWITCH_OFF
-        for settings in context.policies.values()
-    )
+    """Whether a policy that runs moves bundles, and allows Pulsar's own balancing to be switched off for that.
+
+    A policy whose `spec.pulsar` is not that of the link is refused, whatever it allows.
+    """
+    spec = context.link.spec
+    if spec is None or spec.own_balancing is not OwnBalancing.SWITCH_OFF:
+        return False
+    return any(policy.mode is not Mode.DRY_RUN and policy.pulsar == spec for policy in context.policies.values())
 
 
 @dataclass(slots=True)
