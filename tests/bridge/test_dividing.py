@@ -322,6 +322,51 @@ def test_old_boundaries_are_read_again(divide: Callable[..., None]) -> None:
     divide(story)
 
 
+async def until_the_parent_is_gone(scene: PolicyScene, crew: Crew) -> None:
+    """An operator dies right after it deleted the parent."""
+    while parent(scene) in scene.bundles():
+        crew.left = 1
+        crew.begin()
+        with suppress(DiedError):
+            await crew.round()
+        await scene.seen()
+    crew.left = None
+    crew.begin()
+
+
+def test_old_boundaries_after_the_parent_is_gone_end_no_split(divide: Callable[..., None]) -> None:
+    async def story(scene: PolicyScene, crew: Crew) -> None:
+        whole = parent(scene)
+        order(scene, "split", bundle=whole, boundaries=[half(whole)], destinations=["", "c"])
+        await until_the_parent_is_gone(scene, crew)
+        crew.pulsar.stale = 1
+
+        assert (await crew.finish())["phase"] == "Completed"
+
+        assert [scene.wishes()[name] for name in halves(whole)] == ["a", "c"]
+        assert not leftovers(scene)
+
+    divide(story)
+
+
+def test_a_cluster_that_never_hears_of_its_own_split_is_waited_for_no_longer_than_others(
+    divide: Callable[..., None],
+) -> None:
+    async def story(scene: PolicyScene, crew: Crew) -> None:
+        ask(scene, 0.5)
+        await until_the_parent_is_gone(scene, crew)
+        crew.pulsar.stale = 1000
+
+        await crew.round()
+        await crew.round(after=10)
+        assert "older than its children" in split_status(scene, "split")["message"]
+        await crew.round(after=100)
+
+        assert condition(split_status(scene, "split"), "Complete") == ("False", "TimedOut")
+
+    divide(story)
+
+
 def test_a_split_by_somebody_else_is_taken_over_as_it_is(divide: Callable[..., None]) -> None:
     async def story(scene: PolicyScene, crew: Crew) -> None:
         ask(scene, 0.5)

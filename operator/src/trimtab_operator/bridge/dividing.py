@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -20,8 +20,10 @@ from trimtab_operator.bridge.dividing_steps import (
     Seen,
     Step,
     cuts,
+    gone,
     next_step,
     one_of,
+    ordered,
     to_move,
     untold,
     within,
@@ -134,11 +136,16 @@ class PulsarDivider:
         except UnknownError:
             edges = ()
         ranges = list(pairwise(edges)) if len(edges) > 2 else []  # noqa: PLR2004  whole: no children
+        children = await self._children(space, ranges)
+        parent = await self._objects.get(order.bundle)  # last: what is deleted is what had them
+        if not ranges and gone(parent):
+            children = await self._children(space, ordered(order))
+        return Seen(whole, parent, edges, children)
+
+    async def _children(self, space: _Space, ranges: Sequence[tuple[int, int]]) -> dict[tuple[int, int], Raw]:
+        """The objects that there are of bundles with these ranges."""
         found = await asyncio.gather(*(self._objects.get(space.object(*part)) for part in ranges))
-        children = {part: raw for part, raw in zip(ranges, found, strict=True) if raw is not None}
-        return Seen(
-            whole, await self._objects.get(order.bundle), edges, children
-        )  # last: what is deleted is what had them
+        return {part: raw for part, raw in zip(ranges, found, strict=True) if raw is not None}
 
     async def _owners(self, order: Order, space: _Space, seen: Seen) -> Mapping[tuple[int, int], str]:
         """Name of the Broker that serves each child, where one is seen to. The owner of the whole is asked first."""

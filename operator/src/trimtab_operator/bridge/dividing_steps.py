@@ -43,7 +43,8 @@ class Seen:
     """All there is now. whole: range of the parent. parent: its object, None there is none.
 
     edges: those that Pulsar has from one end of the parent to the other, both among them; empty: it has no bundle
-    there, or one that reaches beyond. children: objects, by the range between two edges, of those that there are.
+    there, or one that reaches beyond. children: objects, by the range between two edges, of those that there are; where
+    Pulsar has no edge inside and the parent is gone, by the ranges that were ordered.
     """
 
     whole: tuple[int, int]
@@ -67,6 +68,16 @@ def wanted(order: Order, whole: tuple[int, int]) -> tuple[int, ...]:
     return tuple(sorted({*whole, *(int(child.lower, 16) for child in order.children)}))
 
 
+def ordered(order: Order) -> list[tuple[int, int]]:
+    """The ranges that are to be there in the end."""
+    return [(int(child.lower, 16), int(child.upper, 16)) for child in order.children]
+
+
+def gone(parent: Raw | None) -> bool:
+    """Whether there is no such object, or one that somebody has deleted and a finalizer holds."""
+    return parent is None or bool(parent["metadata"].get("deletionTimestamp"))
+
+
 def within(boundaries: Sequence[int], lower: int, upper: int) -> tuple[int, ...]:
     """The edges from `lower` to `upper` of a ring's; empty when one of these is no edge."""
     return tuple(b for b in boundaries if lower <= b <= upper) if {lower, upper} <= set(boundaries) else ()
@@ -84,7 +95,9 @@ def next_step(order: Order, seen: Seen, give_up: str = "") -> tuple[Step, str]:
 
 
 def _whole(order: Order, seen: Seen, give_up: str) -> tuple[Step, str]:
-    if seen.parent is None or seen.parent["metadata"].get("deletionTimestamp"):
+    if seen.parent is None or gone(seen.parent):
+        if seen.children and not give_up:  # the broker that answered has not heard of the split yet
+            return Step.WAIT, f"Pulsar's boundaries of {order.bundle} are older than its children"
         return Step.UNDONE, f"{order.bundle} was deleted before Pulsar divided it"
     if why := _overtaken(order, seen.parent) or give_up:
         return _backwards(order, seen), why
