@@ -167,6 +167,27 @@ def test_who_switches_it_on_again_is_answered_twice_and_then_no_more(steer: Stee
     steer(story)
 
 
+def test_a_write_that_failed_is_written_again_and_nobody_is_blamed(steer: Steer) -> None:
+    async def story(scene: PolicyScene, pulsar: InMemoryPulsar, wheel: Wheel) -> None:
+        async def failing(writes: int) -> None:
+            pulsar.failing = writes
+            for _ in range(writes):
+                await wheel._look_safely()
+                assert "metadata store is slow" in scene.context.link.hand.text
+            await wheel.look()
+            assert pulsar.dynamic == {SHEDDING: "false", SPLITTING: "false"}
+            assert scene.context.link.hand.held is True
+
+        await failing(4)
+        assert "TwoHands" not in [reason for reason, _ in scene.events()]
+
+        pulsar.dynamic[SHEDDING] = "true"
+        await failing(4)
+        assert [reason for reason, _ in scene.events()].count("TwoHands") == 1
+
+    steer(story)
+
+
 def test_a_policy_that_is_refused_switches_nothing_off(steer: Steer) -> None:
     async def story(scene: PolicyScene, pulsar: InMemoryPulsar, wheel: Wheel) -> None:
         scene.edit(brokers={"names": ["a"]})

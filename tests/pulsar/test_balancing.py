@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
 import pytest
 
@@ -56,6 +57,14 @@ def test_what_was_found_is_read_back_as_it_was_stored() -> None:
     found = Found(SPEC).noting([SHEDDING, SPLITTING], {SPLITTING: "true"}).undone_again(100.0)
     assert found.overrides == {SHEDDING: None, SPLITTING: "true"}
     assert Found.from_json(found.to_json()) == found
+    written = found.having_written({SHEDDING: "false"})
+    assert Found.from_json(written.to_json()) == written
+
+
+def test_what_was_stored_without_saying_so_counts_as_written() -> None:
+    stored = json.loads(Found(SPEC).noting([SHEDDING], {}).to_json())
+    del stored["written"]
+    assert Found.from_json(json.dumps(stored)).written == {SHEDDING}
 
 
 def test_what_was_found_first_is_not_overwritten() -> None:
@@ -69,6 +78,14 @@ def test_what_was_found_first_is_not_overwritten() -> None:
 def test_what_trimtab_did_not_write_is_refused(text: str) -> None:
     with pytest.raises(ForeignFindingsError):
         Found.from_json(text)
+
+
+def test_what_is_about_to_be_written_counts_as_written_only_afterwards() -> None:
+    found = Found(SPEC).noting([SHEDDING, SPLITTING], {})
+    assert found.written == frozenset()
+    written = found.having_written({SHEDDING: "false", SPLITTING: "false"})
+    assert written.written == {SHEDDING, SPLITTING}
+    assert written.noting([SHEDDING], {}).written == {SPLITTING}
 
 
 def test_an_hour_later_it_counts_no_more() -> None:

@@ -20,6 +20,7 @@ FULL = 0xFFFFFFFF
 class InMemoryPulsar:
     """files: by broker what its file says. rings: by namespace the edges of its bundles. topics: by namespace their
     positions. owners: of bundles. deaf: brokers that don't answer. stale: so many reads of boundaries show an old ring.
+    failing: so many writes of dynamic values fail.
     """
 
     files: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -30,6 +31,7 @@ class InMemoryPulsar:
     extensible: bool = False
     deaf: set[str] = field(default_factory=set)
     stale: int = 0
+    failing: int = 0
     asked: list[str] = field(default_factory=list)
     _before: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
@@ -84,6 +86,9 @@ class InMemoryPulsar:
 
     async def override(self, name: str, value: str) -> None:
         self.asked.append(f"{name}={value}")
+        if self.failing:
+            self.failing -= 1
+            raise PulsarUnavailableError("the metadata store is slow")
         self.dynamic[name] = value
 
     async def drop_override(self, name: str) -> None:

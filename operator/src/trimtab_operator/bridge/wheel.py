@@ -179,7 +179,7 @@ class Wheel:
             return found, readings, _REMEDY
         if len(kept.undone_lately(now)) >= ENOUGH:
             return found, readings, _given_in(kept, now)
-        if again := [switch for switch in todo if switch in kept.overrides]:
+        if again := [switch for switch in todo if switch in kept.written]:
             kept = kept.undone_again(now)
             await self._store.save(kept)
             await self._tell_undone(again, len(kept.undone))
@@ -191,6 +191,8 @@ class Wheel:
             self._note(kept)
             for switch in todo:
                 await self.admin.override(switch, OFF)
+            kept = kept.having_written({**overrides, **dict.fromkeys(todo, OFF)})
+            await self._store.save(kept)
             await self._event("Normal", "SwitchedOff", f"{' and '.join(todo)} switched off ({described(readings.on)})")
         return kept, await self._settled(readings), "switched off, and not yet off there"
 

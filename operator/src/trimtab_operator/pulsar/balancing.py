@@ -54,15 +54,22 @@ class Found:
 
     pulsar: where, and by which Secrets one asks. overrides: dynamic value of each switch that was switched off, None
     where there was none. undone: when (epoch seconds) somebody switched on again what had been switched off.
+    written: switches that are known to have been off since; who has one on again, undid it.
     """
 
     pulsar: PulsarSpec
     overrides: Mapping[str, str | None] = field(default_factory=dict)
     undone: tuple[float, ...] = ()
+    written: frozenset[str] = frozenset()
 
     def noting(self, switches: Iterable[str], overrides: Mapping[str, str]) -> Self:
         """The same, before `switches` are switched off while these are the dynamic values."""
-        return replace(self, overrides={switch: overrides.get(switch) for switch in switches} | dict(self.overrides))
+        before = {switch: overrides.get(switch) for switch in switches}
+        return replace(self, overrides=before | dict(self.overrides), written=self.written - before.keys())
+
+    def having_written(self, overrides: Mapping[str, str]) -> Self:
+        """The same, once these are the dynamic values."""
+        return replace(self, written=frozenset(switch for switch in self.overrides if overrides.get(switch) == OFF))
 
     def undone_again(self, now: float) -> Self:
         """The same, once somebody has undone it `now`; what is older than an hour is forgotten."""
@@ -83,7 +90,13 @@ class Found:
     def to_json(self) -> str:
         """As stored."""
         spec = self.pulsar.model_dump(by_alias=True, mode="json", exclude_none=True)
-        value: dict[str, Any] = {"version": 1, "overrides": self.overrides, "pulsar": spec, "undone": self.undone}
+        value: dict[str, Any] = {
+            "version": 1,
+            "overrides": self.overrides,
+            "pulsar": spec,
+            "undone": self.undone,
+            "written": sorted(self.written),
+        }
         return json.dumps(value, sort_keys=True)
 
     @classmethod
@@ -94,7 +107,8 @@ class Found:
             version = value["version"]
             overrides = {str(k): None if v is None else str(v) for k, v in value["overrides"].items()}
             undone = tuple(map(float, value.get("undone", ())))
-            found = cls(PulsarSpec.model_validate(value["pulsar"]), overrides, undone)
+            written = frozenset(map(str, value.get("written", overrides)))  # older ones do not say
+            found = cls(PulsarSpec.model_validate(value["pulsar"]), overrides, undone, written)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ForeignFindingsError(f"it is not what Trimtab writes ({error!r})") from error
         if version != 1:
