@@ -274,6 +274,56 @@ def test_a_person_who_wants_it_where_it_came_back_to_gets_it_there_in_the_end(ca
     carry(story, extensible=True)
 
 
+def test_what_came_back_is_freed_although_pulsar_refused_to_unload_it_again(carry: Carry) -> None:
+    async def story(c: Carrying) -> None:
+        name = c.of("a")[0]
+        c.fake.failures.append(TIMED_OUT)
+        c.fake.dying.add(c.ids["b"])
+        c.scene.give(name, "b")  # the list of brokers still has b when it is tried again
+        await until("another has it", lambda: c.scene.bundles()[name]["status"]["owner"] == "c")
+        assert c.result("CameBack") == 1
+        assert c.fake.owners[c.full[name]] == c.ids["c"]
+
+    carry(story, extensible=True)
+
+
+def test_what_another_broker_took_is_not_unloaded_once_more(carry: Carry) -> None:
+    async def story(c: Carrying) -> None:
+        name = c.of("a")[0]
+        c.fake.failures.append(TIMED_OUT)
+        c.scene.give(name, "b")
+        await until("it is unloaded", lambda: c.fake.count("/unload") == 1)
+        c.fake.owners[c.full[name]] = c.ids["c"]  # as the leader says
+        c.scene.context.link.ids = {broker: c.ids[broker] for broker in "ac"}
+        c.fake.inactive.add(c.ids["b"])
+        await until("it is said that the wish can't be carried out", lambda: c.result("Inactive") == 1)
+        for owner, why in (("a", "BrokerLost"), ("c", "Adopted")):  # what upkeep does
+            assignment = {"owner": owner, "reason": why, "time": "2026-01-31T12:00:00Z"}
+            c.scene.rest.patch(c.scene.path("bundles", name), {"spec": {"owner": owner, "assignment": assignment}})
+            assert (await c.settled(name))["owner"] == "c"
+        assert c.fake.count("/unload") == 1
+        assert c.result("CameBack") == 0
+
+    carry(story, extensible=True)
+
+
+def test_what_may_be_closed_where_it_is_comes_before_all_that_waits(carry: Carry) -> None:
+    async def story(c: Carrying) -> None:
+        closed, waiting = c.of("a")
+        c.scene.give(waiting, "b")
+        wish = {"owner": "a", "assignment": {"owner": "a", "reason": "BrokerLost", "time": "2026-01-31T12:00:00Z"}}
+        c.scene.rest.patch(c.scene.path("bundles", closed, "status"), {"status": {"state": "Releasing"}})
+        c.scene.rest.patch(c.scene.path("bundles", closed), {"spec": wish})
+        await c.scene.seen()
+        c.begin()
+        for name in (closed, waiting):
+            await c.settled(name)
+        first = next(path for _, _, path in c.fake.asked if "/unload" in path)
+        assert c.full[closed].rpartition("/")[2] in first
+
+    carry(story, begin=False, unloads=1, extensible=True)
+
+
 @pytest.mark.parametrize(
     ("extensible", "failure"), [(False, TIMED_OUT), (True, (403, "not allowed"))], ids=["modular", "refused"]
 )

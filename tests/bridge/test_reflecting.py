@@ -207,6 +207,16 @@ def test_an_adoption_is_confirmed_wherever_the_bundle_is_now(reason: str, owner:
     assert (status["owner"], status["observedGeneration"]) == (owner, 4), "nobody asked for it to be anywhere"
 
 
+@pytest.mark.parametrize("reason", ["BrokerLost", "TimedOut", "Adopted"])
+def test_what_is_marked_as_leaving_is_the_carriers_until_it_is_stuck(reason: str) -> None:
+    bundle = replace(wish("a", serving="a", reason=reason), state="Releasing")
+    objects, owned = Objects(space, {bundle.name: bundle}), Owned({full(bundle): "a"})
+
+    assert statuses(objects, owned) == {}, "it may be closed there"
+    [status] = statuses(objects, owned, bundle.name).values()
+    assert (status["state"], status["observedGeneration"]) == ("Owned", 4)
+
+
 def test_a_persons_wish_for_a_bundle_that_was_adopted_before_is_no_adoption() -> None:
     bundle = replace(wish("b", serving="a", reason="Adopted"), assigned_owner="a")
 

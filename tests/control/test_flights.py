@@ -155,3 +155,21 @@ def test_another_wish_waits_for_a_turn_of_its_own() -> None:
     flights.see(wished(destination="z", generation=5), None, now=20)
 
     assert flights.overdue(now=1000, timeout=60) == []
+
+
+def test_who_gives_turns_again_gives_each_move_another() -> None:
+    flights = taking_turns()
+    flights.end_turns(now=100)
+
+    flights.take_turns()
+    flights.begin("late", now=130)
+
+    assert [f.bundle for f in flights.overdue(now=191, timeout=60)] == ["late"]
+
+
+def test_a_move_whose_turn_is_yet_to_come_is_not_late_before_somebody_gives_turns() -> None:
+    flights = Flights()
+    flights.see(wished(), None, now=10)
+
+    assert flights.overdue(now=1000, timeout=60, turns=True) == []
+    assert [f.bundle for f in flights.overdue(now=1000, timeout=60)] == ["b"]

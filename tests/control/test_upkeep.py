@@ -29,6 +29,9 @@ CASES = {
     "the first owner of a bundle is where it was found": (
         bundle(owner="", serving="y"), "", "", [("y", Reason.FOUND)], [], [],
     ),
+    "the first owner of a child is where it was found": (
+        bundle(owner="", serving="y", reason="Splitting"), "", "", [("y", Reason.FOUND)], [], [],
+    ),
     "an owner after a move that was given up is adopted": (
         bundle(owner="", serving="y", reason="TimedOut"), "", "", [("y", Reason.ADOPTED)], [], [],
     ),

@@ -49,7 +49,8 @@ class FakePulsar:
     token: that must be shown. tls: what the brokers show. apart: ids are not the addresses at which they are asked, as
     where brokers speak HTTP as well.
     thieves: by bundle, who takes it at the next unloads instead of the destination. failures: answers (status, text) to
-    the next unloads. deaf: ids of brokers that don't answer. lazy: seconds that an unload takes.
+    the next unloads. dying: ids of brokers that die with the first of these. deaf: ids of brokers that don't answer.
+    lazy: seconds that an unload takes.
     asked: (id of the broker, method, path with query) of each request. peak: most unloads there were at the same time.
     """
 
@@ -65,6 +66,7 @@ class FakePulsar:
     failures: deque[tuple[int, str]] = field(default_factory=deque)
     deaf: set[str] = field(default_factory=set)
     inactive: set[str] = field(default_factory=set)
+    dying: set[str] = field(default_factory=set)
     lazy: float = 0.0
     ids: list[str] = field(default_factory=list)
     addresses: list[str] = field(default_factory=list)
@@ -194,6 +196,7 @@ class FakePulsar:
         if owner not in {None, broker}:
             raise _Answer(307, location=f"{self._origin(str(owner))}{request.path_qs}")
         if self.failures:
+            self.inactive |= self.dying
             raise _refused(*self.failures.popleft())
         if owner == destination and self.extensible:
             raise _refused(500, f"Namespace bundle: {bundle} own by {owner}, cannot be transfer to same broker.")

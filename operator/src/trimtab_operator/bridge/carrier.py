@@ -23,6 +23,7 @@ from trimtab_operator.control.cycle import ended
 from trimtab_operator.control.divided import unborn
 from trimtab_operator.pulsar.admin import Admin
 from trimtab_operator.pulsar.errors import PulsarError
+from trimtab_operator.resources.bundle import BundleState
 from trimtab_strategies.model import Reason
 
 log = logging.getLogger(__name__)
@@ -123,6 +124,10 @@ def _found_there(record: BundleRecord) -> bool:
     return record.generation == 1 and record.reason == Reason.FOUND
 
 
-def _waits_since(record: BundleRecord) -> tuple[float, str]:
-    """When its wish was decided on; those that a person wrote come first."""
-    return (0.0 if math.isnan(record.assigned_at) else record.assigned_at, record.name)
+def _waits_since(record: BundleRecord) -> tuple[bool, float, str]:
+    """When its wish was decided on; those that a person wrote come first.
+
+    Before all comes what is wished back to where it was leaving from: it may be closed there, and its clients silent.
+    """
+    closed = record.state == BundleState.RELEASING and record.owner == record.status_owner
+    return (not closed, 0.0 if math.isnan(record.assigned_at) else record.assigned_at, record.name)

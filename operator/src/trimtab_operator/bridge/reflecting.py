@@ -8,7 +8,7 @@ Rules that keep a bundle from being lost by a look that came too early, too late
   anew: they must be read twice before they count;
 - a bundle goes only once all bundles that take its place exist;
 - an open wish is the carrier's, a bundle that is being divided the divider's. But a wish that is open for too long is
-  overtaken by the truth;
+  overtaken by the truth. What is marked as leaving may be closed where it is seen: the carrier sees to that first;
 - what no controller of ours has made is not deleted.
 """
 
@@ -86,7 +86,8 @@ def _owned_status(bundle: BundleRecord, full: str, owned: Owned, stuck: bool) ->
         told = (bundle.status_owner, bundle.state) == (seen, BundleState.OWNED)
         return None if told else _status(seen, BundleState.OWNED, bundle.generation)
     # nobody asked for what was merely seen: such a wish moves nothing, and is over
-    if bundle.merely_seen or (bundle.owner == seen and (stuck or bundle.status_owner == seen)):
+    over = bundle.merely_seen or (bundle.owner == seen and (stuck or bundle.status_owner == seen))
+    if over and (stuck or bundle.state != BundleState.RELEASING):
         return _status(seen, BundleState.OWNED, bundle.generation)
     told = (bundle.status_owner, bundle.state) == (seen, BundleState.OWNED)
     return _status(seen, BundleState.OWNED) if stuck and not told else None

@@ -55,7 +55,7 @@ class Unloading:
     _leaving: list[Leaving] = field(default_factory=list)
     _said: dict[str, int] = field(default_factory=dict)
     _unloads: dict[str, tuple[int, int]] = field(default_factory=dict)
-    _unanswered: set[str] = field(default_factory=set)
+    _unanswered: dict[str, str] = field(default_factory=dict)  # who was asked to let go, and said nothing
 
     def __post_init__(self) -> None:
         for result in Result:  # begun at 0, or `increase` would not see the first one
@@ -102,21 +102,21 @@ class Unloading:
     async def _carry(self, order: Order) -> Result | None:
         while True:
             self._still_wished(order)
-            owner = await self._owner(order)
+            owner, unloads = await self._owner(order), self._unloads_of(order)
+            if (owner == order.destination or unloads >= MOST_UNLOADS) and await self._stuck(order, owner):
+                order = await self._free(order, owner)
+                continue
             if owner == order.destination:
-                if await self._stuck(order, owner):
-                    order = await self._free(order)
-                    continue
                 await self._confirm(order)
                 return None
             if owner and _withdrawn(order.record):
                 await self._write(order, self._served(order, named(owner, self.context.link.ids or {})))
                 return None
-            if (unloads := self._unloads_of(order)) >= MOST_UNLOADS:
+            if unloads >= MOST_UNLOADS:
                 return await self._elsewhere(order, owner)
             order = await self._releasing(order, owner)
             asked = await self._ready(order)
-            await self._unload(order, unloads)
+            await self._unload(order, owner, unloads)
             released = self.context.now()
             if await self.finder.landed(order) == order.destination:
                 owned = self.context.now()
@@ -153,22 +153,23 @@ class Unloading:
         modular = await self.finder.modular()
         return await self.admin.lookup(topic) if not modular and (topic := order.topic()) else ""
 
-    async def _unload(self, order: Order, before: int) -> None:
-        """Unload it, which was done so often `before`. Raises `PulsarError`.
+    async def _unload(self, order: Order, owner: str, before: int) -> None:
+        """Have `owner` unload it, which was done so often `before`. Raises `PulsarError`.
 
         A failure of no own meaning may be that of a rival who unloads it at the same time, or the loss of an answer:
         who serves the bundle then says what came of it.
         """
         self._unloads[order.record.name] = (order.record.generation, before + 1)
-        self._unanswered.discard(order.record.name)
         try:
             await self.admin.unload(order.full_name, order.destination)
-        except SameBrokerError:
-            log.info("bundle %s: %s has it already", order.record.name, order.record.owner)
         except PulsarUnavailableError as error:
             log.warning("bundle %s: %s", order.record.name, error)
-            self._unanswered.add(order.record.name)
+            self._unanswered[order.record.name] = owner
             self._count(Result.FAILED)
+            return
+        except SameBrokerError:
+            log.info("bundle %s: %s has it already", order.record.name, order.record.owner)
+        self._unanswered.pop(order.record.name, None)
 
     async def _stuck(self, order: Order, owner: str) -> bool:
         """Whether `owner` was letting it go, and was made its owner again meanwhile.
@@ -178,22 +179,28 @@ class Unloading:
         has just begun can't know whether what is marked as leaving was unloaded, and takes it for that.
         """
         record = order.record
+        if owner and owner != self._unanswered.get(record.name, owner):
+            del self._unanswered[record.name]  # another one took it, and serves it
         left = record.state == BundleState.RELEASING and record.name not in self._unloads
-        came_back = (left or record.name in self._unanswered) and owner == order.source
-        return came_back and not await self.finder.modular()
+        closed_at = {self._unanswered.get(record.name, ""), order.source if left else ""}
+        return bool(owner) and owner in closed_at and not await self.finder.modular()
 
-    async def _free(self, order: Order) -> Order:
-        """Unload it from its source to the broker that has the fewest bundles of the others. Raises `PulsarError`."""
+    async def _free(self, order: Order, owner: str) -> Order:
+        """Unload it from `owner` to the broker that has the fewest bundles of the others. Raises `PulsarError`.
+
+        Where it was to go comes last: that one may be dead, and be listed all the same.
+        """
         served = Counter(record.status_owner for record in self.context.stores.bundles.items.values())
         ids = self.context.link.ids or {}
-        if not (others := [name for name, broker in ids.items() if broker != order.source]):
+        if not (others := [name for name, broker in ids.items() if broker != owner]):
             raise PulsarUnavailableError(f"no other broker is active that could take {order.record.name}")
-        name = min(others, key=lambda name: (served[name], name))
+        name = min(others, key=lambda name: (ids[name] == order.destination, served[name], name))
         detour = replace(order, destination=ids[name])
-        await self._unload(detour, self._unloads_of(order))
+        await self._unload(detour, owner, self._unloads_of(order))
+        had = named(owner, ids) or owner
         if await self.finder.landed(detour) != detour.destination:
-            raise PulsarUnavailableError(f"{order.record.status_owner} does not let it go to {name} either")
-        text = f"{order.record.status_owner} had it again before it had let it go; moved to {name}"
+            raise PulsarUnavailableError(f"{had} does not let it go to {name} either")
+        text = f"{had} had it again before it had let it go; moved to {name}"
         await self._give_up(order, Result.CAME_BACK, text)
         return await self._write(order, {"owner": name, "state": str(BundleState.OWNED)})
 
@@ -202,8 +209,8 @@ class Unloading:
         now = self.context.stores.bundles.items.get(order.record.name)
         if now is not None and now.name in self._unanswered:
             order = order.at(now)  # it was marked as leaving meanwhile
-            if await self._stuck(order, await self.finder.owner(order)):
-                order = await self._free(order)
+            if await self._stuck(order, owner := await self.finder.owner(order)):
+                order = await self._free(order, owner)
         return await self.inactive(order.record)
 
     async def _releasing(self, order: Order, owner: str) -> Order:
@@ -213,7 +220,7 @@ class Unloading:
 
     async def _confirm(self, order: Order) -> None:
         self._unloads.pop(order.record.name, None)
-        self._unanswered.discard(order.record.name)
+        self._unanswered.pop(order.record.name, None)
         await self._write(order, self._served(order, order.record.owner))
 
     async def _elsewhere(self, order: Order, owner: str) -> Result:

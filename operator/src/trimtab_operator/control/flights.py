@@ -52,7 +52,7 @@ class Flight:
         return min(1.0, max(0.0, 1.0 - (now - self.landed) / window))
 
     def late(self, now: float, timeout: float, *, turns: bool) -> bool:
-        """Whether it should have been over. turns: whether moves wait for their turn."""
+        """Whether it should have been over. turns: whether moves wait for their turn, which this one's may yet do."""
         if self.begun is None and turns:
             return False
         return now - (self.since if self.begun is None else self.begun) > timeout
@@ -106,8 +106,10 @@ class Flights:
             self._outcomes.append(Outcome(landed, Reason.LANDED))
 
     def take_turns(self) -> None:
-        """From now on somebody says of each move when its turn has come (`begin`)."""
-        self._turns = True
+        """From now on somebody says of each move when its turn has come (`begin`): what began before begins anew."""
+        if not self._turns:
+            self._turns = True
+            self.open = {bundle: replace(flight, begun=None) for bundle, flight in self.open.items()}
 
     def end_turns(self, now: float) -> None:
         """Nobody does any more: the time of those that wait begins now."""
@@ -121,9 +123,13 @@ class Flights:
         if (flight := self.open.get(bundle)) is not None and flight.begun is None:
             self.open[bundle] = replace(flight, begun=now)
 
-    def overdue(self, now: float, timeout: float, mine: Mine = _all) -> list[Flight]:
-        """Open moves that take longer than `timeout` seconds; each is told as `TIMED_OUT` when it is found first."""
-        late = [f for f in self.open.values() if f.late(now, timeout, turns=self._turns) and mine(f.bundle)]
+    def overdue(self, now: float, timeout: float, mine: Mine = _all, *, turns: bool = False) -> list[Flight]:
+        """Open moves that take longer than `timeout` seconds; each is told as `TIMED_OUT` when it is found first.
+
+        turns: whether moves take turns even if nobody has begun to give any.
+        """
+        turns = turns or self._turns
+        late = [f for f in self.open.values() if f.late(now, timeout, turns=turns) and mine(f.bundle)]
         for flight in late:
             if not flight.overdue:
                 self._outcomes.append(Outcome(flight, Reason.TIMED_OUT))

@@ -55,11 +55,12 @@ class Tender:
             return self.context.cares(settings.name, bundle)
 
         lost, ending = self._lost(settings, now), self.context.departures(settings.name).ending
-        overdue = {flight.bundle for flight in flights.overdue(now, settings.move_timeout, mine)}
+        linked = self.context.link.linked
+        overdue = {flight.bundle for flight in flights.overdue(now, settings.move_timeout, mine, turns=linked)}
         await teller.outcomes(flights.outcomes(mine))
         flights.forget_landed(now, settings.prometheus.window, mine)
         bundles = [bundle for bundle in self._concerned(lost | ending) if mine(bundle.name)]
-        work = await _worked_out(bundles, lost, overdue, ending, linked=self.context.link.linked)
+        work = await _worked_out(bundles, lost, overdue, ending, linked=linked)
         await self._brake(work, lost, settings, teller)
         if work.empty:
             return

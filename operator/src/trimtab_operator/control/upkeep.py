@@ -127,6 +127,6 @@ def _settled(work: Upkeep, bundle: BundleRecord, lost: Collection[str]) -> None:
 
 
 def _follow(bundle: BundleRecord) -> Wish:
-    """Wish it where it is."""
-    first = not (bundle.owner or bundle.reason)
+    """Wish it where it is. One that was cut out while nobody was seen to have it had no owner before, either."""
+    first = not bundle.owner and bundle.reason in {"", Reason.SPLITTING}
     return Wish(bundle, bundle.status_owner, Reason.FOUND if first else Reason.ADOPTED)
