@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from faulty_api import FaultyApi
 from manifests import policy, topic_namespace
 from pulsar_settings import SettingsBrokers, defaults, settings_brokers
+from stage import until
 from trimtab_operator.cli import main
 from trimtab_operator.pulsar.balancing import SHEDDING, SPLITTING, Found
 from trimtab_operator.resources.pulsar import PulsarSpec
@@ -29,9 +35,8 @@ class Scene:
         brokers.dynamic.update({SHEDDING: "false", SPLITTING: "false"})
         config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "trimtab-pulsar-found"}}
         self.rest.create(self.maps, {**config_map, "data": {"found.json": found.to_json()}})
-        pulsar = {"adminUrl": brokers.url, "ownBalancing": "SwitchOff"}
-        self._create("balancingpolicies", policy("main", mode="Auto", actuator="Pulsar", pulsar=pulsar))
-        self._create("topicnamespaces", topic_namespace("public-default"))
+        self.policy("main", [FINALIZER, "example.com/theirs"])
+        self._create("topicnamespaces", topic_namespace("public-default"), [FINALIZER, "example.com/theirs"])
 
     @property
     def maps(self) -> str:
@@ -40,8 +45,15 @@ class Scene:
     def path(self, plural: str, name: str = "") -> str:
         return f"/apis/trimtab.dev/v1alpha1/namespaces/{self.namespace}/{plural}/{name}".rstrip("/")
 
-    def _create(self, plural: str, manifest: dict[str, Any]) -> None:
-        manifest["metadata"]["finalizers"] = [FINALIZER, "example.com/theirs"]
+    def policy(self, name: str, finalizers: list[str], **labels: str) -> None:
+        """A policy that has Pulsar's own balancing off."""
+        pulsar = {"adminUrl": self.brokers.url, "ownBalancing": "SwitchOff"}
+        manifest = policy(name, mode="Auto", actuator="Pulsar", pulsar=pulsar)
+        manifest["metadata"]["labels"] = labels
+        self._create("balancingpolicies", manifest, finalizers)
+
+    def _create(self, plural: str, manifest: dict[str, Any], finalizers: list[str]) -> None:
+        manifest["metadata"]["finalizers"] = finalizers
         self.rest.create(self.path(plural), manifest)
 
     def finalizers(self) -> list[list[str]]:
@@ -100,6 +112,84 @@ def test_everything_is_put_back_and_released_once(
         assert main(scene.words) == 0
         assert capsys.readouterr().out == "Pulsar: nothing was switched off, or it was put back already\n"
         assert brokers.dynamic == {SPLITTING: "TRUE", SHEDDING: "false"}
+
+
+@contextmanager
+def locked(scene: Scene) -> Iterator[None]:
+    """Meanwhile the spec of policies that Git manages can't be changed, as an administrator may have it."""
+    root, name = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicy", f"git-{scene.namespace}"
+    rule = {"apiGroups": ["trimtab.dev"], "apiVersions": ["*"], "operations": ["UPDATE"]}
+    only_here = {"matchLabels": {"kubernetes.io/metadata.name": scene.namespace}}
+    matched = {
+        "namespaceSelector": only_here,
+        "objectSelector": {"matchLabels": {"managed-by": "git"}},
+        "resourceRules": [{**rule, "resources": ["balancingpolicies"]}],
+    }
+    refused = {"expression": "object.spec == oldObject.spec", "message": "change it in Git", "reason": "Forbidden"}
+    meta = {"apiVersion": "admissionregistration.k8s.io/v1", "metadata": {"name": name}}
+    spec = {"matchConstraints": matched, "validations": [refused]}
+    bound = {"policyName": name, "validationActions": ["Deny"]}
+    scene.rest.create(f"{root[:-1]}ies", {**meta, "kind": "ValidatingAdmissionPolicy", "spec": spec})
+    scene.rest.create(f"{root}bindings", {**meta, "kind": "ValidatingAdmissionPolicyBinding", "spec": bound})
+    until("the lock holds", lambda: _refused(scene))
+    try:
+        yield
+    finally:
+        scene.rest.delete(f"{root}bindings/{name}")
+        scene.rest.delete(f"{root[:-1]}ies/{name}")
+
+
+def _refused(scene: Scene) -> bool:
+    try:
+        scene.rest.patch(f"{scene.path('balancingpolicies', 'kept')}?dryRun=All", {"spec": {"mode": "DryRun"}})
+    except KubeApiError:
+        return True
+    return False
+
+
+def through(plane: ControlPlane, scene: Scene, folder: Path, told: Callable[[str, str], None], *more: str) -> int:
+    """The exit code, where `told` is called with method and path of each request before the API server gets it."""
+
+    async def story() -> int:
+        async with FaultyApi(plane, folder) as proxy:
+            proxy.told = told
+            words = ["restore", "-n", scene.namespace, "--kubeconfig", str(proxy.kubeconfig), *more]
+            return await asyncio.to_thread(main, words)
+
+    return asyncio.run(story())
+
+
+def test_a_policy_that_may_not_be_changed_holds_nothing_else_up(
+    trimtab_crds: ControlPlane, kube_namespace: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with settings_brokers(defaults()) as brokers:
+        scene = Scene(trimtab_crds, kube_namespace, brokers)
+        scene.policy("kept", [FINALIZER], **{"managed-by": "git"})
+        with locked(scene):
+            assert main(scene.words) == 1
+        said = capsys.readouterr().out
+        assert "policy kept: can't be set to DryRun, so an operator would switch it off again: " in said
+        assert "change it in Git" in said
+        assert brokers.dynamic == {SPLITTING: "TRUE"}
+        assert (scene.kept(), scene.mode()) == (False, "DryRun")
+        assert scene.finalizers() == [["example.com/theirs"]] * 2
+
+
+def test_a_policy_that_is_deleted_meanwhile_is_passed_over(
+    trimtab_crds: ControlPlane, kube_namespace: str, tmp_path: Path
+) -> None:
+    with settings_brokers(defaults()) as brokers:
+        scene = Scene(trimtab_crds, kube_namespace, brokers)
+        scene.policy("going", [])
+        path = scene.path("balancingpolicies", "going")
+
+        def told(method: str, asked: str) -> None:
+            if (method, asked) == ("PATCH", path):
+                scene.rest.delete(path)
+
+        assert through(trimtab_crds, scene, tmp_path, told) == 0
+        assert brokers.dynamic == {SPLITTING: "TRUE"}
+        assert scene.finalizers() == [["example.com/theirs"]] * 2
 
 
 def test_another_url_and_token_may_be_named(

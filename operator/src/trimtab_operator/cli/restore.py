@@ -12,7 +12,15 @@ from trimtab_operator.cli.asking import add_verb, asked
 from trimtab_operator.cli.failure import FINDING, FINE, CommandError
 from trimtab_operator.cli.pulsar import add_pulsar_options, asked_pulsar
 from trimtab_operator.cli.standing_down import add_stop_options, stop_operator
-from trimtab_operator.cluster.api import POLICIES, TOPIC_NAMESPACES, Api, ConflictError, NotFoundError, ResourceRef
+from trimtab_operator.cluster.api import (
+    POLICIES,
+    TOPIC_NAMESPACES,
+    Api,
+    ApiError,
+    ConflictError,
+    NotFoundError,
+    ResourceRef,
+)
 from trimtab_operator.cluster.naming import PULSAR_FOUND
 from trimtab_operator.pulsar.balancing import ForeignFindingsError, Found
 from trimtab_operator.pulsar.restoring import put_back
@@ -58,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 async def restore(api: Api, arguments: argparse.Namespace) -> int:
     """Do it, saying each step; the exit code. Raises `ApiError`."""
-    await _advise_only(api, arguments)
+    advising = await _advise_only(api, arguments)
     done = await _pulsar(api, arguments)
     if arguments.stop_deployment:
         if not await _stop(api, arguments, restored=done):
@@ -66,7 +74,7 @@ async def restore(api: Api, arguments: argparse.Namespace) -> int:
         done = arguments.dry_run or await _pulsar(api, arguments)  # it may have switched it off once more meanwhile
     for ref in (POLICIES, TOPIC_NAMESPACES):
         await _release(api, ref, arguments)
-    return FINE if done else FINDING
+    return FINE if advising and done else FINDING
 
 
 async def _stop(api: Api, arguments: argparse.Namespace, *, restored: bool) -> bool:
@@ -92,13 +100,28 @@ async def _objects(api: Api, ref: ResourceRef, namespace: str) -> list[Mapping[s
         return []  # the kind is gone already
 
 
-async def _advise_only(api: Api, arguments: argparse.Namespace) -> None:
+async def _advise_only(api: Api, arguments: argparse.Namespace) -> bool:
+    """Leave no policy that has Pulsar's own balancing off; whether that could be done. Raises `ApiError`."""
+    done = True
     for policy in await _objects(api, POLICIES, arguments.namespace):
         if has_it_off(policy):
-            name = policy["metadata"]["name"]
-            _say(arguments, f"policy {name}: mode {policy['spec']['mode']} becomes DryRun")
-            if not arguments.dry_run:
-                await api.patch(POLICIES, arguments.namespace, name, {"spec": {"mode": str(Mode.DRY_RUN)}})
+            done &= await _set_dry_run(api, arguments, policy)
+    return done
+
+
+async def _set_dry_run(api: Api, arguments: argparse.Namespace, policy: Mapping[str, Any]) -> bool:
+    """Whether the policy moves nothing any more. One that can't be changed must not keep Pulsar's balancing off."""
+    name = policy["metadata"]["name"]
+    try:
+        if not arguments.dry_run:
+            await api.patch(POLICIES, arguments.namespace, name, {"spec": {"mode": str(Mode.DRY_RUN)}})
+    except NotFoundError:
+        return True  # deleted meanwhile
+    except ApiError as error:
+        print(f"policy {name}: can't be set to DryRun, so an operator would switch it off again: {error}")
+        return False
+    _say(arguments, f"policy {name}: mode {policy['spec']['mode']} becomes DryRun")
+    return True
 
 
 async def _pulsar(api: Api, arguments: argparse.Namespace) -> bool:
