@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from trimtab_operator.bridge import wheel as wheels
 from trimtab_operator.bridge.found import FoundStore
 from trimtab_operator.bridge.wheel import Wheel
 from trimtab_operator.control.settings import Settings
-from trimtab_operator.pulsar.balancing import SHEDDING, SPLITTING
+from trimtab_operator.pulsar.balancing import SHEDDING, SPLITTING, Found
 from trimtab_strategies.testing import cluster
 from trimtab_testbed.control_plane import ControlPlane
 
@@ -55,8 +56,12 @@ def take(scene: PolicyScene) -> None:
 
 
 async def kept(scene: PolicyScene) -> Any:
-    found = await FoundStore(scene.context.api, scene.namespace).load()
+    found = await stored(scene)
     return None if found is None else found.overrides
+
+
+async def stored(scene: PolicyScene) -> Found | None:
+    return await FoundStore(scene.context.api, scene.namespace).load()
 
 
 def test_what_is_on_is_switched_off_once_it_was_kept(steer: Steer) -> None:
@@ -133,7 +138,7 @@ def test_it_is_put_back_once_no_policy_moves_any_more(steer: Steer, edit: dict[s
 
         scene.edit(**edit)
         take(scene)
-        await wheel.look()
+        await Wheel(scene.context, pulsar).look()  # type: ignore[arg-type]  another client for another spec
 
         assert pulsar.dynamic == {SPLITTING: "TRUE"}
         assert await kept(scene) is None
@@ -184,6 +189,31 @@ def test_a_write_that_failed_is_written_again_and_nobody_is_blamed(steer: Steer)
         pulsar.dynamic[SHEDDING] = "true"
         await failing(4)
         assert [reason for reason, _ in scene.events()].count("TwoHands") == 1
+
+    steer(story)
+
+
+@pytest.mark.parametrize(
+    "edit", [{"auth": {"token": {"secret": "new", "key": "token"}}}, {"adminUrl": "http://pulsar-proxy:8080"}]
+)
+def test_what_is_kept_is_asked_as_the_policy_says_now(steer: Steer, edit: dict[str, Any]) -> None:
+    async def story(scene: PolicyScene, pulsar: InMemoryPulsar, wheel: Wheel) -> None:
+        await wheel.look()
+        scene.edit(pulsar=edit)
+        take(scene)
+        await wheel.look()
+        assert (found := await stored(scene)) is not None
+        assert found.pulsar != scene.context.link.spec  # not by the client of what it said before
+
+        pulsar.deaf = {"a", "b"}
+        anew = Wheel(scene.context, pulsar)  # type: ignore[arg-type]
+        await anew.look()
+        assert await stored(scene) == found  # nor before it is known to serve
+
+        pulsar.deaf = {"b"}
+        pulsar.broker("c")
+        await anew.look()
+        assert await stored(scene) == replace(found, pulsar=scene.context.link.spec, brokers=frozenset("abc"))
 
     steer(story)
 

@@ -61,6 +61,15 @@ def test_what_was_found_is_read_back_as_it_was_stored() -> None:
     assert Found.from_json(written.to_json()) == written
 
 
+def test_another_url_is_of_the_same_cluster_where_it_shows_a_known_broker() -> None:
+    other, found = PulsarSpec(admin_url="https://proxy:8443"), Found(SPEC, brokers=frozenset({"a:1", "b:1"}))
+    assert found.of(other, {"b:1", "c:1"})
+    assert not found.of(other, {"c:1"})
+    assert found.of(SPEC, {"c:1"})
+    assert not Found(SPEC).of(other, {"a:1"})
+    assert Found.from_json(found.to_json()) == found
+
+
 def test_what_was_stored_without_saying_so_counts_as_written() -> None:
     stored = json.loads(Found(SPEC).noting([SHEDDING], {}).to_json())
     del stored["written"]

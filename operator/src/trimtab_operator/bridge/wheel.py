@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from trimtab_operator.bridge.found import FoundStore
 from trimtab_operator.cluster.api import ApiError
@@ -32,7 +32,7 @@ from trimtab_operator.pulsar.errors import PulsarError
 from trimtab_operator.pulsar.restoring import put_back
 from trimtab_operator.resources.common import API_VERSION
 from trimtab_operator.resources.policy import Mode
-from trimtab_operator.resources.pulsar import OwnBalancing
+from trimtab_operator.resources.pulsar import OwnBalancing, PulsarSpec
 from trimtab_strategies.model import Reason, counted, some
 
 log = logging.getLogger(__name__)
@@ -56,10 +56,10 @@ _REMEDY = (
 class Readings:
     """What the brokers run with. on: by broker its switches that are on, of those that have any. unread: by broker why.
 
-    count: brokers asked. unloading: those that would unload the halves of a split of their own.
+    brokers: ids of those asked. unloading: those that would unload the halves of a split of their own.
     """
 
-    count: int = 0
+    brokers: frozenset[str] = frozenset()
     on: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     unread: Mapping[str, str] = field(default_factory=dict)
     unloading: tuple[str, ...] = ()
@@ -79,10 +79,11 @@ class Readings:
             return OneHand(
                 held=None, text=f"the configuration of {some(told, 3)} can't be read: nothing moves until it is"
             )
-        if not self.count:
+        if not self.brokers:
             return OneHand(held=None, text="Pulsar lists no active broker")
         return OneHand(
-            held=True, text=f"Pulsar's own shedding and automatic split are off on {counted(self.count, 'broker')}"
+            held=True,
+            text=f"Pulsar's own shedding and automatic split are off on {counted(len(self.brokers), 'broker')}",
         )
 
 
@@ -103,9 +104,11 @@ class Wheel:
 
     context: Context
     admin: Admin
+    _spec: PulsarSpec | None = field(init=False)
     _store: FoundStore = field(init=False)
 
     def __post_init__(self) -> None:
+        self._spec = self.context.link.spec
         self._store = FoundStore(self.context.api, self.context.namespace)
 
     async def run(self) -> None:
@@ -131,8 +134,13 @@ class Wheel:
 
     async def look(self) -> None:
         """Look once, and do what the policies allow. Raises `PulsarError`, `ApiError`, `ForeignFindingsError`."""
-        async with self.context.link.steering:
+        link = self.context.link
+        async with link.steering:
+            if link.linked and link.spec != self._spec:
+                return  # `admin` is on its way out: the policies name another cluster now, or another way to it
             found, readings, remedy = await self._store.load(), await self._read(), _REMEDY
+            if found is not None:
+                found = await self._refreshed(found, readings)
             if not may_switch_off(self.context):
                 if found is not None:
                     await self._give_back(found)
@@ -141,6 +149,15 @@ class Wheel:
                 found, readings, remedy = await self._switch_off(found, readings)
             self._note(found)
             self._tell(readings.hand(remedy))
+
+    async def _refreshed(self, found: Found, readings: Readings) -> Found:
+        """What is kept, put back from now on as the policies say now, once that is known to serve."""
+        spec, read = self._spec, readings.brokers - readings.unread.keys()
+        if spec is None or not read or not found.of(spec, readings.brokers):
+            return found
+        if (now := replace(found, pulsar=spec, brokers=readings.brokers)) != found:
+            await self._store.save(now)
+        return now
 
     def _note(self, found: Found | None) -> None:
         """Say whether something is kept that is to be put back."""
@@ -162,7 +179,7 @@ class Wheel:
                 on[broker] = switches
                 if is_true(runtime.get(UNLOADING_SPLITS, OFF)):
                     unloading.append(broker)
-        return Readings(len(brokers), on, unread, tuple(unloading))
+        return Readings(frozenset(brokers), on, unread, tuple(unloading))
 
     async def _of(self, broker: str) -> Mapping[str, str] | PulsarError:
         try:
@@ -172,8 +189,8 @@ class Wheel:
 
     async def _switch_off(self, found: Found | None, readings: Readings) -> tuple[Found | None, Readings, str]:
         """Switch off what is on; what is kept then, what was read after it, and what is to be done about the rest."""
-        overrides, spec, now = await self.admin.overrides(), self.context.link.spec, self.context.now()
-        kept = found or (Found(spec) if spec is not None else None)
+        overrides, spec, now = await self.admin.overrides(), self._spec, self.context.now()
+        kept = found or (Found(spec, brokers=readings.brokers) if spec is not None else None)
         todo = [switch for switch in readings.switches if overrides.get(switch) != OFF]
         if kept is None or not may_switch_off(self.context):
             return found, readings, _REMEDY

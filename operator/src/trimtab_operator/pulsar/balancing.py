@@ -7,7 +7,7 @@ as a dynamic value of a switch and reads it as Java does, so that all but ``true
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -55,12 +55,21 @@ class Found:
     pulsar: where, and by which Secrets one asks. overrides: dynamic value of each switch that was switched off, None
     where there was none. undone: when (epoch seconds) somebody switched on again what had been switched off.
     written: switches that are known to have been off since; who has one on again, undid it.
+    brokers: ids of those there were lately, by which the cluster is known again.
     """
 
     pulsar: PulsarSpec
     overrides: Mapping[str, str | None] = field(default_factory=dict)
     undone: tuple[float, ...] = ()
     written: frozenset[str] = frozenset()
+    brokers: frozenset[str] = frozenset()
+
+    def of(self, pulsar: PulsarSpec, brokers: Collection[str]) -> bool:
+        """Whether it was found in the cluster behind `pulsar`, which has these brokers now.
+
+        A cluster is known by its brokers: many are called ``pulsar``, and one may be asked by several URLs.
+        """
+        return pulsar.admin_url == self.pulsar.admin_url or not self.brokers.isdisjoint(brokers)
 
     def noting(self, switches: Iterable[str], overrides: Mapping[str, str]) -> Self:
         """The same, before `switches` are switched off while these are the dynamic values."""
@@ -96,6 +105,7 @@ class Found:
             "pulsar": spec,
             "undone": self.undone,
             "written": sorted(self.written),
+            "brokers": sorted(self.brokers),
         }
         return json.dumps(value, sort_keys=True)
 
@@ -108,7 +118,8 @@ class Found:
             overrides = {str(k): None if v is None else str(v) for k, v in value["overrides"].items()}
             undone = tuple(map(float, value.get("undone", ())))
             written = frozenset(map(str, value.get("written", overrides)))  # older ones do not say
-            found = cls(PulsarSpec.model_validate(value["pulsar"]), overrides, undone, written)
+            brokers = frozenset(map(str, value.get("brokers", ())))
+            found = cls(PulsarSpec.model_validate(value["pulsar"]), overrides, undone, written, brokers)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ForeignFindingsError(f"it is not what Trimtab writes ({error!r})") from error
         if version != 1:
