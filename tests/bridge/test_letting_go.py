@@ -56,6 +56,22 @@ def test_it_is_put_back_where_no_policy_has_it_off(play: Play) -> None:
     play(LOAD, story)
 
 
+def test_it_is_put_back_though_its_configmap_went_with_the_namespace(play: Play) -> None:
+    async def story(scene: PolicyScene) -> None:
+        with settings_brokers(defaults()) as brokers:
+            letting_go, store = await left_behind(scene, brokers), FoundStore(scene.context.api, scene.namespace)
+            link = scene.context.link
+            link.found, link.switched_off = await store.load(), True
+            await store.forget()
+
+            await letting_go.look()
+
+            assert brokers.dynamic == {}
+            assert (link.found, link.switched_off) == (None, False)
+
+    play(LOAD, story)
+
+
 def test_a_policy_whose_loop_has_not_begun_yet_keeps_it_off_until_it_is_deleted(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
         with settings_brokers(defaults()) as brokers:
@@ -104,6 +120,7 @@ def test_a_deletion_waits_until_it_is_put_back_or_a_policy_is_left(play: Play, h
         context = scene.context
         context.clock = asyncio.get_running_loop().time
         context.link.switched_off = True
+        context.link.found = Found(PulsarSpec(admin_url="http://pulsar:8080"))
 
         def end() -> None:
             if how == "put back":
@@ -117,5 +134,6 @@ def test_a_deletion_waits_until_it_is_put_back_or_a_policy_is_left(play: Play, h
         asyncio.get_running_loop().call_later(0.3, end)
         assert await let_go(context, within=0.8) == (how != "never")
         assert context.clock() - begun >= 0.3
+        assert (context.link.found is None) == (how == "never")  # what the ConfigMap says is left
 
     play(LOAD, story)

@@ -218,6 +218,28 @@ def test_what_is_kept_is_asked_as_the_policy_says_now(steer: Steer, edit: dict[s
     steer(story)
 
 
+def test_a_configmap_that_somebody_deletes_is_written_again_as_long_as_it_is_needed(steer: Steer) -> None:
+    async def story(scene: PolicyScene, pulsar: InMemoryPulsar, wheel: Wheel) -> None:
+        path = f"/api/v1/namespaces/{scene.namespace}/configmaps/trimtab-pulsar-found"
+        pulsar.dynamic[SPLITTING] = "TRUE"
+        await wheel.look()
+        found = await stored(scene)
+
+        scene.rest.delete(path)
+        await wheel.look()
+        assert await stored(scene) == found
+
+        scene.rest.delete(path)
+        scene.edit(mode="DryRun")
+        take(scene)
+        await wheel.look()
+        assert pulsar.dynamic == {SPLITTING: "TRUE"}
+        assert await stored(scene) is None
+        assert scene.context.link.switched_off is False
+
+    steer(story)
+
+
 def test_a_policy_that_is_refused_switches_nothing_off(steer: Steer) -> None:
     async def story(scene: PolicyScene, pulsar: InMemoryPulsar, wheel: Wheel) -> None:
         scene.edit(brokers={"names": ["a"]})

@@ -85,7 +85,7 @@ class LettingGo:
             return
         async with link.steering:
             store = FoundStore(self.context.api, self.context.namespace)
-            if (found := await store.load()) is None:
+            if (found := await store.load() or link.found) is None:
                 link.switched_off = False
             elif not await self._needed():
                 await self._put_back(store, found)
@@ -102,7 +102,7 @@ class LettingGo:
         async with reached(found.pulsar, context.api, context.namespace, context.urls, self.fence) as admin:
             done = await put_back(admin, found)
         await store.forget()
-        context.link.switched_off = False
+        context.link.switched_off, context.link.found = False, None
         context.metrics.own_balancing_off.set(0)
         log.info("Pulsar's own balancing is put back: %s", "; ".join(done))
 
@@ -121,6 +121,7 @@ async def let_go(context: Context, within: float = LET_GO_WITHIN) -> bool:
     while context.link.switched_off and not may_switch_off(context):
         if context.clock() >= end:
             log.warning("Pulsar's own balancing is still switched off: trimtab restore puts it back")
+            context.link.found = None  # left to the ConfigMap, if that is there
             return False
         await asyncio.sleep(LOOK_AGAIN)
     return True

@@ -138,7 +138,7 @@ class Wheel:
         async with link.steering:
             if link.linked and link.spec != self._spec:
                 return  # `admin` is on its way out: the policies name another cluster now, or another way to it
-            found, readings, remedy = await self._store.load(), await self._read(), _REMEDY
+            found, readings, remedy = await self._found(), await self._read(), _REMEDY
             if found is not None:
                 found = await self._refreshed(found, readings)
             if not may_switch_off(self.context):
@@ -149,6 +149,15 @@ class Wheel:
                 found, readings, remedy = await self._switch_off(found, readings)
             self._note(found)
             self._tell(readings.hand(remedy))
+
+    async def _found(self) -> Found | None:
+        """What is kept; it is kept again where somebody deleted it, for as long as it is needed."""
+        if (found := await self._store.load()) is not None:
+            return found
+        found = self.context.link.found
+        if found is not None and may_switch_off(self.context):
+            await self._store.save(found)
+        return found
 
     async def _refreshed(self, found: Found, readings: Readings) -> Found:
         """What is kept, put back from now on as the policies say now, once that is known to serve."""
@@ -162,7 +171,7 @@ class Wheel:
     def _note(self, found: Found | None) -> None:
         """Say whether something is kept that is to be put back."""
         off = found is not None and bool(found.overrides)
-        self.context.link.switched_off = off
+        self.context.link.switched_off, self.context.link.found = off, found
         self.context.metrics.own_balancing_off.set(off)
 
     async def _read(self) -> Readings:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from trimtab_operator.control.crosschecking import Crosscheck
+from trimtab_operator.pulsar.balancing import Found
 from trimtab_operator.resources.pulsar import PulsarSpec
 from trimtab_pipeline.source import NO_CREDENTIALS, Credentials
 
@@ -40,6 +41,7 @@ class Link:
     problem: why the cluster can't be asked at the moment, in words; empty when it can.
     hand:    whether nobody else balances it.
     switched_off: whether Trimtab has switched off what a ConfigMap keeps, to be put back; None not yet known.
+    found:   what that ConfigMap keeps, where this process wrote or read it: somebody may delete it before its time.
     steering: held by who looks at, and switches, Pulsar's own balancing.
     suspects: namespaces (``tenant/name``) of which somebody found that they are not as the objects say: read next.
     urls:    by name of a Broker object where that one is asked for its own statistics; only while a policy wants them.
@@ -53,6 +55,7 @@ class Link:
     problem: str = ""
     hand: OneHand = field(default_factory=OneHand)
     switched_off: bool | None = None
+    found: Found | None = None
     steering: asyncio.Lock = field(default_factory=asyncio.Lock)
     suspects: set[str] = field(default_factory=set)
     urls: Mapping[str, str] = field(default_factory=dict)
