@@ -72,7 +72,11 @@ class Scene:
         self.rest.create(self.deployments, {"apiVersion": "apps/v1", "kind": "Deployment", **meta, "spec": spec})
         held = {"holderIdentity": "trimtab-0", "leaseDurationSeconds": lasts}
         lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", **meta, "spec": held}
-        self.rest.create(f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace}/leases", lease)
+        self.rest.create(self.leases, lease)
+
+    @property
+    def leases(self) -> str:
+        return f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace}/leases"
 
     @property
     def deployments(self) -> str:
@@ -237,7 +241,28 @@ def test_an_operator_is_ended_before_finalizers_are_released(
         assert scene.finalizers() == [["example.com/theirs"]] * 2
 
         assert main([*scene.words, "--stop-deployment", "other"]) == 0
-        assert "Deployment other: it is gone already" in capsys.readouterr().out
+        assert "Deployment other: there is none of this name" in capsys.readouterr().out
+
+
+def test_an_operator_that_goes_on_under_another_name_is_not_waited_for_for_ever(
+    trimtab_crds: ControlPlane, kube_namespace: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with settings_brokers(defaults()) as brokers:
+        scene = Scene(trimtab_crds, kube_namespace, brokers)
+        scene.operate(lasts=1)
+        lease, looks = f"{scene.leases}/trimtab", list[str]()
+
+        def renewed(method: str, asked: str) -> None:
+            if (method, asked) == ("GET", lease) and len(looks) < 40:  # looks, twice a second
+                looks.append(asked)
+                scene.rest.patch(lease, {"metadata": {"labels": {"renewal": str(len(looks))}}})
+
+        assert through(trimtab_crds, scene, tmp_path, renewed, "--stop-deployment", "other") == 1
+        said = capsys.readouterr().out
+    assert "trimtab-0 still holds Lease trimtab: is the Deployment called otherwise, or was it scaled up again?" in said
+    assert "no operator leads" not in said
+    assert 5 <= len(looks) < 40
+    assert (brokers.dynamic, scene.finalizers()[0][0]) == ({SPLITTING: "TRUE"}, FINALIZER)
 
 
 def test_an_operator_goes_on_where_pulsar_can_not_be_asked(

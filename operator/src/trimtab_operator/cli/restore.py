@@ -78,14 +78,18 @@ async def restore(api: Api, arguments: argparse.Namespace) -> int:
 
 
 async def _stop(api: Api, arguments: argparse.Namespace, *, restored: bool) -> bool:
-    """End the operator, unless Pulsar is not `restored`: it goes on trying, and must not leave it with nobody."""
+    """End the operator, unless Pulsar is not `restored`: it goes on trying, and must not leave it with nobody.
+
+    Whether finalizers may be taken off: an operator that goes on puts them back.
+    """
     name, namespace = arguments.stop_deployment, arguments.namespace
     if not restored:
         print(f"Deployment {name}: not stopped, as Pulsar's own balancing is not put back; finalizers stay, too")
     elif arguments.dry_run:
         _say(arguments, f"Deployment {name}: scaled to none")
-    else:
-        await stop_operator(api, namespace, name, arguments.lease_name, print)
+    elif not await stop_operator(api, namespace, name, arguments.lease_name, print):
+        print("finalizers stay, as an operator that runs puts them back")
+        return False
     return restored
 
 
