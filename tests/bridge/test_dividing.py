@@ -367,6 +367,28 @@ def test_a_cluster_that_never_hears_of_its_own_split_is_waited_for_no_longer_tha
     divide(story)
 
 
+def test_a_404_that_is_not_pulsars_ends_no_split(divide: Callable[..., None]) -> None:
+    async def story(scene: PolicyScene, crew: Crew) -> None:
+        ask(scene, 0.5)
+        await until_the_parent_is_gone(scene, crew)
+        crew.pulsar.astray = 1
+
+        assert (await crew.finish())["phase"] == "Completed"
+
+    divide(story)
+
+
+def test_a_split_in_a_namespace_that_is_gone_ends(divide: Callable[..., None]) -> None:
+    async def story(scene: PolicyScene, crew: Crew) -> None:
+        ask(scene, 0.5)
+        await until_the_parent_is_gone(scene, crew)
+        del crew.pulsar.rings["public/a"]
+
+        assert condition(await crew.finish(), "Complete") == ("False", "Superseded")
+
+    divide(story)
+
+
 def test_a_split_by_somebody_else_is_taken_over_as_it_is(divide: Callable[..., None]) -> None:
     async def story(scene: PolicyScene, crew: Crew) -> None:
         ask(scene, 0.5)

@@ -271,6 +271,41 @@ def test_what_was_deleted_in_pulsar_goes_and_a_persons_object_stays_and_creates_
     mirror(story)
 
 
+@pytest.mark.parametrize("astray", [{"policies"}, {"policies", "namespaces"}, {"policies", "namespaces", "tenants"}])
+def test_a_404_that_is_not_pulsars_deletes_nothing(mirror: Tell, astray: set[str]) -> None:
+    async def story(world: Mirrored) -> None:
+        world.pulsar.add("t/n", 2)
+        await world.until("it is mirrored", lambda: world.ready("t-n") == ("True", "Found"))
+        kept = {uid_of(b) for b in world.scene.bundles().values()} | {uid_of(world.spaces()["t-n"])}
+
+        world.pulsar.astray = astray
+        world.pulsar.asked.clear()
+        world.scene.context.link.suspects.add("t/n")
+        await world.until("it was looked at often", lambda: world.pulsar.asked["policies"] > 3)
+        world.pulsar.astray = set()
+
+        assert {uid_of(b) for b in world.scene.bundles().values()} | {uid_of(world.spaces()["t-n"])} == kept
+
+    mirror(story)
+
+
+def uid_of(raw: dict[str, Any]) -> str:
+    return str(raw["metadata"]["uid"])
+
+
+def test_the_namespaces_of_a_tenant_that_is_gone_go(mirror: Tell) -> None:
+    async def story(world: Mirrored) -> None:
+        world.pulsar.add("t/n", 2)
+        await world.until("it is mirrored", lambda: world.ready("t-n") == ("True", "Found"))
+
+        world.pulsar.drop("t/n")
+        world.pulsar.known_tenants.remove("t")
+
+        await world.until("it is gone", lambda: not world.spaces() and not world.bundles())
+
+    mirror(story)
+
+
 def test_an_object_that_is_deleted_comes_back_and_nothing_is_deleted_in_pulsar(mirror: Tell) -> None:
     async def story(world: Mirrored) -> None:
         world.pulsar.add("t/n", 2)

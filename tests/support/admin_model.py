@@ -18,7 +18,7 @@ class ModelCluster:
     """spaces: ``tenant/name`` -> edges. owners: bundle (Pulsar's spelling) -> id of the broker that serves it.
 
     silent: brokers that don't answer. away: nobody tells what there is. stale: boundaries that are told instead of the
-    true ones, once for each entry.
+    true ones, once for each entry. astray: calls that somebody before Pulsar answers, with a 404 of his own.
     """
 
     active: set[str] = field(default_factory=set)
@@ -29,6 +29,7 @@ class ModelCluster:
     isolations: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     silent: set[str] = field(default_factory=set)
     away: bool = False
+    astray: set[str] = field(default_factory=set)
     stale: dict[str, list[tuple[int, ...]]] = field(default_factory=dict)
     asked: Counter[str] = field(default_factory=Counter)
     written: list[tuple[str, ...]] = field(default_factory=list)
@@ -67,6 +68,8 @@ class ModelCluster:
         self.asked[what] += 1
         if self.away:
             raise PulsarUnavailableError("nobody answers")
+        if what in self.astray:
+            raise UnknownError("404 default backend", status=404)
 
     # -- Admin --
 

@@ -31,6 +31,7 @@ class InMemoryPulsar:
     extensible: bool = False
     deaf: set[str] = field(default_factory=set)
     stale: int = 0
+    astray: int = 0
     failing: int = 0
     asked: list[str] = field(default_factory=list)
     _before: dict[str, tuple[int, ...]] = field(default_factory=dict)
@@ -52,7 +53,16 @@ class InMemoryPulsar:
     async def overrides(self) -> Mapping[str, str]:
         return dict(self.dynamic)
 
+    async def tenants(self) -> tuple[str, ...]:
+        return tuple({namespace.partition("/")[0] for namespace in self.rings})
+
+    async def namespaces(self, tenant: str) -> tuple[str, ...]:
+        return tuple(namespace for namespace in self.rings if namespace.startswith(f"{tenant}/"))
+
     async def boundaries(self, namespace: str) -> tuple[int, ...]:
+        if self.astray:
+            self.astray -= 1
+            raise UnknownError("404 default backend", status=404)
         if namespace not in self.rings:
             raise UnknownError(f"there is no {namespace}", status=404)
         if self.stale and namespace in self._before:

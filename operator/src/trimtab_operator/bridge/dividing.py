@@ -29,6 +29,7 @@ from trimtab_operator.bridge.dividing_steps import (
     within,
 )
 from trimtab_operator.bridge.finding import owners_of
+from trimtab_operator.bridge.mirroring_namespaces import listed
 from trimtab_operator.cluster.api import TOPIC_NAMESPACES, ConflictError, NotFoundError
 from trimtab_operator.cluster.bundle_objects import BundleObjects, bundle_manifest
 from trimtab_operator.cluster.naming import bundle_name, pulsar_bundle
@@ -134,6 +135,8 @@ class PulsarDivider:
         try:
             edges = within(await self.admin.boundaries(space.full), *whole)
         except UnknownError:
+            if await listed(self.admin, space.full):
+                raise
             edges = ()
         ranges = list(pairwise(edges)) if len(edges) > 2 else []  # noqa: PLR2004  whole: no children
         children = await self._children(space, ranges)

@@ -30,7 +30,7 @@ from trimtab_operator.resources.topic_namespace import Readiness
 log = logging.getLogger(__name__)
 
 ABSENCES = 2
-"""Looks, one after the other, at which a namespace must be missing before its objects go."""
+"""Looks, one after the other, at which a namespace must be missing before its objects go, if no list has it."""
 
 Policies = Mapping[str, Mapping[str, Any]]
 
@@ -124,6 +124,11 @@ class Namespaces:
         seen = self._missing[namespace] = self._missing.get(namespace, 0) + 1
         if seen < ABSENCES:
             return changes.empty
+        for _ in range(2):
+            await self.budget.wait()
+        if await listed(self.admin, namespace):
+            text = f"namespace {namespace} is answered with a 404, and yet its tenant lists it: that is not believed"
+            raise PulsarError(text)
         writes, names = Writes(self.context), {r.name for r in self._records(namespace)}
         old = [b for b in self.context.stores.bundles.items.values() if b.topic_namespace in names and b.made]
         done = await writes.ends(old)
@@ -158,6 +163,15 @@ class Namespaces:
         except ExistsError:
             return
         log.info("created tenant %s in Pulsar, for cluster %s", tenant, self.cluster)
+
+
+async def listed(admin: Admin, namespace: str) -> bool:
+    """Whether Pulsar lists a namespace that was answered with a 404: that may be an ingress's, whose brokers restart.
+
+    Raises `PulsarError` when the lists can't be read either.
+    """
+    tenant = namespace.partition("/")[0]
+    return tenant in await admin.tenants() and namespace in await admin.namespaces(tenant)
 
 
 async def cluster_name(admin: Admin, brokers: Iterable[str]) -> str:
