@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from faulty_api import until
+from trimtab_operator.pulsar import oauth2
 from trimtab_operator.pulsar.errors import PulsarError, PulsarRefusedError, PulsarUnavailableError
 from trimtab_operator.pulsar.http import connected
 from trimtab_operator.pulsar.identity import Bearer
@@ -26,11 +28,12 @@ SECRET = "s3cret&word"
 
 @dataclass
 class Issuer:
-    """A token server: `life` seconds of each token, what it was posted, and how it fails."""
+    """A token server: `life` seconds of each token, what it was posted, and how it fails; or it `hangs`."""
 
     life: float = 3600.0
     status: int = 200
     endpoint: str = ""
+    hangs: bool = False
     posted: list[dict[str, str]] = field(default_factory=list)
     url: str = ""
 
@@ -39,6 +42,8 @@ class Issuer:
             return web.json_response({"token_endpoint": self.endpoint or f"{self.url}/token"})
         form = {name: str(value) for name, value in (await request.post()).items()}
         self.posted.append(form)
+        if self.hangs:
+            await asyncio.sleep(60)
         if self.status != 200:
             return web.Response(status=self.status, text=f"no: {form['client_secret']}")
         return web.json_response({"access_token": f"token-{len(self.posted)}", "expires_in": self.life})
@@ -64,6 +69,18 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
+
+
+async def shown(who: ClientCredentials, token: str) -> None:
+    """Wait until `token` is what requests are made with."""
+    async with asyncio.timeout(10):
+        while (await who.headers())["Authorization"] != f"Bearer {token}":  # noqa: ASYNC110  the issuer's doing
+            await asyncio.sleep(0.01)
+
+
+def names() -> set[str]:
+    """Of the tasks that run."""
+    return {task.get_name() for task in asyncio.all_tasks()}
 
 
 Story = Callable[[ClientCredentials, Issuer, Clock], Any]
@@ -94,7 +111,8 @@ def test_a_token_is_asked_for_once_and_renewed_before_it_ends() -> None:
         clock.now += 3539
         assert (await who.headers())["Authorization"] == "Bearer token-1"
         clock.now += 2
-        assert (await who.headers())["Authorization"] == "Bearer token-2"
+        assert (await who.headers())["Authorization"] == "Bearer token-1", "nobody waits while it is valid"
+        await shown(who, "token-2")
 
     played(story)
 
@@ -104,12 +122,67 @@ def test_a_token_is_used_to_its_end_when_the_issuer_does_not_answer() -> None:
         await who.headers()
         issuer.status = 503
         clock.now += 3550
-        assert (await who.headers())["Authorization"] == "Bearer token-1"
-        assert (await who.headers())["Authorization"] == "Bearer token-1"
+        for _ in range(3):
+            assert (await who.headers())["Authorization"] == "Bearer token-1"
+            await until("the issuer was asked", lambda: len(issuer.posted) == 2)
+            await asyncio.sleep(0.05)
         assert len(issuer.posted) == 2, "the issuer is not asked again at once"
         clock.now += 60
         with pytest.raises(PulsarUnavailableError, match="503"):
             await who.headers()
+
+    played(story)
+
+
+def test_an_issuer_that_hangs_holds_up_nobody_whose_token_is_valid(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(who: ClientCredentials, issuer: Issuer, clock: Clock) -> None:
+        async with FakePulsar(token="token-1") as fake, connected(fake.url, identity=who, timeout=1.0) as admin:
+            await who.headers()
+            issuer.hangs = True
+            clock.now += 3550
+            assert await admin.brokers() == await admin.brokers() == set(fake.ids)
+            await until("the issuer was asked", lambda: len(issuer.posted) == 2)
+            issuer.hangs, fake.token = False, "token-3"
+            await until("that is given up", lambda: "token of the issuer" not in names())
+            clock.now += oauth2.ASK_AGAIN
+            await shown(who, "token-3")
+            assert await admin.brokers() == set(fake.ids)
+
+    monkeypatch.setattr(oauth2, "WITHIN", 1.0)
+    played(story)
+
+
+def test_an_issuer_that_hangs_is_told_instead_of_pulsar_and_no_other_broker_is_tried(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def story(who: ClientCredentials, issuer: Issuer, clock: Clock) -> None:
+        async with FakePulsar(token="token-1") as fake, connected(fake.url, identity=who, timeout=0.1) as admin:
+            await admin.brokers()
+            issuer.hangs = True
+            clock.now += 3600
+            found = await asyncio.gather(*(admin.brokers() for _ in range(3)), return_exceptions=True)
+            assert [str(error) for error in found] == [f"issuer {issuer.url}/realm/: no answer within 1 s"] * 3
+            assert len(issuer.posted) == 2, "all wait for one"
+            assert len(fake.asked) == 1
+            issuer.hangs, fake.token = False, "token-3"
+            clock.now += oauth2.ASK_AGAIN
+            await admin.brokers()
+            assert fake.asked[-1][0] == fake.ids[0]
+
+    monkeypatch.setattr(oauth2, "WITHIN", 1.0)
+    played(story)
+
+
+def test_a_client_that_is_closed_asks_the_issuer_no_more() -> None:
+    async def story(who: ClientCredentials, issuer: Issuer, clock: Clock) -> None:
+        async with FakePulsar(token="token-1") as fake, connected(fake.url, identity=who) as admin:
+            await admin.brokers()
+            issuer.hangs = True
+            clock.now += 3550
+            await who.headers()
+            await until("the issuer was asked", lambda: len(issuer.posted) == 2)
+            assert "token of the issuer" in names()
+        assert "token of the issuer" not in names()
 
     played(story)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -39,7 +39,8 @@ async def connected(
 ) -> AsyncIterator[HttpAdmin]:
     """A client for the cluster at the admin URL `url`, which brokers are asked by the scheme of.
 
-    timeout: seconds that one request may take, redirects and all. Raises `PulsarRefusedError` if `url` is not admitted.
+    timeout: seconds that one request may take, redirects and all; an issuer's for a token do not count. `identity` is
+    closed with the client. Raises `PulsarRefusedError` if `url` is not admitted.
     """
     identity = identity or Bearer()
     try:
@@ -48,7 +49,8 @@ async def connected(
         raise PulsarRefusedError(str(error)) from None
     connector = aiohttp.TCPConnector(limit=0, limit_per_host=CONNECTIONS, ssl=identity.tls or True)
     jar, made_of = aiohttp.DummyCookieJar(), guards.requests
-    async with aiohttp.ClientSession(connector=connector, cookie_jar=jar, request_class=made_of) as session:
+    session = aiohttp.ClientSession(connector=connector, cookie_jar=jar, request_class=made_of)
+    async with session, aclosing(identity):
         yield HttpAdmin(Transport(session, base, timeout, Budget(requests_per_second), guards, identity))
 
 

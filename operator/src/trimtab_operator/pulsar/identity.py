@@ -26,6 +26,9 @@ class Identity(Protocol):
     def refused(self) -> bool:
         """Brokers took the last headers for nobody's (401): whether others can be had at once."""
 
+    async def aclose(self) -> None:
+        """End what goes on beside requests."""
+
     def hide(self, text: str) -> str:
         """`text` without anything secret that it repeats."""
 
@@ -63,6 +66,9 @@ class Bearer:
         """There is no other."""
         self._on_refused()
         return False
+
+    async def aclose(self) -> None:
+        """Nothing does."""
 
     def hide(self, text: str) -> str:
         """Without the token."""

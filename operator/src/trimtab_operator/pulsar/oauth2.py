@@ -1,5 +1,6 @@
 """`ClientCredentials`: tokens that an OAuth 2 issuer gives to a client (RFC 6749, 4.4), renewed before they end.
 
+A token is renewed on the side: as long as the one there is lives, nobody waits for the issuer, which may hang.
 The issuer's token endpoint is found by OpenID Connect discovery. Like brokers, it is asked only where the administrator
 allows it, and redirects are not followed at all: what is sent is a secret.
 """
@@ -7,6 +8,7 @@ allows it, and redirects are not followed at all: what is sent is a secret.
 from __future__ import annotations
 
 import asyncio
+import logging
 import ssl
 import time
 from collections import deque
@@ -20,6 +22,8 @@ from trimtab_operator.pulsar.errors import PulsarError, PulsarRefusedError, Puls
 from trimtab_operator.pulsar.tls import tls_context
 from trimtab_pipeline.source import Credentials, CredentialsError
 
+log = logging.getLogger(__name__)
+
 EARLY = 60.0
 """Seconds before its end from which on a token is renewed, but not before four fifths of its life are over."""
 
@@ -29,7 +33,9 @@ LIFE = 300.0
 ASK_AGAIN = 5.0
 """Seconds before the issuer is asked again, after it failed, or brokers did not take what it gave."""
 
-_WITHIN = aiohttp.ClientTimeout(total=10.0)
+WITHIN = 10.0
+"""Seconds that the issuer has for a token, discovery and all."""
+
 _OK, _FAILED = 200, 500
 _DISCOVERY = "/.well-known/openid-configuration"
 _LONGEST = 300
@@ -79,19 +85,20 @@ class ClientCredentials:
     _not_before: float = float("-inf")
     _problem: PulsarError | None = None
     _told: deque[str] = field(default_factory=lambda: deque(maxlen=4))
-    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _renewing: asyncio.Task[None] | None = None
 
     def __post_init__(self) -> None:
         self.tls = tls_context(self.credentials) if self.credentials.custom_tls else None
 
     async def headers(self) -> Mapping[str, str]:
-        """The token of the moment, renewed if it is time. Raises `PulsarError` when there is none."""
-        async with self._lock:
-            if self._token is None or self.clock() >= self._token.renew:
-                await self._renew()
-            if self._token is None:
-                raise self._problem or PulsarUnavailableError(f"issuer {self.client.issuer_url} gave no token yet")
-            return {"Authorization": f"Bearer {self._token.text}"}
+        """The token of the moment; waits for the issuer when there is none. Raises `PulsarError` if it gives none."""
+        if self._token is None or self.clock() >= self._token.renew:
+            self._begin()
+        if self._alive() is None:
+            await self._renewed()
+        if (token := self._alive()) is None:
+            raise self._problem or PulsarUnavailableError(f"issuer {self.client.issuer_url} gave no token yet")
+        return {"Authorization": f"Bearer {token.text}"}
 
     async def proof(self) -> Credentials:
         """The token of the moment, and TLS. Raises `PulsarError`."""
@@ -111,23 +118,49 @@ class ClientCredentials:
             text = Credentials(bearer_token=secret).hide(text)
         return text
 
+    async def aclose(self) -> None:
+        """Stop asking the issuer."""
+        if (task := self._renewing) is not None:
+            task.cancel()
+            await asyncio.wait({task})
+
+    def _alive(self) -> _Token | None:
+        """The token, if it is valid now."""
+        return self._token if self._token is not None and self.clock() < self._token.ends else None
+
+    def _begin(self) -> None:
+        """Have the token renewed on the side, unless that is under way, or failed a moment ago."""
+        idle = self._renewing is None or self._renewing.done()
+        if idle and self.clock() >= self._not_before:
+            self._renewing = asyncio.create_task(self._renew(), name="token of the issuer")
+
+    async def _renewed(self) -> None:
+        """Until nobody asks the issuer any more. Whoever gives up waiting does not end the asking."""
+        if (task := self._renewing) is not None:
+            await asyncio.wait({task})
+
     async def _renew(self) -> None:
-        now = self.clock()
-        if now < self._not_before:
-            return
-        self._not_before, self._problem = now + ASK_AGAIN, None
+        self._not_before = self.clock() + ASK_AGAIN
         try:
-            self._token = await self._asked(now)
+            async with asyncio.timeout(WITHIN):
+                self._token = await self._asked(self.clock())
+            self._problem = None
+        except TimeoutError:
+            self._fail(PulsarUnavailableError(f"issuer {self.client.issuer_url}: no answer within {WITHIN:g} s"))
         except PulsarError as error:
-            self._problem = error
-            if self._token is not None and now >= self._token.ends:
-                self._token = None
+            self._fail(error)
+
+    def _fail(self, problem: PulsarError) -> None:
+        """Take note of why there is no new token; in the log, too, when that is news: the old one may still do."""
+        if str(problem) != str(self._problem):
+            log.warning("Pulsar: no new token: %s", problem)
+        self._problem, self._not_before = problem, self.clock() + ASK_AGAIN
 
     async def _asked(self, now: float) -> _Token:
         """A new token. Raises `PulsarError`."""
         context = tls_context(self.credentials, others=True)
         connector = aiohttp.TCPConnector(ssl=context)
-        async with aiohttp.ClientSession(connector=connector, timeout=_WITHIN) as session:
+        async with aiohttp.ClientSession(connector=connector) as session:
             found = await self._json(session, "GET", self.client.issuer_url.rstrip("/") + _DISCOVERY)
             answer = await self._json(session, "POST", str(found.get("token_endpoint") or ""), self.client.form())
         return self._read(answer, now)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -94,10 +94,20 @@ class Transport:
         """
         if budgeted and not request.writes:
             self.guards.waited(await self.budget.wait())
+        headers = await self.identity.headers()  # its issuer has a time of its own, and is told by its name
+        try:
+            return await self._in_time(request, headers, at)
+        except PulsarRefusedError as error:
+            if error.status != _UNAUTHORIZED or not self.identity.refused():
+                raise
+        return await self._in_time(request, await self.identity.headers(), at)
+
+    async def _in_time(self, request: Request, headers: Mapping[str, str], at: str) -> tuple[Any, str]:
+        """The same within the time-out. What did not answer for the cluster is not asked next. Raises `PulsarError`."""
         turn = self._turn
         try:
             async with asyncio.timeout(self.timeout):
-                return await self._follow(request, (at or self._door()).rstrip("/") + request.path)
+                return await self._follow(request, headers, (at or self._door()).rstrip("/") + request.path)
         except TimeoutError:
             self._turn = self._turn if at else turn + 1
             told = f"{self._told(request)}: no answer within {self.timeout:g} s"
@@ -113,9 +123,10 @@ class Transport:
         """
         if budgeted:
             self.guards.waited(await self.budget.wait())
+        headers = await self.identity.headers()
         try:
             async with asyncio.timeout(self.timeout):
-                status, text, location = await self._once(request, at.rstrip("/") + request.path)
+                status, text, location = await self._once(request, headers, at.rstrip("/") + request.path)
         except TimeoutError:
             raise PulsarUnavailableError(f"{self._told(request)}: no answer within {self.timeout:g} s") from None
         if status == _REDIRECT:
@@ -150,24 +161,19 @@ class Transport:
         doors = [self.base, *self._others]
         return doors[self._turn % len(doors)]
 
-    async def _follow(self, request: Request, url: str) -> tuple[Any, str]:
-        renewed = False
+    async def _follow(self, request: Request, headers: Mapping[str, str], url: str) -> tuple[Any, str]:
         for _ in range(HOPS + 1):
-            status, text, location = await self._once(request, url)
-            if status == _UNAUTHORIZED and not renewed and self.identity.refused():
-                renewed = True
-            elif status == _REDIRECT:
-                url = await self._admitted(request, urljoin(url, location))
+            status, text, location = await self._once(request, headers, url)
+            if status == _REDIRECT:
+                url = await self._admitted(request, headers, urljoin(url, location))
             elif status >= _ERROR:
                 raise refusal(request.call, status, self.identity.hide(text), self._told(request))
             else:
                 return await _parsed(text), url
         raise PulsarUnavailableError(f"{self._told(request)}: more than {HOPS} redirects")
 
-    async def _once(self, request: Request, url: str) -> tuple[int, str, str]:
-        headers = dict(await self.identity.headers())
-        if request.body is not None:
-            headers["Content-Type"] = "application/json"
+    async def _once(self, request: Request, headers: Mapping[str, str], url: str) -> tuple[int, str, str]:
+        kind = {} if request.body is None else {"Content-Type": "application/json"}
         data = None if request.body is None else json.dumps(request.body)
         if request.writes:
             self.guards.fence(self._told(request))
@@ -176,7 +182,7 @@ class Transport:
             sent = self.session.request(
                 request.method,
                 URL(url, encoded=True),
-                headers=headers,
+                headers={**headers, **kind},
                 data=data,
                 allow_redirects=False,
                 skip_auto_headers=["Content-Type"],  # Pulsar refuses (415) a type it does not expect without a body
@@ -191,7 +197,7 @@ class Transport:
         finally:
             self.guards.observe(request.call, code, time.monotonic() - begun)
 
-    async def _admitted(self, request: Request, url: str) -> str:
+    async def _admitted(self, request: Request, headers: Mapping[str, str], url: str) -> str:
         """The URL that a redirect leads to. Raises `PulsarRefusedError` for one that must not be asked."""
         parts, base = urlsplit(url), urlsplit(self.base)
         place = f"{self._told(request)}: redirected to {parts.scheme}://{parts.netloc}"
@@ -200,7 +206,7 @@ class Transport:
                 f"{place}, but adminUrl is {base.scheme}: name the brokers themselves, or a Service"
             )
         if parts.hostname != base.hostname and parts.hostname not in self._hosts():
-            found, _ = await self._plain(Request("brokers", "GET", "/admin/v2/brokers"))
+            found, _ = await self._plain(Request("brokers", "GET", "/admin/v2/brokers"), headers)
             self.list_brokers(found or ())
             if parts.hostname not in self._hosts():
                 raise PulsarRefusedError(f"{place}, which Pulsar does not list as a broker")
@@ -217,9 +223,9 @@ class Transport:
     def _hosts(self) -> set[str]:
         return {str(urlsplit(f"//{broker}").hostname) for broker in self._listed}
 
-    async def _plain(self, request: Request) -> tuple[Any, str]:
+    async def _plain(self, request: Request, headers: Mapping[str, str]) -> tuple[Any, str]:
         """The answer to a request that nobody redirects."""
-        status, text, _ = await self._once(request, self._door().rstrip("/") + request.path)
+        status, text, _ = await self._once(request, headers, self._door().rstrip("/") + request.path)
         if status >= _ERROR:
             raise refusal(request.call, status, self.identity.hide(text), self._told(request))
         return await _parsed(text), self.base
