@@ -157,3 +157,24 @@ def test_what_is_no_more_is_forgotten() -> None:
     verified(verifier, {"a": []}, NAMES[:2])
 
     assert verifier.found.keys() == set(NAMES[:2])
+
+
+def test_what_cant_be_asked_for_takes_its_turn_and_no_other() -> None:
+    brokers = Brokers(dict.fromkeys(NAMES, "a"), gone=set(NAMES[:6]))
+    verifier = brokers.verifier(most=2)
+
+    for _ in range(5):
+        verified(verifier, {"a": NAMES[:6], "b": []}, NAMES)
+
+    assert brokers.asked == Counter(NAMES), "each once, whether it was answered or not"
+
+
+def test_what_was_never_answered_is_forgotten_too() -> None:
+    brokers = Brokers(dict.fromkeys(NAMES, "a"), gone=set(NAMES[:1]))
+    verifier = brokers.verifier(most=1)
+    verified(verifier, {"a": []}, NAMES)
+    verified(verifier, {"a": []}, NAMES[1:])
+
+    verified(verifier, {"a": []}, NAMES)
+
+    assert brokers.asked[NAMES[0]] == 2, "it is new again"

@@ -12,6 +12,7 @@ ago for back where it was, and for moved again when it is asked for.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -37,7 +38,7 @@ class Verifier:
     most: int = 80
     found: dict[str, str] = field(default_factory=dict)
     _hints: dict[str, frozenset[str]] = field(default_factory=dict)
-    _asked: dict[str, int] = field(default_factory=dict)
+    _tried: dict[str, int] = field(default_factory=dict)
     _sweep: int = 0
 
     async def verify(self, reports: Mapping[str, Iterable[str]], bundles: Mapping[str, str]) -> dict[str, str]:
@@ -52,11 +53,13 @@ class Verifier:
         known = {*bundles, *hints}
         self._forget(known)
         asked = sorted(known, key=partial(self._turn, hints, bundles))[: self.most]
-        await at_most(LOOKS, partial(self._ask, list(reports), hints), asked)
-        fresh = {b: owner for b, owner in self.found.items() if b not in bundles or self._asked[b] == self._sweep}
-        open_to_hints = {b: at for b, at in hints.items() if b not in self._asked and not bundles.get(b)}
+        answers = dict[str, str]()
+        await at_most(LOOKS, partial(self._ask, list(reports), hints, answers), asked)
+        self.found |= answers
+        unseen = {bundle: owner for bundle, owner in self.found.items() if bundle not in bundles}
+        open_to_hints = {b: at for b, at in hints.items() if b not in self.found and not bundles.get(b)}
         hinted = {b: next(iter(at)) for b, at in open_to_hints.items() if len(at) == 1}
-        return hinted | fresh
+        return hinted | unseen | answers
 
     def _turn(
         self, hints: Mapping[str, frozenset[str]], bundles: Mapping[str, str], bundle: str
@@ -64,20 +67,21 @@ class Verifier:
         """Those first of which there is news; then those that were asked for longest ago."""
         heard, before = hints.get(bundle, frozenset()), self._hints.get(bundle)
         news = bool(heard - {bundles.get(bundle, "")}) if before is None else heard != before
-        return not news, self._asked.get(bundle, 0), bundle
+        return not news, self._tried.get(bundle, 0), bundle
 
-    async def _ask(self, brokers: list[str], hints: Mapping[str, frozenset[str]], bundle: str) -> None:
+    async def _ask(
+        self, brokers: list[str], hints: Mapping[str, frozenset[str]], answers: dict[str, str], bundle: str
+    ) -> None:
         await self.budget.wait()
-        try:
-            self.found[bundle] = await told(self.admin, bundle, brokers)
-        except PulsarError:
-            return  # it was split, or nobody answers: what was known stays, and it is asked for again
-        self._asked[bundle] = self._sweep
+        self._tried[bundle] = self._sweep  # also if that fails: 80 that always do must not hold up all others
         self._hints[bundle] = hints.get(bundle, frozenset())
+        with suppress(PulsarError):  # it was split, or nobody answers: what was known stays, and its turn comes again
+            answers[bundle] = await told(self.admin, bundle, brokers)
 
     def _forget(self, known: set[str]) -> None:
-        for bundle in self.found.keys() - known:
-            del self.found[bundle], self._hints[bundle], self._asked[bundle]
+        for bundle in self._tried.keys() - known:
+            del self._tried[bundle], self._hints[bundle]
+            self.found.pop(bundle, None)
 
 
 def _by_bundle(reports: Mapping[str, Iterable[str]]) -> dict[str, frozenset[str]]:
