@@ -196,6 +196,35 @@ def test_a_policy_that_is_deleted_meanwhile_is_passed_over(
         assert scene.finalizers() == [["example.com/theirs"]] * 2
 
 
+@pytest.mark.parametrize(("times", "code"), [(3, 0), (100, 1)])
+def test_an_object_that_somebody_else_writes_meanwhile_is_read_again(
+    trimtab_crds: ControlPlane,
+    kube_namespace: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    times: int,
+    code: int,
+) -> None:
+    with settings_brokers(defaults()) as brokers:
+        scene = Scene(trimtab_crds, kube_namespace, brokers)
+        scene.rest.patch(scene.path("balancingpolicies", "main"), {"spec": {"mode": "DryRun"}})
+        path, written = scene.path("balancingpolicies", "main"), list[str]()
+
+        def told(method: str, asked: str) -> None:
+            if (method, asked) == ("PATCH", path) and len(written) < times:
+                written.append(asked)
+                scene.rest.patch(path, {"metadata": {"labels": {"written": str(len(written))}}})
+
+        assert through(trimtab_crds, scene, tmp_path, told) == code
+        on_policy, on_namespace = scene.finalizers()
+    assert on_namespace == ["example.com/theirs"]
+    assert (FINALIZER in on_policy) == bool(code)
+    said = capsys.readouterr().out
+    assert ("BalancingPolicy main: finalizer not taken off: " in said) == bool(code)
+    assert ("BalancingPolicy main: finalizer taken off" in said) == (not code)
+    assert len(written) < 10
+
+
 def test_another_url_and_token_may_be_named(
     trimtab_crds: ControlPlane, kube_namespace: str, capsys: pytest.CaptureFixture[str], tmp_path: Any
 ) -> None:

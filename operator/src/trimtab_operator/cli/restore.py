@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trimtab_operator.bridge.found import FoundStore
@@ -29,6 +29,8 @@ from trimtab_operator.resources.policy import Mode
 from trimtab_operator.resources.urls import AllowedUrls
 
 _FINALIZER = f"{GROUP}/finalizer"
+_TRIES = 5
+"""How often an object that somebody else writes meanwhile is read."""
 _DESCRIPTION = """\
 Leaves a Pulsar cluster as it was before Trimtab balanced it:
 
@@ -72,9 +74,8 @@ async def restore(api: Api, arguments: argparse.Namespace) -> int:
         if not await _stop(api, arguments, restored=done):
             return FINDING
         done = arguments.dry_run or await _pulsar(api, arguments)  # it may have switched it off once more meanwhile
-    for ref in (POLICIES, TOPIC_NAMESPACES):
-        await _release(api, ref, arguments)
-    return FINE if advising and done else FINDING
+    released = [await _release(api, ref, arguments) for ref in (POLICIES, TOPIC_NAMESPACES)]
+    return FINE if advising and done and all(released) else FINDING
 
 
 async def _stop(api: Api, arguments: argparse.Namespace, *, restored: bool) -> bool:
@@ -97,9 +98,11 @@ def _say(arguments: argparse.Namespace, text: str) -> None:
     print(f"would be done: {text}" if arguments.dry_run else text)
 
 
-async def _objects(api: Api, ref: ResourceRef, namespace: str) -> list[Mapping[str, Any]]:
+async def _objects(api: Api, ref: ResourceRef, namespace: str, name: str = "") -> list[Mapping[str, Any]]:
+    """All of a kind, or the one of that `name`: a list, as the hook before an uninstall has no right to get one."""
+    selector = f"metadata.name={name}" if name else ""
     try:
-        return [item async for page in api.list(ref, namespace) for item in page.items]
+        return [item async for page in api.list(ref, namespace, field_selector=selector) for item in page.items]
     except NotFoundError:
         return []  # the kind is gone already
 
@@ -157,18 +160,41 @@ async def _put_back(api: Api, arguments: argparse.Namespace, found: Found) -> li
         return await put_back(admin, found, dry_run=arguments.dry_run)
 
 
-async def _release(api: Api, ref: ResourceRef, arguments: argparse.Namespace) -> None:
-    """Take Trimtab's finalizer off the objects of a kind."""
+async def _release(api: Api, ref: ResourceRef, arguments: argparse.Namespace) -> bool:
+    """Take Trimtab's finalizer off the objects of a kind; whether it is off all of them. Raises `ApiError`."""
+    done = True
     for item in await _objects(api, ref, arguments.namespace):
-        meta = item["metadata"]
-        if _FINALIZER not in (held := meta.get("finalizers") or []):
-            continue
-        _say(arguments, f"{ref.kind} {meta['name']}: finalizer taken off")
-        if arguments.dry_run:
-            continue
-        left = [finalizer for finalizer in held if finalizer != _FINALIZER]
-        body = {"metadata": {"resourceVersion": meta["resourceVersion"], "finalizers": left}}
-        try:
-            await api.patch(ref, arguments.namespace, meta["name"], body)
-        except (ConflictError, NotFoundError) as error:
-            print(f"{ref.kind} {meta['name']}: it changed meanwhile, repeat this: {error}")
+        if _FINALIZER in _finalizers(item):
+            done &= await _release_one(api, ref, arguments, item)
+    return done
+
+
+async def _release_one(api: Api, ref: ResourceRef, arguments: argparse.Namespace, item: Mapping[str, Any]) -> bool:
+    name = item["metadata"]["name"]
+    try:
+        if not arguments.dry_run:
+            await _take_off(api, ref, arguments.namespace, item)
+    except ApiError as error:
+        print(f"{ref.kind} {name}: finalizer not taken off: {error}")
+        return False
+    _say(arguments, f"{ref.kind} {name}: finalizer taken off")
+    return True
+
+
+async def _take_off(api: Api, ref: ResourceRef, namespace: str, item: Mapping[str, Any], tries: int = _TRIES) -> None:
+    """Take the finalizer off as the object was read, again if it changed since. Raises `ApiError`."""
+    meta, left = item["metadata"], [finalizer for finalizer in _finalizers(item) if finalizer != _FINALIZER]
+    body = {"metadata": {"resourceVersion": meta["resourceVersion"], "finalizers": left}}
+    try:
+        await api.patch(ref, namespace, meta["name"], body)
+    except NotFoundError:
+        return
+    except ConflictError:
+        if tries == 1:
+            raise
+        for again in await _objects(api, ref, namespace, meta["name"]):
+            await _take_off(api, ref, namespace, again, tries - 1)
+
+
+def _finalizers(item: Mapping[str, Any]) -> Sequence[str]:
+    return item["metadata"].get("finalizers") or ()
