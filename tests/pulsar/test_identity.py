@@ -189,12 +189,61 @@ def test_a_client_that_is_closed_asks_the_issuer_no_more() -> None:
 
 def test_a_401_has_the_token_renewed_but_not_over_and_over() -> None:
     async def story(who: ClientCredentials, _: Issuer, clock: Clock) -> None:
-        await who.headers()
-        assert not who.refused(), "it is brand new: another one would fare no better"
+        first = await who.headers()
+        assert not await who.refused(first), "it is brand new: another one would fare no better"
         clock.now += 30
-        assert who.refused()
+        assert await who.refused(first)
         assert (await who.headers())["Authorization"] == "Bearer token-2"
 
+    played(story)
+
+
+def test_brokers_that_go_on_refusing_have_tokens_asked_for_less_and_less() -> None:
+    async def story(who: ClientCredentials, issuer: Issuer, clock: Clock) -> None:
+        for _ in range(1440):
+            await who.refused(await who.headers())
+            clock.now += 5
+        assert 20 < len(issuer.posted) < 35, "two hours of refusals: soon one in five minutes"
+        for last in (len(issuer.posted) + 1, len(issuer.posted) + 2):
+            clock.now += 3550
+            await shown(who, f"token-{last}")
+        clock.now += 5
+        assert await who.refused(await who.headers()), "the last was never refused: that is over"
+
+    played(story)
+
+
+def test_requests_that_were_under_way_with_the_old_token_are_made_again_with_the_new_one() -> None:
+    async def story(who: ClientCredentials, issuer: Issuer, clock: Clock) -> None:
+        async with FakePulsar(token="token-2") as fake, connected(fake.url, identity=who) as admin:
+            old = await who.headers()
+            clock.now += 30
+            found = await asyncio.gather(*(admin.at_once().brokers() for _ in range(8)))
+            assert found == [set(fake.ids)] * 8
+            assert len(issuer.posted) == 2
+            assert await who.refused(old), "the last of them was answered late"
+            assert (await who.headers())["Authorization"] == "Bearer token-2"
+
+    played(story)
+
+
+@pytest.mark.parametrize("hangs", [False, True], ids=["fails", "hangs"])
+def test_a_token_that_one_call_is_refused_with_does_for_others_when_there_is_no_new_one(
+    monkeypatch: pytest.MonkeyPatch,
+    hangs: bool,  # noqa: FBT001
+) -> None:
+    async def story(who: ClientCredentials, issuer: Issuer, clock: Clock) -> None:
+        token = await who.headers()
+        issuer.status, issuer.hangs = 503, hangs
+        clock.now += 30
+        refused = asyncio.create_task(who.refused(token))
+        await until("the issuer was asked", lambda: len(issuer.posted) == 2)
+        async with asyncio.timeout(0.5):
+            assert await who.headers() == token, "nobody else waits"
+        assert not await refused
+        assert await who.headers() == token
+
+    monkeypatch.setattr(oauth2, "WITHIN", 1.0)
     played(story)
 
 

@@ -23,8 +23,8 @@ class Identity(Protocol):
     async def proof(self) -> Credentials:
         """The same for whoever asks beside this client, TLS and all. Raises `PulsarError`."""
 
-    def refused(self) -> bool:
-        """Brokers took the last headers for nobody's (401): whether others can be had at once."""
+    async def refused(self, headers: Mapping[str, str]) -> bool:
+        """Brokers did not take these `headers` (401): whether there are others by now."""
 
     async def aclose(self) -> None:
         """End what goes on beside requests."""
@@ -62,8 +62,8 @@ class Bearer:
         """As they are."""
         return self._credentials
 
-    def refused(self) -> bool:
-        """There is no other."""
+    async def refused(self, headers: Mapping[str, str]) -> bool:  # noqa: ARG002
+        """There are no others."""
         self._on_refused()
         return False
 

@@ -1,6 +1,8 @@
 """`ClientCredentials`: tokens that an OAuth 2 issuer gives to a client (RFC 6749, 4.4), renewed before they end.
 
-A token is renewed on the side: as long as the one there is lives, nobody waits for the issuer, which may hang.
+A token is renewed on the side: as long as the one there is lives, nobody waits for the issuer, which may hang, but
+those whom brokers refused with it. They refuse (401) also somebody they know who lacks a right: what they refuse need
+not be over, so it stays in use until there is another one, and is renewed for that less and less often.
 The issuer's token endpoint is found by OpenID Connect discovery. Like brokers, it is asked only where the administrator
 allows it, and redirects are not followed at all: what is sent is a secret.
 """
@@ -32,6 +34,9 @@ LIFE = 300.0
 
 ASK_AGAIN = 5.0
 """Seconds before the issuer is asked again, after it failed, or brokers did not take what it gave."""
+
+AT_MOST = 300.0
+"""What those seconds grow to, doubled by each token in turn that brokers refuse; one that they never do ends that."""
 
 WITHIN = 10.0
 """Seconds that the issuer has for a token, discovery and all."""
@@ -67,6 +72,10 @@ class _Token:
     renew: float
     ends: float
 
+    def headers(self) -> Mapping[str, str]:
+        """What it is shown by."""
+        return {"Authorization": f"Bearer {self.text}"}
+
 
 @dataclass(slots=True, repr=False)
 class ClientCredentials:
@@ -86,6 +95,8 @@ class ClientCredentials:
     _problem: PulsarError | None = None
     _told: deque[str] = field(default_factory=lambda: deque(maxlen=4))
     _renewing: asyncio.Task[None] | None = None
+    _patience: float = ASK_AGAIN
+    _doubted: bool = False
 
     def __post_init__(self) -> None:
         self.tls = tls_context(self.credentials) if self.credentials.custom_tls else None
@@ -98,19 +109,21 @@ class ClientCredentials:
             await self._renewed()
         if (token := self._alive()) is None:
             raise self._problem or PulsarUnavailableError(f"issuer {self.client.issuer_url} gave no token yet")
-        return {"Authorization": f"Bearer {token.text}"}
+        return token.headers()
 
     async def proof(self) -> Credentials:
         """The token of the moment, and TLS. Raises `PulsarError`."""
         token = (await self.headers())["Authorization"].removeprefix("Bearer ")
         return replace(self.credentials, bearer_token=token)
 
-    def refused(self) -> bool:
-        """Let go of the token, unless it is so new that another one would fare no better."""
-        if self._token is None or self.clock() - self._token.begins < ASK_AGAIN:
-            return False
-        self._token = None
-        return True
+    async def refused(self, headers: Mapping[str, str]) -> bool:
+        """Whether there is another token than `headers` show; has it renewed if another one could fare better."""
+        if (token := self._token) is not None and headers == token.headers():
+            self._doubted = True
+            if self.clock() - token.begins >= self._patience:
+                self._begin()
+            await self._renewed()
+        return self._token is None or headers != self._token.headers()
 
     def hide(self, text: str) -> str:
         """Without the client's secret and its tokens."""
@@ -143,12 +156,15 @@ class ClientCredentials:
         self._not_before = self.clock() + ASK_AGAIN
         try:
             async with asyncio.timeout(WITHIN):
-                self._token = await self._asked(self.clock())
-            self._problem = None
+                self._take(await self._asked(self.clock()))
         except TimeoutError:
             self._fail(PulsarUnavailableError(f"issuer {self.client.issuer_url}: no answer within {WITHIN:g} s"))
         except PulsarError as error:
             self._fail(error)
+
+    def _take(self, token: _Token) -> None:
+        self._patience = min(2 * self._patience, AT_MOST) if self._doubted else ASK_AGAIN
+        self._token, self._doubted, self._problem = token, False, None
 
     def _fail(self, problem: PulsarError) -> None:
         """Take note of why there is no new token; in the log, too, when that is news: the old one may still do."""

@@ -98,7 +98,7 @@ class Transport:
         try:
             return await self._in_time(request, headers, at)
         except PulsarRefusedError as error:
-            if error.status != _UNAUTHORIZED or not self.identity.refused():
+            if error.status != _UNAUTHORIZED or not await self.identity.refused(headers):
                 raise
         return await self._in_time(request, await self.identity.headers(), at)
 
