@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 
 from policy_scene import Play, PolicyScene, played
+from pulsar_in_memory import InMemoryPulsar
 from pulsar_settings import SettingsBrokers, defaults, settings_brokers
 from trimtab_operator.bridge.found import FoundStore
 from trimtab_operator.bridge.letting_go import LettingGo, let_go
+from trimtab_operator.bridge.wheel import Wheel
 from trimtab_operator.cluster.errors import FencedError
 from trimtab_operator.control.settings import Settings
-from trimtab_operator.pulsar.balancing import SHEDDING, Found
+from trimtab_operator.pulsar.balancing import SHEDDING, SPLITTING, Found
 from trimtab_operator.pulsar.errors import PulsarError
 from trimtab_operator.resources.pulsar import PulsarSpec
 from trimtab_operator.resources.urls import AllowedUrls, RefusedUrlError
@@ -70,6 +72,59 @@ def test_it_is_put_back_though_its_configmap_went_with_the_namespace(play: Play)
             assert (link.found, link.switched_off) == (None, False)
 
     play(LOAD, story)
+
+
+@pytest.mark.parametrize("way", ["it answers", "it is gone"])
+def test_another_cluster_is_left_alone_until_it_is_put_back_in_the_one_before(play: Play, way: str) -> None:
+    async def story(scene: PolicyScene) -> None:
+        context, pulsar = scene.context, InMemoryPulsar()
+        pulsar.broker("other")
+        with settings_brokers(defaults()) as brokers:
+            letting_go = await left_behind(scene, brokers)
+            context.policies["main"] = Settings.of(scene.policy())
+            context.link.lead_to(context.policies["main"].pulsar, "main")
+            wheel = Wheel(context, pulsar)  # type: ignore[arg-type]
+
+            await wheel.look()
+            assert pulsar.asked == []
+            assert context.link.hand.held is False
+            assert f"in the cluster at {brokers.url} is put back there first" in context.link.hand.text
+            if way == "it answers":
+                await letting_go.look()
+                assert brokers.dynamic == {}
+
+        if way == "it is gone":
+            with pytest.raises(PulsarError):
+                await letting_go.look()
+            await wheel.look()
+            assert pulsar.asked == []
+            await FoundStore(context.api, scene.namespace).forget()  # as the condition says
+        await wheel.look()
+        assert pulsar.dynamic == {SHEDDING: "false", SPLITTING: "false"}
+        assert context.link.hand.held is True
+        await letting_go.look()
+        assert context.link.switched_off is True
+
+    play(LOAD, story, **moving("http://other:8080"))
+
+
+def test_a_cluster_without_switches_on_is_balanced_while_another_is_to_be_put_back(play: Play) -> None:
+    async def story(scene: PolicyScene) -> None:
+        context, pulsar = scene.context, InMemoryPulsar()
+        with settings_brokers(defaults()) as brokers:
+            await left_behind(scene, brokers)
+        context.link.lead_to(Settings.of(scene.policy()).pulsar, "main")
+        wheel = Wheel(context, pulsar)  # type: ignore[arg-type]
+        await wheel.look()
+        assert (context.link.hand.held, context.link.elsewhere) == (None, False)  # without brokers nothing is known
+
+        pulsar.broker("other", sheds="false", splits="false")
+        await wheel.look()
+
+        assert (context.link.hand.held, context.link.elsewhere) == (True, True)
+        assert "trimtab restore" in context.link.hand.text
+
+    play(LOAD, story, **moving("http://other:8080"))
 
 
 def test_a_policy_whose_loop_has_not_begun_yet_keeps_it_off_until_it_is_deleted(play: Play) -> None:

@@ -1,5 +1,7 @@
 """Puts Pulsar's own balancing back when no policy is left that has it off: the wheel turns only while one is linked.
 
+So it does in the cluster of before when policies name another one now.
+
 A policy that is deleted keeps Kopf's finalizer until that is done (`let_go`), or for a minute if Pulsar does not
 answer: a namespace must be deletable also when its Pulsar cluster is gone. What was found is kept then, tried again for
 as long as an operator leads, and left to `trimtab restore`.
@@ -63,7 +65,10 @@ async def reached(
 
 @dataclass(slots=True)
 class LettingGo:
-    """Looks after what was found where no Pulsar is linked (any more). fence: called before each write to Pulsar."""
+    """Looks after what was found where no Pulsar is linked (any more), or another one is.
+
+    fence: called before each write to Pulsar.
+    """
 
     context: Context
     fence: Callable[[str], None]
@@ -81,13 +86,13 @@ class LettingGo:
     async def look(self) -> None:
         """Put back what no policy needs off any more. Raises what is in `REFUSALS`."""
         link = self.context.link
-        if link.linked or link.switched_off is False:
+        if (link.linked and not link.elsewhere) or link.switched_off is False:
             return
         async with link.steering:
             store = FoundStore(self.context.api, self.context.namespace)
             if (found := await store.load() or link.found) is None:
-                link.switched_off = False
-            elif not await self._needed():
+                link.switched_off = link.elsewhere = False
+            elif link.elsewhere or not await self._needed():
                 await self._put_back(store, found)
 
     async def _needed(self) -> bool:
@@ -102,7 +107,7 @@ class LettingGo:
         async with reached(found.pulsar, context.api, context.namespace, context.urls, self.fence) as admin:
             done = await put_back(admin, found)
         await store.forget()
-        context.link.switched_off, context.link.found = False, None
+        context.link.switched_off, context.link.found, context.link.elsewhere = False, None, False
         context.metrics.own_balancing_off.set(0)
         log.info("Pulsar's own balancing is put back: %s", "; ".join(done))
 

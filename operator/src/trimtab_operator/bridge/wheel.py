@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from trimtab_operator.bridge.found import FoundStore
 from trimtab_operator.cluster.api import ApiError
+from trimtab_operator.cluster.naming import PULSAR_FOUND
 from trimtab_operator.control.context import Context
 from trimtab_operator.control.cycle import at_most
 from trimtab_operator.control.link import OneHand
@@ -123,7 +124,7 @@ class Wheel:
 
     def _wanted(self) -> tuple[object, ...]:
         policies = self.context.policies.values()
-        return tuple(sorted((p.name, p.generation, str(p.mode)) for p in policies))
+        return self.context.link.elsewhere, *sorted((p.name, p.generation, str(p.mode)) for p in policies)
 
     async def _look_safely(self) -> None:
         try:
@@ -138,17 +139,24 @@ class Wheel:
         async with link.steering:
             if link.linked and link.spec != self._spec:
                 return  # `admin` is on its way out: the policies name another cluster now, or another way to it
-            found, readings, remedy = await self._found(), await self._read(), _REMEDY
+            found, readings = await self._found(), await self._read()
+            if found is not None and not self._found_here(found, readings):
+                self._wait_for(found, readings)
+            else:
+                await self._steer(found, readings)
+
+    async def _steer(self, found: Found | None, readings: Readings) -> None:
+        remedy = _REMEDY
+        if found is not None:
+            found = await self._refreshed(found, readings)
+        if not may_switch_off(self.context):
             if found is not None:
-                found = await self._refreshed(found, readings)
-            if not may_switch_off(self.context):
-                if found is not None:
-                    await self._give_back(found)
-                    found, readings = None, await self._read()
-            elif readings.on:
-                found, readings, remedy = await self._switch_off(found, readings)
-            self._note(found)
-            self._tell(readings.hand(remedy))
+                await self._give_back(found)
+                found, readings = None, await self._read()
+        elif readings.on:
+            found, readings, remedy = await self._switch_off(found, readings)
+        self._note(found)
+        self._tell(readings.hand(remedy))
 
     async def _found(self) -> Found | None:
         """What is kept; it is kept again where somebody deleted it, for as long as it is needed."""
@@ -162,16 +170,29 @@ class Wheel:
     async def _refreshed(self, found: Found, readings: Readings) -> Found:
         """What is kept, put back from now on as the policies say now, once that is known to serve."""
         spec, read = self._spec, readings.brokers - readings.unread.keys()
-        if spec is None or not read or not found.of(spec, readings.brokers):
+        if spec is None or not read:
             return found
         if (now := replace(found, pulsar=spec, brokers=readings.brokers)) != found:
             await self._store.save(now)
         return now
 
+    def _found_here(self, found: Found, readings: Readings) -> bool:
+        return self._spec is None or found.of(self._spec, readings.brokers)
+
+    def _wait_for(self, found: Found, readings: Readings) -> None:
+        """Leave this cluster as it is until what was found in another one is put back there, by `LettingGo`."""
+        link = self.context.link
+        self._note(found)
+        if readings.brokers:
+            link.elsewhere, link.found = True, None  # from here on the ConfigMap may be deleted
+        hand = readings.hand("nothing is switched off before that is done")
+        self._tell(replace(hand, text=f"{_put_back_first(found)}; {hand.text}"))
+
     def _note(self, found: Found | None) -> None:
         """Say whether something is kept that is to be put back."""
         off = found is not None and bool(found.overrides)
-        self.context.link.switched_off, self.context.link.found = off, found
+        link = self.context.link
+        link.switched_off, link.found, link.elsewhere = off, found, False
         self.context.metrics.own_balancing_off.set(off)
 
     async def _read(self) -> Readings:
@@ -260,6 +281,12 @@ class Wheel:
             "namespace": context.namespace,
         }
         await context.events.post(involved, kind, reason, text, action="Steer")
+
+
+def _put_back_first(found: Found) -> str:
+    what = f"what was switched off in the cluster at {found.pulsar.admin_url} is put back there first"
+    remedy = f"if it no longer answers there, run trimtab restore --admin-url, or delete ConfigMap {PULSAR_FOUND}"
+    return f"{what} ({remedy})"
 
 
 def _given_in(found: Found, now: float) -> str:

@@ -42,6 +42,7 @@ class Link:
     hand:    whether nobody else balances it.
     switched_off: whether Trimtab has switched off what a ConfigMap keeps, to be put back; None not yet known.
     found:   what that ConfigMap keeps, where this process wrote or read it: somebody may delete it before its time.
+    elsewhere: whether that was found in another cluster than this one, where it is to be put back first.
     steering: held by who looks at, and switches, Pulsar's own balancing.
     suspects: namespaces (``tenant/name``) of which somebody found that they are not as the objects say: read next.
     urls:    by name of a Broker object where that one is asked for its own statistics; only while a policy wants them.
@@ -56,6 +57,7 @@ class Link:
     hand: OneHand = field(default_factory=OneHand)
     switched_off: bool | None = None
     found: Found | None = None
+    elsewhere: bool = False
     steering: asyncio.Lock = field(default_factory=asyncio.Lock)
     suspects: set[str] = field(default_factory=set)
     urls: Mapping[str, str] = field(default_factory=dict)
@@ -66,6 +68,7 @@ class Link:
         """Name the cluster, or none. Nothing is known of another one than before."""
         if spec != self.spec:
             self.ids, self.hand, self.crosscheck = None, OneHand(), Crosscheck()
+            self.elsewhere = False
             self.problem = NOT_ASKED if spec is not None else ""
         self.spec, self.policy = spec, policy
 
