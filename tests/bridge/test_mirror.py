@@ -347,6 +347,23 @@ def test_isolation_and_groups_of_a_discovered_namespace_follow_pulsar(mirror: Te
     mirror(story)
 
 
+def test_namespaces_that_are_refused_again_and_again_do_not_hold_up_the_others(mirror: Tell) -> None:
+    async def story(world: Mirrored) -> None:
+        world.pulsar.add("t/n", 1)
+        await world.until("it is mirrored", lambda: world.ready("t-n") == ("True", "Found"))
+        for k in range(200):
+            world.pulsar.add(f"closed/{k}", 1)
+        world.pulsar.forbidden = {name for name in world.pulsar.spaces if name.startswith("closed/")}
+        world.scene.context.link.suspects |= world.pulsar.forbidden
+        await world.until("they are many", lambda: world.pulsar.asked["policies"] > 300)
+
+        world.pulsar.groups["t/n"] = "apart"
+
+        await world.until("it follows", lambda: world.spaces()["t-n"]["spec"].get("antiAffinityGroup") == "apart")
+
+    mirror(story)
+
+
 def test_bundles_that_people_made_are_never_deleted(mirror: Tell) -> None:
     async def story(world: Mirrored) -> None:
         world.pulsar.add("t/n", 2)

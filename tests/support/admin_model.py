@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Self
 
-from trimtab_operator.pulsar.errors import ExistsError, PulsarUnavailableError, UnknownError
+from trimtab_operator.pulsar.errors import ExistsError, PulsarRefusedError, PulsarUnavailableError, UnknownError
 from trimtab_operator.pulsar.load_manager import LoadManager
 from trimtab_strategies.topics import default_boundaries
 
@@ -19,6 +19,7 @@ class ModelCluster:
 
     silent: brokers that don't answer. away: nobody tells what there is. stale: boundaries that are told instead of the
     true ones, once for each entry. astray: calls that somebody before Pulsar answers, with a 404 of his own.
+    forbidden: namespaces of which nothing is told.
     """
 
     active: set[str] = field(default_factory=set)
@@ -30,6 +31,7 @@ class ModelCluster:
     silent: set[str] = field(default_factory=set)
     away: bool = False
     astray: set[str] = field(default_factory=set)
+    forbidden: set[str] = field(default_factory=set)
     stale: dict[str, list[tuple[int, ...]]] = field(default_factory=dict)
     asked: Counter[str] = field(default_factory=Counter)
     written: list[tuple[str, ...]] = field(default_factory=list)
@@ -92,6 +94,8 @@ class ModelCluster:
 
     async def policies(self, namespace: str) -> Mapping[str, Any]:
         self._ask("policies")
+        if namespace in self.forbidden:
+            raise PulsarRefusedError(f"namespace {namespace}", status=403)
         if namespace not in self.spaces:
             raise UnknownError(f"namespace {namespace}", status=404)
         told = self.stale.get(namespace) or [self.spaces[namespace]]

@@ -49,7 +49,8 @@ NAMES_SHARE = 0.1
 class Rhythm:
     """Seconds from one look to the next. names: which namespaces there are; more where there are very many tenants.
 
-    again: until a namespace that was not in step is looked at once more.
+    again: until a namespace that was not in step is looked at once more; one that can't be read after five times that,
+    then ten, and so on, up to `namespaces`.
 
     stuck: seconds that a wish may be open before the truth is told over it.
     """
@@ -76,6 +77,8 @@ class Mirror:
         self._swept = asyncio.Event()
         self._due: deque[str] = deque()
         self._again: dict[str, float] = {}
+        self._pauses: dict[str, float] = {}
+        self._rest_had_its_turn = True
         self._list_at = self._names_at = float("-inf")
         self._listed_at: float | None = None
         self._objects: dict[str, tuple[str, int]] = {}
@@ -176,17 +179,22 @@ class Mirror:
                 await asyncio.sleep(TICK)
 
     def _next(self) -> str:
-        """The namespace to look at next, empty none: first what is suspected, then what is due again, then the rest."""
+        """The namespace to look at next, empty none: what is suspected or due again, and the rest, in turn.
+
+        Suspects alone could hold up the rest for ever: some are refused however often they are asked for.
+        """
         suspects, now = self._context.link.suspects, self._context.clock()
         suspects |= self._touched()
         suspects |= {name for name, at in self._again.items() if at <= now}
-        if suspects:
-            namespace = suspects.pop()
-            self._again.pop(namespace, None)
-            return namespace
         if not self._due and self._listed_at is not None:
             self._took("namespaces", now - self._listed_at)
             self._listed_at = None
+        if suspects and (self._rest_had_its_turn or not self._due):
+            self._rest_had_its_turn = False
+            namespace = suspects.pop()
+            self._again.pop(namespace, None)
+            return namespace
+        self._rest_had_its_turn = True
         return self._due.popleft() if self._due else ""
 
     def _touched(self) -> set[str]:
@@ -239,7 +247,10 @@ class Mirror:
         try:
             done = await self._namespaces.look(namespace, self._sweeper.owned)
         except (PulsarError, ApiError):
-            self._again[namespace] = self._context.clock() + 5 * self.rhythm.again
+            pause = max(2 * self._pauses.get(namespace, 0.0), 5 * self.rhythm.again)
+            self._pauses[namespace] = min(pause, self.rhythm.namespaces)
+            self._again[namespace] = self._context.clock() + self._pauses[namespace]
             raise
+        self._pauses.pop(namespace, None)
         if not done:
             self._again[namespace] = self._context.clock() + self.rhythm.again
