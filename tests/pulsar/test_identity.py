@@ -332,6 +332,26 @@ def test_brokers_behind_https_are_found_without_asking_what_they_serve(authority
     asyncio.run(play())
 
 
+@pytest.mark.parametrize("extensible", [False, True], ids=["modular", "extensible"])
+def test_a_service_that_leads_to_a_broker_is_not_taken_for_its_address(authority: Authority, extensible: bool) -> None:  # noqa: FBT001
+    """What is asked of one broker alone would else be answered by whomever the Service leads to next."""
+
+    async def play() -> None:
+        tls, credentials = guarded(authority, clients=False), Credentials(ca=pem(authority.certificate))
+        async with FakePulsar(tls=tls, apart=True, extensible=extensible) as fake:
+            (mine,) = fake.add("t/n", fake.ids[0])
+            service = fake.url.replace("127.0.0.1", "localhost")
+            async with connected(service, identity=Bearer(credentials)) as admin:
+                await admin.brokers()
+                assert await admin.owned(fake.ids[0]) == {mine}
+                assert await admin.origin(fake.ids[0]) == fake.url
+                assert await admin.owned(fake.ids[1]) == frozenset()
+                assert await admin.origin(fake.ids[1]) == f"https://{fake.addresses[1]}"
+            assert fake.count("/lookup/") == 1, "a redirect tells as well"
+
+    asyncio.run(play())
+
+
 def test_a_broker_whose_address_is_anothers_is_not_asked_there(authority: Authority) -> None:
     """Its own namespace was taken by another broker: it has just ended."""
 

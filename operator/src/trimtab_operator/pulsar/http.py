@@ -128,7 +128,8 @@ class HttpAdmin:
         path = f"/admin/v2/brokers/{_part(await self._cluster_name())}/{_part(broker)}/ownedNamespaces"
         known = self._origins.get(broker, "") or (self._direct(broker) if self.transport.lists(broker) else "")
         found, url = await self._ask(Request("owned", "GET", path), at=known)
-        self._origins[broker] = url.removesuffix(path)
+        if urlsplit(url).netloc != urlsplit(self.transport.base).netloc:  # a Service leads to another one the next time
+            self._origins[broker] = url.removesuffix(path)
         return reading.owned(found)
 
     async def owner(self, bundle: str, broker: str) -> str:
