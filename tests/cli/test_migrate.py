@@ -16,6 +16,7 @@ from trimtab_operator.control.settings import Settings
 from trimtab_testbed.control_plane import ControlPlane
 
 _BASE = "org.apache.pulsar.broker.loadbalance"
+NIC = "loadBalancerOverrideBrokerNicSpeedGbps"
 SHEDDER, PLACEMENT = "loadBalancerLoadSheddingStrategy", "loadBalancerLoadPlacementStrategy"
 
 
@@ -163,6 +164,9 @@ def test_what_pulsar_is_told_a_policy_says(case: str) -> None:
         ({"loadBalancerReportUpdateMaxIntervalMinutes": "3"}, "has no equivalent: load comes from Prometheus"),
         ({"loadBalancerBrokerOverloadedThresholdPercentage": "120"}, "can't be taken over"),
         ({"loadBalancerSheddingIntervalMinutes": "soon"}, "is no number of minutes: 1m is taken"),
+        ({NIC: "1.2.3"}, f"{NIC} = 1.2.3 is no speed in Gbit/s: nicSpeed is left at its default"),
+        ({NIC: "Optional[0.0]"}, f"{NIC} = Optional[0.0] is no speed in Gbit/s"),
+        ({NIC: "1e300"}, f"{NIC} = 1e300 is no speed in Gbit/s"),
     ],
 )
 def test_what_has_no_equivalent_is_said(changed: dict[str, str], told: str) -> None:
@@ -216,10 +220,30 @@ def test_json_is_json_and_the_notes_are_beside_it(capsys: pytest.CaptureFixture[
         (["--admin-url", "http://127.0.0.1:1"], "Pulsar at http://127.0.0.1:1"),
         (["--admin-url", "http://127.0.0.1:1", "--token-file", "/nowhere"], "--token-file /nowhere can't be read"),
         ([], "--admin-url"),
+        (["--admin-url", "pulsar:8080"], "--admin-url pulsar:8080: the url's scheme 'pulsar' must be http or https"),
+        (
+            ["--admin-url", "http://127.0.0.1:1", "--prometheus-url", "prometheus:9090"],
+            "--prometheus-url prometheus:9090: the url's scheme 'prometheus' must be http or https; write it as http",
+        ),
+        (
+            ["--admin-url", "http://127.0.0.1:1", "--prometheus-url", "http://p:9090/?tenant=a"],
+            "--prometheus-url http://p:9090/?tenant=a: the url holds ? or #; leave out what follows",
+        ),
+        (["--admin-url", "http://u:s3cret@127.0.0.1:1"], "--admin-url 127.0.0.1:1: the url holds a user name"),
     ],
 )
 def test_what_is_wrong_with_the_command_is_said_in_a_line(
     capsys: pytest.CaptureFixture[str], words: list[str], told: str
 ) -> None:
     assert main(["migrate", *words]) == 2
-    assert told in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert told in said
+    assert "s3cret" not in said
+    assert "Traceback" not in said
+
+
+def test_a_url_that_no_policy_takes_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    with settings_brokers(defaults()) as brokers:
+        url = f"http://p:9090/{'a' * 600}"
+        assert main(["migrate", "--admin-url", brokers.url, "--prometheus-url", url]) == 2
+    assert "spec.source.prometheus.url = 'http://p:9090/aaa" in capsys.readouterr().err

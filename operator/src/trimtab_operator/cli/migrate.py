@@ -17,6 +17,7 @@ from trimtab_operator.cli.pulsar import add_pulsar_options, asked_pulsar
 from trimtab_operator.control.cycle import at_most
 from trimtab_operator.pulsar.admin import Admin
 from trimtab_operator.resources.common import API_VERSION
+from trimtab_operator.resources.urls import RefusedUrlError, parse
 
 _PROMETHEUS = "http://prometheus.monitoring.svc:9090"
 _DESCRIPTION = """\
@@ -47,8 +48,10 @@ def register(subparsers: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Carry out the verb; returns the exit code. Raises `CommandError`."""
-    leader, runtimes = asyncio.run(asked_pulsar(arguments, _read))
     url = arguments.prometheus_url or _PROMETHEUS
+    _check("--admin-url", arguments.admin_url)
+    _check("--prometheus-url", url)
+    leader, runtimes = asyncio.run(asked_pulsar(arguments, _read))
     found = migrate(runtimes[leader], admin_url=arguments.admin_url, prometheus=url)
     notes = differing(runtimes)
     if notes:
@@ -57,6 +60,15 @@ def run(arguments: argparse.Namespace) -> int:
         notes.append(f"spec.source.prometheus.url is a guess ({url}): give --prometheus-url")
     _show(arguments, Migration(found.spec, notes + found.notes))
     return FINE
+
+
+def _check(option: str, url: str) -> None:
+    """Raises `CommandError` for a URL that no policy may name."""
+    try:
+        parse(url)
+    except RefusedUrlError as error:
+        without_user = url.rpartition("@")[2]
+        raise CommandError(f"{option} {without_user}: {error}; write it as {_PROMETHEUS}, say") from error
 
 
 async def _read(admin: Admin) -> tuple[str, Mapping[str, Mapping[str, str]]]:

@@ -6,6 +6,7 @@ the registry can be migrated to at once. What is left at its default is not writ
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from typing import Any, get_origin
 from pydantic import ValidationError
 from pydantic.alias_generators import to_camel
 
+from trimtab_operator.cli.failure import CommandError
 from trimtab_operator.pulsar.balancing import ENABLED, SHEDDING, SPLITTING, is_true
 from trimtab_operator.pulsar.load_manager import LoadManager, load_manager
 from trimtab_operator.resources.policy import BalancingPolicySpec
@@ -143,7 +145,10 @@ class _Reader:
 
 
 def migrate(runtime: Mapping[str, str], *, admin_url: str, prometheus: str) -> Migration:
-    """The policy for a cluster that runs with `runtime`. prometheus: URL of the server that scrapes it."""
+    """The policy for a cluster that runs with `runtime`. prometheus: URL of the server that scrapes it.
+
+    Raises `CommandError` for what no policy may say.
+    """
     manager = load_manager(runtime)
     reader = _Reader(runtime, manager if manager in _DEFAULTS else LoadManager.MODULAR)
     if manager not in _DEFAULTS:
@@ -163,8 +168,18 @@ def migrate(runtime: Mapping[str, str], *, admin_url: str, prometheus: str) -> M
         **_split(reader, splitter),
         "limits": {"coolDown": reader.minutes(_GRACE, "30m")},
     }
-    BalancingPolicySpec.model_validate(spec)
+    _check(spec)
     return Migration(spec, [*_off(runtime), *reader.notes, *_without_equivalent(runtime)])
+
+
+def _check(spec: Mapping[str, Any]) -> None:
+    """Raises `CommandError` for a policy that the API server would refuse."""
+    try:
+        BalancingPolicySpec.model_validate(spec)
+    except ValidationError as error:
+        first = error.errors()[0]
+        path = ".".join(map(str, first["loc"]))
+        raise CommandError(f"no policy may say spec.{path} = {first['input']!r}: {first['msg']}") from error
 
 
 def _off(runtime: Mapping[str, str]) -> list[str]:
@@ -185,8 +200,12 @@ def _split(reader: _Reader, splitter: str) -> dict[str, Any]:
 
 def _nic_speed(reader: _Reader) -> dict[str, Any]:
     text = reader.runtime.get(_NIC, "")
-    found = re.fullmatch(r"(?:Optional\[)?([0-9.]+)\]?", text)
-    if found is None or not (speed := float(_value(found[1])) * 1e9 / 8):
+    if text in {"", "null", "Optional.empty"}:
+        return {}
+    number = _value(text.removeprefix("Optional[").removesuffix("]"))
+    speed = float(number) * 1e9 / 8 if isinstance(number, int | float) else 0.0
+    if not 0 < speed < math.inf:
+        reader.notes.append(f"{_NIC} = {text} is no speed in Gbit/s: nicSpeed is left at its default")
         return {}
     return {"nicSpeed": speed}
 
