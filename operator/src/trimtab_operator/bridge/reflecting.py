@@ -2,8 +2,9 @@
 
 Rules that keep a bundle from being lost by a look that came too early, too late, or not at all:
 
-- who did not answer changes nothing: a bundle counts as nobody's only when every active broker was asked, twice in a
-  row, and none has it (a bundle that moves during a sweep may be seen nowhere, once);
+- who did not answer changes nothing: a bundle counts as nobody's only when `Owned` says that surely nobody serves it:
+  every active broker was asked twice in a row, as a bundle that moves during a sweep may be seen nowhere, once; where
+  bundles are asked for one by one, one answer does;
 - bundles are divided and never merged, so boundaries that lack a known edge are old, or of a namespace that was made
   anew: they must be read twice before they count;
 - a bundle goes only once all bundles that take its place exist;
