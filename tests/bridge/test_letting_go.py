@@ -74,6 +74,22 @@ def test_it_is_put_back_though_its_configmap_went_with_the_namespace(play: Play)
     play(LOAD, story)
 
 
+def test_a_policy_that_is_refused_does_not_keep_it_off(play: Play) -> None:
+    async def story(scene: PolicyScene) -> None:
+        with settings_brokers(defaults()) as brokers:
+            letting_go = await left_behind(scene, brokers)
+            other = scene.add_policy("other", **moving(brokers.url))
+            await scene.turn()
+            await other.turn()
+            assert scene.condition("Valid", "other")[0] == "False"  # the older one has the brokers, and no Pulsar
+
+            await letting_go.look()
+
+            assert brokers.dynamic == {}
+
+    play(LOAD, story)
+
+
 @pytest.mark.parametrize("way", ["it answers", "it is gone"])
 def test_another_cluster_is_left_alone_until_it_is_put_back_in_the_one_before(play: Play, way: str) -> None:
     async def story(scene: PolicyScene) -> None:

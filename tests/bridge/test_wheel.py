@@ -47,12 +47,12 @@ def steer(trimtab_crds: ControlPlane, kube_namespace: str, monkeypatch: pytest.M
     return run
 
 
-def take(scene: PolicyScene) -> None:
+def take(scene: PolicyScene, name: str = "main") -> None:
     """What the loop and the runner do with the policy as it is now."""
-    settings = Settings.of(scene.policy())
-    scene.context.claims["main"], scene.context.policies["main"] = settings.claim, settings
+    settings = Settings.of(scene.policy(name))
+    scene.context.claims[name], scene.context.policies[name] = settings.claim, settings
     scene.context.share_out()
-    scene.context.link.spec, scene.context.link.policy = settings.pulsar, "main"
+    scene.context.link.spec, scene.context.link.policy = settings.pulsar, name
 
 
 async def kept(scene: PolicyScene) -> Any:
@@ -143,6 +143,24 @@ def test_it_is_put_back_once_no_policy_moves_any_more(steer: Steer, edit: dict[s
         assert pulsar.dynamic == {SPLITTING: "TRUE"}
         assert await kept(scene) is None
         assert scene.context.link.hand.held is False
+
+    steer(story)
+
+
+def test_it_stays_off_for_a_policy_whose_loop_has_not_begun_yet(steer: Steer) -> None:
+    async def story(scene: PolicyScene, pulsar: InMemoryPulsar, wheel: Wheel) -> None:
+        await wheel.look()
+        scene.create_policy("other", **{key: scene.policy()["spec"][key] for key in ("mode", "actuator", "pulsar")})
+        scene.edit(mode="DryRun")
+        take(scene)
+
+        await wheel.look()  # as an operator that was started again, and has seen the first policy only
+        assert pulsar.dynamic == {SHEDDING: "false", SPLITTING: "false"}
+
+        scene.rest.patch(scene.path("balancingpolicies", "other"), {"spec": {"mode": "DryRun"}})
+        take(scene, "other")
+        await wheel.look()
+        assert pulsar.dynamic == {}
 
     steer(story)
 

@@ -18,7 +18,6 @@ from typing import Any
 
 from trimtab_operator.bridge.found import FoundStore
 from trimtab_operator.bridge.identifying import admitting, read_proof
-from trimtab_operator.bridge.wheel import may_switch_off
 from trimtab_operator.cluster.api import POLICIES, Api, ApiError
 from trimtab_operator.control.context import Context
 from trimtab_operator.pulsar.admin import Admin
@@ -63,6 +62,28 @@ async def reached(
         yield admin
 
 
+def may_switch_off(context: Context) -> bool:
+    """Whether a policy that runs moves bundles, and allows Pulsar's own balancing to be switched off for that.
+
+    A policy whose `spec.pulsar` is not that of the link is refused, whatever it allows.
+    """
+    spec = context.link.spec
+    if spec is None or spec.own_balancing is not OwnBalancing.SWITCH_OFF:
+        return False
+    return any(policy.mode is not Mode.DRY_RUN and policy.pulsar == spec for policy in context.policies.values())
+
+
+async def needed(context: Context) -> bool:
+    """Whether a policy has it off, or one whose loop has not begun yet, as the API server says: they begin one by one.
+
+    One that has begun is on the lists of `context`: it may be refused. Raises `ApiError`.
+    """
+    async for page in context.api.list(POLICIES, context.namespace):
+        if any(has_it_off(policy) and policy["metadata"]["name"] not in context.claims for policy in page.items):
+            return True
+    return may_switch_off(context)
+
+
 @dataclass(slots=True)
 class LettingGo:
     """Looks after what was found where no Pulsar is linked (any more), or another one is.
@@ -92,15 +113,8 @@ class LettingGo:
             store = FoundStore(self.context.api, self.context.namespace)
             if (found := await store.load() or link.found) is None:
                 link.switched_off = link.elsewhere = False
-            elif link.elsewhere or not await self._needed():
+            elif link.elsewhere or not await needed(self.context):
                 await self._put_back(store, found)
-
-    async def _needed(self) -> bool:
-        """Whether there is a policy that has it off, as the API server says: loops begin one after the other."""
-        async for page in self.context.api.list(POLICIES, self.context.namespace):
-            if any(has_it_off(policy) for policy in page.items):
-                return True
-        return False
 
     async def _put_back(self, store: FoundStore, found: Found) -> None:
         context = self.context

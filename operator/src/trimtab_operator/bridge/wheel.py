@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from trimtab_operator.bridge.found import FoundStore
+from trimtab_operator.bridge.letting_go import may_switch_off, needed
 from trimtab_operator.cluster.api import ApiError
 from trimtab_operator.cluster.naming import PULSAR_FOUND
 from trimtab_operator.control.context import Context
@@ -32,8 +33,7 @@ from trimtab_operator.pulsar.balancing import (
 from trimtab_operator.pulsar.errors import PulsarError
 from trimtab_operator.pulsar.restoring import put_back
 from trimtab_operator.resources.common import API_VERSION
-from trimtab_operator.resources.policy import Mode
-from trimtab_operator.resources.pulsar import OwnBalancing, PulsarSpec
+from trimtab_operator.resources.pulsar import PulsarSpec
 from trimtab_strategies.model import Reason, counted, some
 
 log = logging.getLogger(__name__)
@@ -88,17 +88,6 @@ class Readings:
         )
 
 
-def may_switch_off(context: Context) -> bool:
-    """Whether a policy that runs moves bundles, and allows Pulsar's own balancing to be switched off for that.
-
-    A policy whose `spec.pulsar` is not that of the link is refused, whatever it allows.
-    """
-    spec = context.link.spec
-    if spec is None or spec.own_balancing is not OwnBalancing.SWITCH_OFF:
-        return False
-    return any(policy.mode is not Mode.DRY_RUN and policy.pulsar == spec for policy in context.policies.values())
-
-
 @dataclass(slots=True)
 class Wheel:
     """Looks at the cluster behind `admin` in the name of the policies of `context`."""
@@ -150,7 +139,7 @@ class Wheel:
         if found is not None:
             found = await self._refreshed(found, readings)
         if not may_switch_off(self.context):
-            if found is not None:
+            if found is not None and not await needed(self.context):
                 await self._give_back(found)
                 found, readings = None, await self._read()
         elif readings.on:
