@@ -258,6 +258,23 @@ def test_a_configmap_that_somebody_deletes_is_written_again_as_long_as_it_is_nee
     steer(story)
 
 
+def test_what_was_seen_of_one_cluster_is_not_told_of_the_next(steer: Steer) -> None:
+    async def story(scene: PolicyScene, pulsar: InMemoryPulsar, wheel: Wheel) -> None:
+        async def brokers() -> frozenset[str]:
+            scene.edit(pulsar={"adminUrl": "http://other:8080"})  # while this one is looked at
+            settings = Settings.of(scene.policy())
+            scene.context.link.lead_to(settings.pulsar, "main")
+            return frozenset("ab")
+
+        pulsar.brokers = brokers  # type: ignore[method-assign]
+        await wheel.look()
+
+        assert scene.context.link.hand.held is None
+
+    off = {"sheds": "false", "splits": "false"}
+    steer(story, a=off, b=off)
+
+
 def test_a_policy_that_is_refused_switches_nothing_off(steer: Steer) -> None:
     async def story(scene: PolicyScene, pulsar: InMemoryPulsar, wheel: Wheel) -> None:
         scene.edit(brokers={"names": ["a"]})

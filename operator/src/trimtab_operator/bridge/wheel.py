@@ -115,6 +115,12 @@ class Wheel:
         policies = self.context.policies.values()
         return self.context.link.elsewhere, *sorted((p.name, p.generation, str(p.mode)) for p in policies)
 
+    @property
+    def _replaced(self) -> bool:
+        """Whether `admin` is on its way out, as the policies name another cluster now, or another way to it."""
+        link = self.context.link
+        return link.linked and link.spec != self._spec
+
     async def _look_safely(self) -> None:
         try:
             await self.look()
@@ -124,10 +130,9 @@ class Wheel:
 
     async def look(self) -> None:
         """Look once, and do what the policies allow. Raises `PulsarError`, `ApiError`, `ForeignFindingsError`."""
-        link = self.context.link
-        async with link.steering:
-            if link.linked and link.spec != self._spec:
-                return  # `admin` is on its way out: the policies name another cluster now, or another way to it
+        async with self.context.link.steering:
+            if self._replaced:
+                return
             found, readings = await self._found(), await self._read()
             if found is not None and not self._found_here(found, readings):
                 self._wait_for(found, readings)
@@ -254,6 +259,8 @@ class Wheel:
         await self._event("Warning", str(Reason.TWO_HANDS), f"{what}: {then}")
 
     def _tell(self, hand: OneHand) -> None:
+        if self._replaced:
+            return
         before, self.context.link.hand = self.context.link.hand, hand
         if before.held != hand.held:
             log.info("one hand on the wheel: %s: %s", hand.held, hand.text)
