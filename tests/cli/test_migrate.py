@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import yaml
 
 from pulsar_settings import defaults, settings_brokers
 from trimtab_operator.cli import main
+from trimtab_operator.cli.migrate import unfinished
 from trimtab_operator.cli.migrating import migrate
 from trimtab_operator.control.settings import Settings
 from trimtab_testbed.control_plane import ControlPlane
@@ -208,10 +210,39 @@ def test_json_is_json_and_the_notes_are_beside_it(capsys: pytest.CaptureFixture[
         shown = capsys.readouterr()
         assert main(words) == 2
     assert json.loads(shown.out)["spec"]["pulsar"]["adminUrl"] == brokers.url
-    assert "note: spec.source.prometheus.url is a guess" in shown.err
+    assert "note: spec.source.prometheus.url (http://prometheus.monitoring.svc:9090) is a guess" in shown.err
     refused = capsys.readouterr().err
     assert "401" in refused
     assert "s3cret" not in refused
+
+
+def test_what_the_operator_can_not_use_as_it_is_is_noted(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("s3cret\n")
+    with settings_brokers(defaults(), token="s3cret") as brokers:
+        words = ["migrate", "--admin-url", brokers.url, "--token-file", str(tmp_path / "token")]
+        assert main([*words, "--prometheus-url", "http://localhost:9090"]) == 0
+    out = capsys.readouterr().out
+    for field, url in (("pulsar.adminUrl", brokers.url), ("source.prometheus.url", "http://localhost:9090")):
+        assert f"# spec.{field} ({url}) leads to this machine: name a Service by which the operator reaches it" in out
+    assert "# --token-file is not taken over: put it into a Secret with the label trimtab.dev/credentials" in out
+    assert "spec.pulsar.auth.token" in out
+    assert "s3cret" not in out
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({}, []),
+        ({"admin_url": "http://[::1]:8080"}, ["spec.pulsar.adminUrl"]),
+        ({"prometheus_url": ""}, ["spec.source.prometheus.url (http://prometheus.monitoring.svc:9090) is a guess"]),
+        ({"ca_file": Path("ca.pem"), "key_file": Path("key.pem")}, ["--ca-file", "--key-file"]),
+    ],
+)
+def test_only_what_is_to_be_filled_in_is_noted(changed: dict[str, Any], told: list[str]) -> None:
+    files = dict.fromkeys(("token_file", "ca_file", "certificate_file", "key_file"))
+    urls = {"admin_url": "http://pulsar:8080", "prometheus_url": "http://prometheus:9090"}
+    found = unfinished(argparse.Namespace(**{**files, **urls, **changed}))
+    assert [note[: len(start)] for note, start in zip(found, told, strict=True)] == told
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import asyncio
 import json
 import sys
 from collections.abc import Mapping
+from ipaddress import ip_address
 from typing import Any
 
 import yaml
@@ -20,6 +21,13 @@ from trimtab_operator.resources.common import API_VERSION
 from trimtab_operator.resources.urls import RefusedUrlError, parse
 
 _PROMETHEUS = "http://prometheus.monitoring.svc:9090"
+_SECRET = {
+    "--token-file": "token",
+    "--ca-file": "tls.ca",
+    "--certificate-file": "tls.certificate",
+    "--key-file": "tls.key",
+}
+"""Option -> where the policy names the Secret that holds it."""
 _DESCRIPTION = """\
 Reads the configuration that every broker of a Pulsar cluster runs with (its file, and dynamic values on top), and
 prints the BalancingPolicy that balances in the same way: shedder, placement, selection, split rule, cool-down. What
@@ -56,9 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
     notes = differing(runtimes)
     if notes:
         notes.append(f"of what differs, that of {leader} was taken, which leads")
-    if not arguments.prometheus_url:
-        notes.append(f"spec.source.prometheus.url is a guess ({url}): give --prometheus-url")
-    _show(arguments, Migration(found.spec, notes + found.notes))
+    _show(arguments, Migration(found.spec, [*notes, *unfinished(arguments), *found.notes]))
     return FINE
 
 
@@ -69,6 +75,32 @@ def _check(option: str, url: str) -> None:
     except RefusedUrlError as error:
         without_user = url.rpartition("@")[2]
         raise CommandError(f"{option} {without_user}: {error}; write it as {_PROMETHEUS}, say") from error
+
+
+def unfinished(arguments: argparse.Namespace) -> list[str]:
+    """What the policy is still to be told, as the operator does not run where this runs, in words."""
+    given = {"pulsar.adminUrl": arguments.admin_url, "source.prometheus.url": arguments.prometheus_url}
+    notes = [
+        f"spec.{path} ({url}) leads to this machine: name a Service by which the operator reaches it"
+        for path, url in given.items()
+        if url and _is_this_machine(url)
+    ]
+    if not arguments.prometheus_url:
+        notes.append(f"spec.source.prometheus.url ({_PROMETHEUS}) is a guess: give --prometheus-url")
+    return notes + [
+        f'{option} is not taken over: put it into a Secret with the label trimtab.dev/credentials: "true", and name '
+        f"that in spec.pulsar.auth.{entry}"
+        for option, entry in _SECRET.items()
+        if vars(arguments)[option.strip("-").replace("-", "_")]
+    ]
+
+
+def _is_this_machine(url: str) -> bool:
+    host = parse(url).host.strip("[]")
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 async def _read(admin: Admin) -> tuple[str, Mapping[str, Mapping[str, str]]]:
