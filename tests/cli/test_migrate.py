@@ -162,6 +162,11 @@ def test_what_pulsar_is_told_a_policy_says(case: str) -> None:
         ({"loadBalancerAutoBundleSplitEnabled": "false"}, "no split rule"),
         ({SHEDDER: "com.example.OwnShedder"}, "OwnShedder is no strategy of Pulsar's own"),
         ({SHEDDER: f"{_BASE}.extensions.scheduler.TransferShedder"}, "can't be run by ModularLoadManagerImpl"),
+        ({SHEDDER: f"{_BASE}.extensions.scheduler.TransferShedder"}, "Pulsar 4 runs SimpleLoadManagerImpl"),
+        (
+            {PLACEMENT: f"{_BASE}.impl.AvgShedder"},
+            "no other shedder than AvgShedder goes with it: Pulsar 4 runs Simple",
+        ),
         ({"loadManagerClassName": "com.example.Mine"}, "neither of the two known ones"),
         ({"loadBalancerReportUpdateMaxIntervalMinutes": "3"}, "has no equivalent: load comes from Prometheus"),
         ({"loadBalancerBrokerOverloadedThresholdPercentage": "120"}, "can't be taken over"),
@@ -173,6 +178,13 @@ def test_what_pulsar_is_told_a_policy_says(case: str) -> None:
 )
 def test_what_has_no_equivalent_is_said(changed: dict[str, str], told: str) -> None:
     assert told in notes(defaults(**changed))
+
+
+def test_no_fallback_is_told_of_where_what_is_named_can_run() -> None:
+    both = dict.fromkeys((SHEDDER, PLACEMENT), f"{_BASE}.impl.AvgShedder")
+    for runtime in (defaults(), defaults(**both), defaults(**{SHEDDER: f"{_BASE}.impl.AvgShedder"})):
+        assert "SimpleLoadManagerImpl" not in notes(runtime)
+    assert "SimpleLoadManagerImpl" not in notes(defaults(extensible=True))
 
 
 @pytest.mark.apiserver

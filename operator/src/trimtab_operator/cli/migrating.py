@@ -47,6 +47,8 @@ _RUNS = {
     LoadManager.EXTENSIBLE: ({"TransferShedder"}, ".extensions."),
 }
 """The shedders that a load manager can run, and where the classes of its placements are."""
+_FALLS_BACK = "Pulsar 4 runs SimpleLoadManagerImpl then, which has no equivalent"
+"""What becomes of a modular load manager that can't make its strategies; only brokers' logs say so (4.0.8, 4.2.4)."""
 _NOT_PARAMETERS = frozenset({"load_manager"})
 """Of a selection: that would keep bundles from brokers of another manager, while a cluster runs only one."""
 
@@ -97,6 +99,8 @@ class _Reader:
         ours = "can't be run by" if rows else "is no strategy of Pulsar's own, or not one of"
         instead = "runs instead" if self.manager is LoadManager.EXTENSIBLE else "is taken instead"
         self.notes.append(f"{key} = {named or '(nothing)'} {ours} {self.manager}: {fallback} {instead}")
+        if rows and self.manager is LoadManager.MODULAR:
+            self.notes[-1] += f"; {_FALLS_BACK}, and Pulsar 3 OverloadShedder"
         return fallback
 
     def params(self, params: type[StrategyParams]) -> dict[str, Any]:
@@ -169,7 +173,7 @@ def migrate(runtime: Mapping[str, str], *, admin_url: str, prometheus: str) -> M
         "limits": {"coolDown": reader.minutes(_GRACE, "30m")},
     }
     _check(spec)
-    return Migration(spec, [*_off(runtime), *reader.notes, *_without_equivalent(runtime)])
+    return Migration(spec, [*_off(runtime), *reader.notes, *_no_pair(spec), *_without_equivalent(runtime)])
 
 
 def _check(spec: Mapping[str, Any]) -> None:
@@ -189,6 +193,12 @@ def _off(runtime: Mapping[str, str]) -> list[str]:
     elif not is_true(runtime.get(SHEDDING, "true")):
         notes.append(f"{SHEDDING} is false: Pulsar sheds nothing now, so this policy would do more than Pulsar does")
     return notes
+
+
+def _no_pair(spec: Mapping[str, Any]) -> list[str]:
+    if spec["placement"]["type"] != "AvgShedder" or spec["shedder"]["type"] == "AvgShedder":
+        return []
+    return [f"{_PLACEMENT} = AvgShedder, but no other shedder than AvgShedder goes with it: {_FALLS_BACK}"]
 
 
 def _split(reader: _Reader, splitter: str) -> dict[str, Any]:
