@@ -64,7 +64,8 @@ was taken. Each state is an Event, and so is each refusal. A command given twice
   reason: `Conflict` (on another broker by now, or deleted), `InFlight`, `Pinned`, `Splitting`, `Quarantined`,
   `Excluded` (`balanced: false`), `Isolation`, `UnknownBroker`, `NotReady`, `Unschedulable`, `Untrusted` (its
   destination), `TwoHands`, `HourCap`, and `MassFailure` when the brake takes hold. What can't be done at its turn is
-  not made up for later: the plan would rest on a load that is gone. A bundle that is on its destination already counts as landed.
+  not made up for later: the plan would rest on a load that is gone. A bundle that is on its destination already counts
+  as landed.
 - **`limits.maxMovesInFlight`** (10) moves are open at once; the next is written when one has landed. Splits are asked
   for first, and count as landed once their BundleSplit objects exist, which tell the rest.
 - **`status.progress`** tells how many have landed, failed and are in flight, percent, and the time left at the pace so
