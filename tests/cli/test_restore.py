@@ -114,7 +114,10 @@ def test_everything_is_put_back_and_released_once(
 
         brokers.dynamic[SHEDDING] = "false"  # a person's, from now on
         assert main(scene.words) == 0
-        assert capsys.readouterr().out == "Pulsar: nothing was switched off, or it was put back already\n"
+        nothing, off = capsys.readouterr().out.splitlines()
+        assert nothing == "Pulsar: nothing was switched off, or it was put back already"
+        assert off.startswith(f"Pulsar: {SHEDDING} is false by dynamic configuration, and who set it is not known")
+        assert off.endswith(f"remove it with pulsar-admin brokers delete-dynamic-config --config {SHEDDING}")
         assert brokers.dynamic == {SPLITTING: "TRUE", SHEDDING: "false"}
 
 
@@ -241,6 +244,39 @@ def test_another_url_and_token_may_be_named(
         assert main([*scene.words, *token]) == 0
         assert not scene.kept()
         assert brokers.dynamic == {SPLITTING: "TRUE"}
+
+
+def test_what_is_off_is_told_although_nothing_was_kept(
+    trimtab_crds: ControlPlane, kube_namespace: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with settings_brokers(defaults()) as brokers:
+        scene = Scene(trimtab_crds, kube_namespace, brokers)
+        scene.rest.delete(f"{scene.maps}/trimtab-pulsar-found")
+        assert main([*scene.words, "--stop-deployment", "trimtab"]) == 0
+        said = capsys.readouterr().out
+        assert [said.count(f"delete-dynamic-config --config {switch}") for switch in (SHEDDING, SPLITTING)] == [1, 1]
+
+        scene.rest.patch(scene.path("balancingpolicies", "main"), {"metadata": {"finalizers": []}})
+        scene.rest.delete(scene.path("balancingpolicies", "main"))
+        assert main(scene.words) == 0
+        said = capsys.readouterr().out
+        assert "give --admin-url to have its switches looked at" in said
+        assert SHEDDING not in said
+
+        assert main([*scene.words, "--admin-url", brokers.url]) == 0
+        assert f"delete-dynamic-config --config {SHEDDING}" in capsys.readouterr().out
+        assert brokers.dynamic == {SHEDDING: "false", SPLITTING: "false"}
+
+
+def test_a_pulsar_that_can_not_be_asked_holds_nothing_up_where_nothing_was_kept(
+    trimtab_crds: ControlPlane, kube_namespace: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with settings_brokers(defaults()) as brokers:
+        scene = Scene(trimtab_crds, kube_namespace, brokers)
+    scene.rest.delete(f"{scene.maps}/trimtab-pulsar-found")
+    assert main(scene.words) == 0
+    assert "Pulsar: can't be asked whether its own balancing is on: " in capsys.readouterr().out
+    assert scene.finalizers() == [["example.com/theirs"]] * 2
 
 
 def test_a_pulsar_that_is_gone_holds_no_finalizer(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
 
 from trimtab_operator.bridge.found import FoundStore
 from trimtab_operator.bridge.letting_go import REFUSALS, has_it_off, reached
@@ -22,11 +24,15 @@ from trimtab_operator.cluster.api import (
     ResourceRef,
 )
 from trimtab_operator.cluster.naming import PULSAR_FOUND
-from trimtab_operator.pulsar.balancing import ForeignFindingsError, Found
+from trimtab_operator.pulsar.admin import Admin
+from trimtab_operator.pulsar.balancing import SWITCHES, ForeignFindingsError, is_true
 from trimtab_operator.pulsar.restoring import put_back
 from trimtab_operator.resources.common import GROUP
 from trimtab_operator.resources.policy import Mode
+from trimtab_operator.resources.pulsar import PulsarSpec
 from trimtab_operator.resources.urls import AllowedUrls
+
+T = TypeVar("T")
 
 _FINALIZER = f"{GROUP}/finalizer"
 _TRIES = 5
@@ -73,7 +79,8 @@ async def restore(api: Api, arguments: argparse.Namespace) -> int:
     if arguments.stop_deployment:
         if not await _stop(api, arguments, restored=done):
             return FINDING
-        done = arguments.dry_run or await _pulsar(api, arguments)  # it may have switched it off once more meanwhile
+        # it may have switched it off once more meanwhile
+        done = arguments.dry_run or await _pulsar(api, arguments, again=True)
     released = [await _release(api, ref, arguments) for ref in (POLICIES, TOPIC_NAMESPACES)]
     return FINE if advising and done and all(released) else FINDING
 
@@ -131,14 +138,18 @@ async def _set_dry_run(api: Api, arguments: argparse.Namespace, policy: Mapping[
     return True
 
 
-async def _pulsar(api: Api, arguments: argparse.Namespace) -> bool:
-    """Put Pulsar's own balancing back; whether nothing is left to do."""
+async def _pulsar(api: Api, arguments: argparse.Namespace, *, again: bool = False) -> bool:
+    """Put Pulsar's own balancing back; whether nothing is left to do. again: it was done once, so may be done."""
     store = FoundStore(api, arguments.namespace)
     try:
         if (found := await store.load()) is None:
-            print("Pulsar: nothing was switched off, or it was put back already")
+            if not again:
+                print("Pulsar: nothing was switched off, or it was put back already")
+                await _tell_what_is_off(api, arguments)
             return True
-        steps = await _put_back(api, arguments, found)
+        steps = await _ask(
+            api, arguments, found.pulsar, lambda admin: put_back(admin, found, dry_run=arguments.dry_run)
+        )
     except ForeignFindingsError as error:
         print(f"Pulsar: ConfigMap {PULSAR_FOUND}: {error}: set the switches by hand, and delete it")
         return False
@@ -152,12 +163,40 @@ async def _pulsar(api: Api, arguments: argparse.Namespace) -> bool:
     return True
 
 
-async def _put_back(api: Api, arguments: argparse.Namespace, found: Found) -> list[str]:
+async def _ask(api: Api, arguments: argparse.Namespace, spec: PulsarSpec, work: Callable[[Admin], Awaitable[T]]) -> T:
+    """What `work` returns for ``--admin-url``, else `spec`. Raises what is in `REFUSALS`, and `CommandError`."""
     if arguments.admin_url:
-        return await asked_pulsar(arguments, lambda admin: put_back(admin, found, dry_run=arguments.dry_run))
+        return await asked_pulsar(arguments, work)
     everything = AllowedUrls.of(("*",))  # the Secrets are read with the rights of the person who asks
-    async with reached(found.pulsar, api, arguments.namespace, everything, lambda _write: None) as admin:
-        return await put_back(admin, found, dry_run=arguments.dry_run)
+    async with reached(spec, api, arguments.namespace, everything, lambda _write: None) as admin:
+        return await work(admin)
+
+
+async def _tell_what_is_off(api: Api, arguments: argparse.Namespace) -> None:
+    """What was found may have been deleted before it was put back: with its Kubernetes namespace, or by a person."""
+    try:
+        if (spec := await _named(api, arguments)) is None:
+            print("Pulsar: no policy names it; give --admin-url to have its switches looked at")
+            return
+        overrides = await _ask(api, arguments, spec, lambda admin: admin.overrides())
+    except (*REFUSALS, CommandError, ValidationError) as error:
+        print(f"Pulsar: can't be asked whether its own balancing is on: {error}")
+        return
+    for switch in SWITCHES:
+        if not is_true(overrides.get(switch, "true")):
+            print(
+                f"Pulsar: {switch} is {overrides[switch]} by dynamic configuration, and who set it is not known: if it "
+                f"was Trimtab, remove it with pulsar-admin brokers delete-dynamic-config --config {switch}"
+            )
+
+
+async def _named(api: Api, arguments: argparse.Namespace) -> PulsarSpec | None:
+    """The cluster of ``--admin-url``, else the one that policies name. Raises `ApiError`, `ValidationError`."""
+    if arguments.admin_url:
+        return PulsarSpec(admin_url=arguments.admin_url)
+    policies = await _objects(api, POLICIES, arguments.namespace)
+    specs = [spec for policy in policies if (spec := policy["spec"].get("pulsar"))]
+    return PulsarSpec.model_validate(specs[0]) if specs else None
 
 
 async def _release(api: Api, ref: ResourceRef, arguments: argparse.Namespace) -> bool:
