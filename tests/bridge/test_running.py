@@ -21,6 +21,7 @@ from trimtab_operator.control.link import NOT_ASKED, Link
 from trimtab_operator.control.linked import linked
 from trimtab_operator.control.settings import Settings
 from trimtab_operator.pulsar.admin import Admin
+from trimtab_operator.pulsar.http import HttpAdmin
 from trimtab_operator.resources.pulsar import PulsarSpec
 from trimtab_operator.resources.urls import AllowedUrls
 from trimtab_strategies.testing import cluster
@@ -170,6 +171,38 @@ def test_a_new_token_in_the_secret_counts_without_an_edit(run: Run) -> None:
         assert r.bridge.admin is None
 
     run(story, token="the new one")
+
+
+@pytest.mark.apiserver
+def test_a_secret_that_no_issuer_gives_is_told_by_its_field(run: Run) -> None:
+    async def story(r: Running) -> None:
+        where = {"secret": "pulsar", "key": "token"}
+        r.put("schlüssel")
+        r.name(auth={"oauth2": {"issuerUrl": r.fake.url, "clientId": where, "clientSecret": where}})
+        await r.problem("spec.pulsar.auth.oauth2.clientSecret: Secret pulsar, key token: it holds")
+        assert "schlüssel" not in r.link.problem
+        assert r.fake.asked == []
+
+    run(story)
+
+
+@pytest.mark.apiserver
+def test_whether_the_cluster_answers_is_looked_at_again_after_a_defect(
+    run: Run, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story(r: Running) -> None:
+        r.name()
+        await r.answers()
+        with monkeypatch.context() as broken:
+            broken.setattr(HttpAdmin, "brokers", defect)
+            await until("it is logged", lambda: "bridge: pulse ended, beginning again" in caplog.text)
+        r.fake.deaf |= set(r.fake.ids)
+        await r.problem("no answer within 1 s")
+
+    async def defect(_: HttpAdmin) -> frozenset[str]:
+        raise KeyError("a defect")
+
+    run(story)
 
 
 @pytest.mark.parametrize(

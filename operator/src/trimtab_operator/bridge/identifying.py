@@ -62,10 +62,10 @@ async def read_proof(api: Api, namespace: str, auth: PulsarAuth | None) -> Proof
 
 
 async def _client(keyring: Keyring, oauth2: OAuth2) -> Client:
-    return Client(
-        oauth2.issuer_url,
-        await keyring.text("oauth2.clientId", oauth2.client_id),
-        await keyring.text("oauth2.clientSecret", oauth2.client_secret),
-        oauth2.audience,
-        oauth2.scope,
-    )
+    name = await keyring.text("oauth2.clientId", oauth2.client_id)
+    where, secret = oauth2.client_secret, await keyring.text("oauth2.clientSecret", oauth2.client_secret)
+    try:
+        return Client(oauth2.issuer_url, name, secret, oauth2.audience, oauth2.scope)
+    except CredentialsError as error:
+        told = f"{WHERE}.oauth2.clientSecret: Secret {where.secret}, key {where.key}"
+        raise SourceMisconfiguredError(f"{told}: {error}") from None

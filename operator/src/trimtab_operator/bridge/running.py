@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from trimtab_operator.bridge.identifying import Proof, admitting, read_proof
@@ -105,8 +106,8 @@ class Bridge:
 
     async def _work(self, spec: PulsarSpec, proof: Proof, admin: HttpAdmin) -> None:
         parts = self.parts(self.context, admin)
-        tasks = [asyncio.create_task(_kept_up(name, run), name=f"bridge {name}") for name, run in parts.items()]
-        tasks.append(asyncio.create_task(self._pulse(admin), name="bridge pulse"))
+        kept = {**parts, "pulse": partial(self._pulse, admin)}
+        tasks = [asyncio.create_task(_kept_up(name, run), name=f"bridge {name}") for name, run in kept.items()]
         self.admin = admin
         try:
             await self._unless_other(spec, self._until_changed(spec, proof))

@@ -48,13 +48,20 @@ _LONGEST = 300
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Client:
-    """Who asks the issuer, and what for. Never shown."""
+    """Who asks the issuer, and what for. Never shown. Raises `CredentialsError` for an odd secret (RFC 6749, A.2)."""
 
     issuer_url: str
     client_id: str
     client_secret: str
     audience: str = ""
     scope: str = ""
+
+    def __post_init__(self) -> None:
+        secret = self.client_secret
+        if not secret.isascii() or not secret.isprintable() or secret != secret.strip():
+            raise CredentialsError(
+                "it holds a line break, a blank at an end or a letter that is not ASCII; put there what the issuer gave"
+            )
 
     def form(self) -> Mapping[str, str]:
         """What is posted to the token endpoint."""
