@@ -106,7 +106,7 @@ class Bridge:
 
     async def _work(self, spec: PulsarSpec, proof: Proof, admin: HttpAdmin) -> None:
         parts = self.parts(self.context, admin)
-        kept = {**parts, "pulse": partial(self._pulse, admin)}
+        kept: dict[str, Callable[[], Awaitable[None]]] = {**parts, "pulse": partial(self._pulse, admin)}
         tasks = [asyncio.create_task(_kept_up(name, run), name=f"bridge {name}") for name, run in kept.items()]
         self.admin = admin
         try:
