@@ -12,6 +12,7 @@ import sys
 import time
 import urllib.request
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from pathlib import Path
@@ -24,6 +25,7 @@ _TETHER = Path(__file__).with_name("tether.py")
 # Below the range that Linux gives to outgoing connections, so that none takes the port while a server restarts.
 _PORTS = range(20000, 32000)
 _LOG_TAIL = 2000
+_claims: deque[socket.socket] = deque(maxlen=256)
 
 
 class ServerFailedError(RuntimeError):
@@ -35,19 +37,43 @@ class PortTakenError(ServerFailedError):
 
 
 def free_ports(count: int) -> list[int]:
-    """`count` different TCP ports of 127.0.0.1 that nobody listens on now."""
+    """`count` different TCP ports of 127.0.0.1 that nobody listens on now.
+
+    No other process gets them here before this one ends, or has asked for 256 more.
+    """
     found: list[int] = []
-    for port in random.sample(_PORTS, len(_PORTS)):  # chance only keeps parallel test runs apart
+    for port in random.sample(_PORTS, len(_PORTS)):
         if len(found) == count:
             return found
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((HOST, port))
-            except OSError:
-                continue
-        found.append(port)
+        if _free(port) and _claimed(port):
+            found.append(port)
+    if len(found) == count:
+        return found
     raise ServerFailedError(f"{count} free ports wanted between {_PORTS.start} and {_PORTS.stop}, found {len(found)}")
+
+
+def _free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+    return True
+
+
+def _claimed(port: int) -> bool:
+    """Whether nobody else waits for a server to listen there: a JVM takes ten seconds to. The kernel forgets the name
+    with the process.
+    """
+    claim = socket.socket(socket.AF_UNIX)
+    try:
+        claim.bind(f"\0trimtab-port-{port}")
+    except OSError:
+        claim.close()
+        return False
+    _claims.append(claim)
+    return True
 
 
 class Startable(ABC):
@@ -143,7 +169,7 @@ class Server:
         if code is None:
             return
         tail = self.log_tail()
-        error = PortTakenError if "address already in use" in tail else ServerFailedError
+        error = PortTakenError if "address already in use" in tail.lower() else ServerFailedError
         raise error(f"{self.name} ended with exit code {code}; the end of {self.log}:\n{tail}")
 
     def log_tail(self, characters: int = _LOG_TAIL) -> str:

@@ -1,0 +1,42 @@
+"""Processes that start servers at the same time never choose the same port."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from trimtab_testbed import processes
+from trimtab_testbed.processes import ServerFailedError, free_ports
+
+HOLDER = """
+import sys
+from trimtab_testbed import processes
+processes._PORTS = range({first}, {first} + 4)
+print(*processes.free_ports(2), flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_port_that_another_process_waits_for_is_not_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = _four_in_a_row()
+    monkeypatch.setattr(processes, "_PORTS", range(first, first + 4))
+    command = [sys.executable, "-c", HOLDER.format(first=first)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None
+        theirs = {int(port) for port in holder.stdout.readline().split()}
+        ours = set(free_ports(2))
+        assert ours | theirs == set(range(first, first + 4))
+        with pytest.raises(ServerFailedError, match="1 free ports wanted"):
+            free_ports(1)
+        holder.communicate("")
+
+    assert set(free_ports(2)) == theirs, "the end of a process gives back what it had"
+
+
+def _four_in_a_row() -> int:
+    """The first of four ports of which nobody uses any: beyond those that others choose from."""
+    return next(
+        first for first in range(32010, 32700, 4) if all(processes._free(port) for port in range(first, first + 4))
+    )
