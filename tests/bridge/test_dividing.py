@@ -13,104 +13,20 @@ import pytest
 
 from policy_scene import PolicyScene, played
 from pulsar_in_memory import InMemoryPulsar
+from pulsar_split_scene import Crew, ask, at, link, parent
 from split_scene import DiedError, condition, half, halves, leftovers, order, split_status
 from trimtab_operator.actuators.dividing import DeclarativeDivider
 from trimtab_operator.bridge import dividing
-from trimtab_operator.bridge.dividing import ChosenDivider, PulsarDivider
+from trimtab_operator.bridge.dividing import ChosenDivider
 from trimtab_operator.cluster.naming import parse_pulsar_bundle
 from trimtab_operator.control.splitting import Splits
-from trimtab_operator.resources.pulsar import PulsarSpec
 from trimtab_strategies.testing import cluster
-from trimtab_strategies.topics import check_ring
 from trimtab_testbed.control_plane import ControlPlane
 
 pytestmark = pytest.mark.apiserver
 
 LOAD = cluster(bundles={"a": [1] * 4, "b": [1]}, a=0.5, b=0.5, c=0.1)
-Story = Callable[[PolicyScene, "Crew"], Awaitable[None]]
-PARENT = "trimtab.dev/parent"
-
-
-class Crew:
-    """An operator's splits, and the Pulsar cluster they are made on; `dies_after` so many writes to either."""
-
-    def __init__(self, scene: PolicyScene, pulsar: InMemoryPulsar) -> None:
-        self.scene, self.pulsar, self.left = scene, pulsar, None
-        self.whole = scene.load.bundles.names[0]
-        self.begin()
-
-    left: int | None
-
-    def begin(self) -> None:
-        """An operator that knows nothing of what another one did."""
-        mortal: Any = _Mortal(self, self.scene.context.api, {"create", "patch", "delete"})
-        self.context = self.scene.context
-        self.living = self.context.api
-        self.mortal = mortal
-        admin: Any = _Mortal(self, self.pulsar, {"split"})
-        self.splits = Splits(self.context, PulsarDivider(self.context, admin))
-
-    async def round(self, *, after: float = 0.0) -> None:
-        self.scene.clock += after
-        await self.scene.seen()
-        self.context.api = self.mortal
-        try:
-            await self.splits.round()
-        finally:
-            self.context.api = self.living
-        await self.scene.seen()
-
-    async def finish(self, name: str = "split") -> Any:
-        for _ in range(6):
-            await self.round()
-            if (status := split_status(self.scene, name)).get("phase") in {"Completed", "Failed"}:
-                return status
-        raise AssertionError(f"{name} has not ended: {status}")
-
-    def check(self) -> None:
-        """The objects that count cover the ring once."""
-        bundles = self.scene.bundles()
-        born = [b for b in bundles.values() if b["metadata"].get("annotations", {}).get(PARENT, "") not in bundles]
-        space = "/".join(parse_pulsar_bundle(self.whole)[:2])
-        ranges = [b["spec"]["range"] for b in born if b["spec"]["topicNamespace"] == space.replace("/", "-")]
-        check_ring([f"{space}/{r['lower']}_{r['upper']}" for r in ranges])
-
-    def mirrored(self) -> dict[str, str]:
-        """Owner by bundle in Pulsar's spelling, as the objects say."""
-        found = {}
-        for bundle in self.scene.bundles().values():
-            if bundle["spec"]["topicNamespace"] == "public-a":
-                r = bundle["spec"]["range"]
-                found[f"public/a/{r['lower']}_{r['upper']}"] = bundle["status"].get("owner", "")
-        return found
-
-    def truth(self) -> dict[str, str]:
-        """The same, as Pulsar has it."""
-        names = {address: name for name, address in (self.context.link.ids or {}).items()}
-        return {b: names[owner] for b, owner in self.pulsar.owners.items() if b.startswith("public/a/")}
-
-
-class _Mortal:
-    """Passes on what is asked of `inner`, until the crew has written as often as it may."""
-
-    def __init__(self, crew: Crew, inner: Any, writes: set[str]) -> None:
-        self._crew, self._inner, self._writes = crew, inner, writes
-
-    def __getattr__(self, name: str) -> Any:
-        asked = getattr(self._inner, name)
-        if name not in self._writes:
-            return asked
-
-        async def write(*arguments: Any, **options: Any) -> Any:
-            if self._crew.left == 0:
-                raise DiedError
-            answer = await asked(*arguments, **options)
-            self._crew.check()
-            if self._crew.left is not None:
-                self._crew.left -= 1
-            return answer
-
-        return write
+Story = Callable[[PolicyScene, Crew], Awaitable[None]]
 
 
 @pytest.fixture
@@ -125,41 +41,6 @@ def divide(trimtab_crds: ControlPlane, kube_namespace: str, monkeypatch: pytest.
         played(trimtab_crds, kube_namespace, LOAD, whole)
 
     return run
-
-
-def link(scene: PolicyScene, *, extensible: bool, topics: tuple[float, ...]) -> InMemoryPulsar:
-    """A cluster in memory that has what the scene's objects say."""
-    context = scene.context
-    context.link.spec = PulsarSpec(admin_url="http://pulsar:8080")
-    context.link.ids = {name: f"{name}:8080" for name in ("a", "b", "c")}
-    pulsar = InMemoryPulsar(extensible=extensible)
-    for name in ("a", "b", "c"):
-        pulsar.broker(f"{name}:8080")
-    edges: dict[str, set[int]] = {}
-    for full, row in zip(scene.load.bundles.names, scene.load.bundles.owner.tolist(), strict=True):
-        tenant, name, lower, upper = parse_pulsar_bundle(full)
-        edges.setdefault(f"{tenant}/{name}", set()).update((int(lower, 16), int(upper, 16)))
-        pulsar.owners[full] = f"{scene.load.brokers.names[row]}:8080"
-    pulsar.rings = {space: tuple(sorted(found)) for space, found in edges.items()}
-    *_, lower, upper = parse_pulsar_bundle(scene.load.bundles.names[0])
-    low, high = int(lower, 16), int(upper, 16)
-    pulsar.topics["public/a"] = {f"t{k}": int(low + ratio * (high - low)) for k, ratio in enumerate(topics)}
-    return pulsar
-
-
-def at(scene: PolicyScene, *ratios: float) -> list[str]:
-    """Positions inside the first bundle."""
-    *_, lower, upper = parse_pulsar_bundle(scene.load.bundles.names[0])
-    low, high = int(lower, 16), int(upper, 16)
-    return [f"0x{int(low + ratio * (high - low)):08x}" for ratio in ratios]
-
-
-def parent(scene: PolicyScene) -> str:
-    return scene.names[scene.load.bundles.names[0]]
-
-
-def ask(scene: PolicyScene, *ratios: float, name: str = "split", **spec: Any) -> None:
-    order(scene, name, **{"bundle": parent(scene), "boundaries": at(scene, *ratios), **spec})
 
 
 @pytest.mark.parametrize("extensible", [False, True])

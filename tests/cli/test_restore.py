@@ -85,9 +85,13 @@ class Scene:
     def replicas(self) -> int:
         return int(self.rest.get(f"{self.deployments}/trimtab")["spec"]["replicas"])
 
+    @property
+    def found(self) -> str:
+        return f"{self.maps}/trimtab-pulsar-found"
+
     def kept(self) -> bool:
         try:
-            self.rest.get(f"{self.maps}/trimtab-pulsar-found")
+            self.rest.get(self.found)
         except KubeApiError:
             return False
         return True
@@ -251,7 +255,7 @@ def test_what_is_off_is_told_although_nothing_was_kept(
 ) -> None:
     with settings_brokers(defaults()) as brokers:
         scene = Scene(trimtab_crds, kube_namespace, brokers)
-        scene.rest.delete(f"{scene.maps}/trimtab-pulsar-found")
+        scene.rest.delete(scene.found)
         assert main([*scene.words, "--stop-deployment", "trimtab"]) == 0
         said = capsys.readouterr().out
         assert [said.count(f"delete-dynamic-config --config {switch}") for switch in (SHEDDING, SPLITTING)] == [1, 1]
@@ -273,7 +277,7 @@ def test_a_pulsar_that_can_not_be_asked_holds_nothing_up_where_nothing_was_kept(
 ) -> None:
     with settings_brokers(defaults()) as brokers:
         scene = Scene(trimtab_crds, kube_namespace, brokers)
-    scene.rest.delete(f"{scene.maps}/trimtab-pulsar-found")
+    scene.rest.delete(scene.found)
     assert main(scene.words) == 0
     assert "Pulsar: can't be asked whether its own balancing is on: " in capsys.readouterr().out
     assert scene.finalizers() == [["example.com/theirs"]] * 2

@@ -15,6 +15,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
+from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -41,15 +42,13 @@ def free_ports(count: int) -> list[int]:
 
     No other process gets them here before this one ends, or has asked for 256 more.
     """
-    found: list[int] = []
-    for port in random.sample(_PORTS, len(_PORTS)):
-        if len(found) == count:
-            return found
-        if _free(port) and _claimed(port):
-            found.append(port)
-    if len(found) == count:
-        return found
-    raise ServerFailedError(f"{count} free ports wanted between {_PORTS.start} and {_PORTS.stop}, found {len(found)}")
+    candidates = random.sample(_PORTS, len(_PORTS))
+    found = list(islice((port for port in candidates if _free(port) and _claimed(port)), count))
+    if len(found) < count:
+        raise ServerFailedError(
+            f"{count} free ports wanted between {_PORTS.start} and {_PORTS.stop}, found {len(found)}"
+        )
+    return found
 
 
 def _free(port: int) -> bool:

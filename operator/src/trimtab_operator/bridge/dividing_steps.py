@@ -17,6 +17,7 @@ from enum import StrEnum
 from itertools import pairwise
 
 from trimtab_operator.actuators.split_steps import Child, Order, Raw, open_wish, owner_of, parent_of, split_of
+from trimtab_operator.cluster.bundles import SEEN
 from trimtab_strategies.model import Reason, some
 
 FEW = 2
@@ -187,4 +188,4 @@ def to_move(order: Order, seen: Seen) -> list[tuple[Child, Raw]]:
 def _as_created(child: Raw) -> bool:
     """Whether its wish is still the one it was created with, here or by the mirror."""
     reason = (child["spec"].get("assignment") or {}).get("reason")
-    return reason in {Reason.SPLITTING, Reason.ADOPTED, Reason.FOUND, None} and not open_wish(child)
+    return reason in SEEN | {Reason.SPLITTING, None} and not open_wish(child)

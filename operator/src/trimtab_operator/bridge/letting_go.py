@@ -112,7 +112,7 @@ class LettingGo:
         async with link.steering:
             store = FoundStore(self.context.api, self.context.namespace)
             if (found := await store.load() or link.found) is None:
-                link.switched_off = link.elsewhere = False
+                link.keep(None)
             elif link.elsewhere or not await needed(self.context):
                 await self._put_back(store, found)
 
@@ -121,7 +121,7 @@ class LettingGo:
         async with reached(found.pulsar, context.api, context.namespace, context.urls, self.fence) as admin:
             done = await put_back(admin, found)
         await store.forget()
-        context.link.switched_off, context.link.found, context.link.elsewhere = False, None, False
+        context.link.keep(None)
         context.metrics.own_balancing_off.set(0)
         log.info("Pulsar's own balancing is put back: %s", "; ".join(done))
 

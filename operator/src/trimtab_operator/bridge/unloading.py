@@ -12,7 +12,7 @@ from typing import Any
 from trimtab_operator.bridge.finding import Finder
 from trimtab_operator.bridge.orders import Landed, Landing, Leaving, Order, Result, named
 from trimtab_operator.cluster.api import BUNDLES, ConflictError, NotFoundError
-from trimtab_operator.cluster.bundles import BundleRecord, bundle_record
+from trimtab_operator.cluster.bundles import SEEN, BundleRecord, bundle_record
 from trimtab_operator.cluster.status import timestamp
 from trimtab_operator.control.context import Context
 from trimtab_operator.pulsar.admin import Admin
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 MOST_UNLOADS = 3
 """Unloads for one wish: each cuts clients off, so what goes elsewhere so often is told instead."""
 
-_STAYS = frozenset({Reason.TIMED_OUT, Reason.BROKER_LOST, Reason.ADOPTED, Reason.FOUND})
+_STAYS = SEEN | {Reason.TIMED_OUT, Reason.BROKER_LOST}
 """Why upkeep wishes a bundle where it is believed to be. If it is elsewhere by now, that is told, and not undone."""
 
 HELD_UP = 1.0

@@ -184,10 +184,8 @@ class Wheel:
 
     def _note(self, found: Found | None) -> None:
         """Say whether something is kept that is to be put back."""
-        off = found is not None and bool(found.overrides)
-        link = self.context.link
-        link.switched_off, link.found, link.elsewhere = off, found, False
-        self.context.metrics.own_balancing_off.set(off)
+        self.context.link.keep(found)
+        self.context.metrics.own_balancing_off.set(bool(self.context.link.switched_off))
 
     async def _read(self) -> Readings:
         brokers = sorted(await self.admin.brokers())

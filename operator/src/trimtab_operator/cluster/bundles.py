@@ -11,6 +11,9 @@ from trimtab_operator.cluster.status import epoch
 from trimtab_operator.resources.bundle import PARENT, RELEASE
 from trimtab_strategies.model import Reason
 
+SEEN = frozenset({Reason.ADOPTED, Reason.FOUND})
+"""Why a wish only follows an owner that nobody had wished: it moves nothing."""
+
 _NOTHING: Mapping[str, Any] = {}
 
 
@@ -67,8 +70,8 @@ class BundleRecord:
 
     @property
     def merely_seen(self) -> bool:
-        """Whether the wish only follows an owner that nobody had wished: it moves nothing."""
-        return self.wished_for in {Reason.ADOPTED, Reason.FOUND}
+        """Whether the wish stands as it does for what is in `SEEN`."""
+        return self.wished_for in SEEN
 
     def __eq__(self, other: object) -> bool:
         """Equal at the same resourceVersion (NaN would make even the same record differ from itself)."""

@@ -72,6 +72,11 @@ class Link:
             self.problem = NOT_ASKED if spec is not None else ""
         self.spec, self.policy = spec, policy
 
+    def keep(self, found: Found | None) -> None:
+        """Say what is kept of this cluster, to be put back; None: nothing is."""
+        self.switched_off = found is not None and bool(found.overrides)
+        self.found, self.elsewhere = found, False
+
     def withhold(self) -> None:
         """Say no more where brokers are asked, nor by whom."""
         self.urls, self.credentials = {}, NO_CREDENTIALS

@@ -108,8 +108,7 @@ def _linked(bundle: BundleRecord, lost: Collection[str], overdue: Collection[str
         if (destination_lost or bundle.name in overdue) and bundle.owner != alive:
             yield Wish(bundle, alive, Reason.BROKER_LOST if destination_lost else Reason.TIMED_OUT)
     elif alive and bundle.owner != alive:
-        restored = bundle.pinned and bundle.owner and bundle.owner not in lost
-        yield Wish(bundle, bundle.owner, Reason.RESTORED) if restored else _follow(bundle)
+        yield _strayed(bundle, lost)
 
 
 def _settled(work: Upkeep, bundle: BundleRecord, lost: Collection[str]) -> None:
@@ -120,13 +119,15 @@ def _settled(work: Upkeep, bundle: BundleRecord, lost: Collection[str]) -> None:
         known = bool(bundle.owner or bundle.status_owner)
         work.homeless.append((bundle, Reason.BROKER_LOST if known else Reason.UNOWNED))
     elif bundle.owner != bundle.status_owner:
-        if bundle.pinned and bundle.owner and bundle.owner not in lost:
-            work.wishes.append(Wish(bundle, bundle.owner, Reason.RESTORED))
-        else:
-            work.wishes.append(_follow(bundle))
+        work.wishes.append(_strayed(bundle, lost))
 
 
-def _follow(bundle: BundleRecord) -> Wish:
-    """Wish it where it is. One that was cut out while nobody was seen to have it had no owner before, either."""
+def _strayed(bundle: BundleRecord, lost: Collection[str]) -> Wish:
+    """What is to be wished of one that is not where it was wished: that it comes back, if it is pinned, or stays there.
+
+    One that was cut out while nobody was seen to have it had no owner before, either.
+    """
+    if bundle.pinned and bundle.owner and bundle.owner not in lost:
+        return Wish(bundle, bundle.owner, Reason.RESTORED)
     first = not bundle.owner and bundle.reason in {"", Reason.SPLITTING}
     return Wish(bundle, bundle.status_owner, Reason.FOUND if first else Reason.ADOPTED)
