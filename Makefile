@@ -8,6 +8,7 @@ KUBE ?= build
 ORACLE := .trimtab/oracle
 SEED ?= 1000
 COUNT ?= 100
+SUPPORT := tests/support:tests/support/kube:tests/support/policies:tests/support/prometheus:tests/support/pulsar_parts:tests/support/chaos:tests/support/strategies
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 .DEFAULT_GOAL := help
@@ -25,17 +26,17 @@ setup: $(STAMP) kube ## virtual environment (.venv), Kubernetes and Prometheus b
 	@echo "ready: $(BIN)/trimtab --help"
 
 kube: $(STAMP)
-	@$(BIN)/python -m trimtab_testbed.setup kube prometheus $(if $(filter download,$(KUBE)),--download)
+	@$(BIN)/python -m trimtab_testbed.programs.setup kube prometheus $(if $(filter download,$(KUBE)),--download)
 
 controllers: $(STAMP)
-	@$(BIN)/python -m trimtab_testbed.setup controllers $(if $(filter download,$(KUBE)),--download)
+	@$(BIN)/python -m trimtab_testbed.programs.setup controllers $(if $(filter download,$(KUBE)),--download)
 
 helm: $(STAMP)
-	@$(BIN)/python -m trimtab_testbed.helm
-	@$(BIN)/python -m trimtab_testbed.setup monitoring
+	@$(BIN)/python -m trimtab_testbed.programs.helm
+	@$(BIN)/python -m trimtab_testbed.programs.setup monitoring
 
 pulsar: $(STAMP)
-	@$(BIN)/python -m trimtab_testbed.setup pulsar
+	@$(BIN)/python -m trimtab_testbed.programs.setup pulsar
 
 $(ORACLE)/.built: $(wildcard tests/oracle/*.sh tests/oracle/pom.xml tests/oracle/src/main/java/oracle/*.java)
 	@bash tests/oracle/build.sh $(ORACLE)
@@ -56,7 +57,7 @@ e2e: setup pulsar ## real Pulsar brokers under real clients, with each load mana
 	@$(BIN)/pytest -m e2e -n 2 tests/e2e $(PYTEST)
 
 chaos: setup ## things break at random for CHAOS_SECONDS=600: rounds of SEEDS="1 2 3", or fresh ones (docs/chaos.md)
-	@CHAOS_SECONDS="$(CHAOS_SECONDS)" SEEDS="$(SEEDS)" LOAD="$(LOAD)" ROUND="$(ROUND)" PYTHONPATH=tests/support \
+	@CHAOS_SECONDS="$(CHAOS_SECONDS)" SEEDS="$(SEEDS)" LOAD="$(LOAD)" ROUND="$(ROUND)" PYTHONPATH=$(SUPPORT) \
 		$(BIN)/python -m chaos_main
 
 check: $(STAMP) ## linters, types, import contracts, spelling, drift of CRDs, Role and reference pages, links of the site
@@ -103,7 +104,7 @@ bench: $(STAMP) kube oracle ## the benchmarks, beside their references (see docs
 	$(BIN)/python benchmarks/operator.py
 
 record: $(STAMP) oracle ## record afresh what Pulsar's own classes decide on random scenarios (SEED=1000 COUNT=100)
-	@PYTHONPATH=tests/support $(BIN)/python -m pulsar_recorder --seed $(SEED) --count $(COUNT)
+	@PYTHONPATH=$(SUPPORT) $(BIN)/python -m pulsar_recorder --seed $(SEED) --count $(COUNT)
 
 image: setup ## the container image without Docker, as .trimtab/image/trimtab.tar, and the operator running in it (needs root and mmdebstrap)
 	@PYTHONPATH=image $(BIN)/python image/make_image.py $(IMAGE)

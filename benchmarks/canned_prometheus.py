@@ -24,16 +24,17 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from trimtab_pipeline.queries import BUNDLES, TOPICS, Table, brokers, render, topics_in
+from trimtab_pipeline.api import PrometheusSettings, Topology
+from trimtab_pipeline.queries import BUNDLES, TOPICS, Table, brokers, render, render_series, topics_in
 from trimtab_pipeline.ranges import Ranges
-from trimtab_pipeline.source import PrometheusSettings, Topology
 
 SHARDS = 2
 START = 1_750_000_000.0
 """Evaluation time of the first cycle, epoch seconds."""
 _EACH = 64  # bundles of a namespace
 _VALUES = {"time": "1750000000", "limit": "4"}
-_CHECKS = {"samples": "4", "resets": "0", "copies": "1", "ahead": ""}
+_CHECKS = {"copies": "1", "ahead": ""}
+_WINDOW, _SAMPLES = 1e6, 20  # seconds, so that what was recorded stays young; raw samples of five windows
 
 
 class Size(NamedTuple):
@@ -94,7 +95,12 @@ class Fleet:
     def settings(self, url: str = "http://unused") -> PrometheusSettings:
         """How to read it: for ever fresh, topics where bundles have no metrics."""
         return PrometheusSettings(
-            url, "pulsar", max_age=1e12, timeout=60, bundle_metrics="topic" if self.size.topics else "bundle"
+            url,
+            "pulsar",
+            window=_WINDOW,
+            max_age=1e12,
+            timeout=60,
+            bundle_metrics="topic" if self.size.topics else "bundle",
         )
 
     def tables(self) -> tuple[Table, ...]:
@@ -130,6 +136,8 @@ class Fleet:
             size += _write(
                 folder, promql, (f'{{"pod":"{pod}"}},"value":[{START:.3f},"{value}"' for pod in pods if value)
             )
+        for series in render_series(table, self.settings(), pods).values():
+            size += _write(folder, series.promql, (_raw(pod, series.counts) for pod in pods), "matrix")
         labels, rates = self.rows(pods)
         for scale, (_, promql) in enumerate(render(carried, self.settings(), pods).items(), start=1):
             values = map(repr, (rates * scale).tolist())
@@ -138,9 +146,16 @@ class Fleet:
         return size
 
 
-def _write(folder: Path, promql: str, series: Iterator[str]) -> int:
+def _raw(pod: str, counts: bool) -> str:  # noqa: FBT001  (a kind of series)
+    """Raw samples of a counter, or of a gauge."""
+    times = [START - _WINDOW / 4 * k for k in reversed(range(_SAMPLES))]
+    points = ",".join(f'[{at:.3f},"{1.5 * (at - START + 1e8) if counts else 1.5}"]' for at in times)
+    return f'{{"pod":"{pod}"}},"values":[{points}'
+
+
+def _write(folder: Path, promql: str, series: Iterator[str], kind: str = "vector") -> int:
     text = ",".join(f'{{"metric":{one}]}}' for one in series)
-    body = f'{{"status":"success","data":{{"resultType":"vector","result":[{text}]}}}}'
+    body = f'{{"status":"success","data":{{"resultType":"{kind}","result":[{text}]}}}}'
     return (folder / _key(promql)).write_bytes(body.encode())
 
 

@@ -17,9 +17,9 @@ from contest_story import Topic
 from contest_trimtab import Balancer, trimtab
 from contest_watch import Change, Watch
 from trimtab_testbed.pulsar import distribution
+from trimtab_testbed.pulsar.clients import Flow, Traffic, topics_of
 from trimtab_testbed.pulsar.cluster import PulsarCluster
 from trimtab_testbed.pulsar.rest import PulsarRest
-from trimtab_testbed.pulsar.traffic import Flow, Traffic, topics_of
 
 CORES = 0.3
 """Limit of CPU cores of each broker's box: what counts as 100 %, for Pulsar and for Trimtab."""

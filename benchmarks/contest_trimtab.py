@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from contest_entrants import Entrant
-from trimtab_testbed import binaries, prometheus_binary
+from trimtab_testbed.programs import find
 from trimtab_testbed.pulsar.cluster import PulsarCluster
 from trimtab_testbed.pulsar.exporter import Limits
 
@@ -39,7 +39,7 @@ def trimtab(entrant: Entrant, cluster: PulsarCluster, work: Path, cores: float) 
 
     work.mkdir(parents=True, exist_ok=True)
     limits = Limits(cores=cores)
-    with PulsarStage(binaries.find(), prometheus_binary.find(), work, cluster, limits=limits) as stage:
+    with PulsarStage(find.find_kube(), find.find_prometheus(), work, cluster, limits=limits) as stage:
 
         def prepare() -> None:
             stage.apply_policy(

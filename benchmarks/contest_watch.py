@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Self
 
 from contest_story import Topic
+from trimtab_testbed.pulsar.clients import Traffic
 from trimtab_testbed.pulsar.cluster import PulsarCluster
 from trimtab_testbed.pulsar.rest import PulsarRestError
-from trimtab_testbed.pulsar.traffic import Traffic
 
 LOOK_EVERY = 0.5
 """Seconds between two looks at who serves what."""

@@ -30,11 +30,11 @@ import numpy as np
 import java_side
 from java_side import Call, Figures
 from large_cluster import Size, an_hour_later, reference, workload
+from trimtab_lab.conformance.pulsar_clusters import params
 from trimtab_strategies import registry
-from trimtab_strategies.balancer import decide
-from trimtab_strategies.conformance.shared import params
-from trimtab_strategies.constraints import Limits
+from trimtab_strategies.guard import Limits
 from trimtab_strategies.model import ClusterLoad, Memory
+from trimtab_strategies.planner.decide import decide
 
 SIZES = (Size(10, 100), Size(10, 600), Size(100, 600), Size(300, 600))
 LARGE = Size(100, 600)

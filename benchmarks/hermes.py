@@ -25,21 +25,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from trimtab_lab.conformance.hermes_model import Balance, Rules, balance, diff
 from trimtab_strategies.params import Compatibility
-from trimtab_strategies.weights import (
-    NEVER,
-    Balance,
-    Constraints,
-    Iteration,
-    Law,
-    NodeLoad,
-    Profile,
-    Rules,
-    TargetRule,
-    Work,
-    balance,
-    diff,
-)
+from trimtab_strategies.shedding.weighted.nodes import NEVER, Constraints, NodeLoad, Profile, Work
+from trimtab_strategies.shedding.weighted.orders import Iteration
+from trimtab_strategies.shedding.weighted.target_weights import Law, TargetRule
 
 JAVA = Path(__file__).parent / "data" / "hermes-java-speed.json"
 NOW = 1_000_000_000

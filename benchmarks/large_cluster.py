@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from trimtab_strategies.hash_ring import bundle_names, default_boundaries
 from trimtab_strategies.model import Brokers, Bundles, ClusterLoad
-from trimtab_strategies.topics import bundle_names, default_boundaries
 
 HASHED_PER_BROKER = 600
 

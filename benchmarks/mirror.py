@@ -27,23 +27,23 @@ import yaml
 
 from stalls import heartbeat, until
 from trimtab_operator.app import following, new_context
-from trimtab_operator.bridge.mirror import Mirror
-from trimtab_operator.bridge.reflecting import reflect_ranges
-from trimtab_operator.cluster.api import Api
-from trimtab_operator.cluster.naming import broker_name_of_address, topic_namespace_name
-from trimtab_operator.cluster.topic_namespaces import topic_namespace_record
-from trimtab_operator.control.context import Context
-from trimtab_operator.pulsar.http import connected
+from trimtab_operator.kube.client import Api
+from trimtab_operator.kube.naming import broker_name_of_address, topic_namespace_name
+from trimtab_operator.kube.records import topic_namespace_record
+from trimtab_operator.pulsar.bridge.sync.diff import reflect_ranges
+from trimtab_operator.pulsar.bridge.sync.loop import ClusterSync
+from trimtab_operator.pulsar.client.http import connected
 from trimtab_operator.resources.broker import DISCOVERED
 from trimtab_operator.resources.common import API_VERSION
 from trimtab_operator.resources.pulsar import PulsarSpec
+from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.telemetry.metrics import Metrics
 from trimtab_pipeline.testing import StaticSource, StaticSources
 from trimtab_strategies.testing import cluster
-from trimtab_testbed import binaries
-from trimtab_testbed.control_plane import ControlPlane
-from trimtab_testbed.many_bundles import make_bundles
-from trimtab_testbed.simulated_admin import SimulatedAdmin
+from trimtab_testbed.programs import find
+from trimtab_testbed.servers.kube import ControlPlane
+from trimtab_testbed.simulated.bulk import make_bundles
+from trimtab_testbed.simulated.many_bundles_admin import SimulatedAdmin
 
 NAMESPACE = "messaging"
 CRDS = Path(__file__).parents[1] / "crds"
@@ -53,7 +53,7 @@ def started(asked: argparse.Namespace) -> tuple[subprocess.Popen[str], str]:
     """The simulated admin REST, and its URL."""
     names = ("brokers", "namespaces", "bundles", "port")
     sizes = [word for name in names for word in (f"--{name}", str(getattr(asked, name)))]
-    command = [sys.executable, "-m", "trimtab_testbed.simulated_admin", *sizes]
+    command = [sys.executable, "-m", "trimtab_testbed.simulated.many_bundles_admin", *sizes]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     return process, process.stdout.readline().strip()
@@ -71,12 +71,12 @@ def put(url: str) -> None:
         pass
 
 
-def writes(context: Context) -> float:
+def writes(context: ClusterState) -> float:
     """Writes that the mirror has made."""
     return sum(s.value for m in context.metrics.mirror_writes.collect() for s in m.samples if s.name.endswith("_total"))
 
 
-def complete(context: Context, bundles: int) -> bool:
+def complete(context: ClusterState, bundles: int) -> bool:
     """Whether every bundle is there, with its owner, and all namespaces say so."""
     items = context.stores.bundles.items
     if len(items) < bundles or not all(b.status_owner for b in items.values()):
@@ -105,7 +105,7 @@ def seed(plane: ControlPlane, asked: argparse.Namespace) -> None:
     make_bundles(plane, NAMESPACE, [birth.manifest for birth in births])
 
 
-async def first(context: Context, bundles: int) -> dict[str, float]:
+async def first(context: ClusterState, bundles: int) -> dict[str, float]:
     """The first mirror."""
     begun, cpu = time.monotonic(), time.process_time()
     async with heartbeat() as heart:
@@ -121,7 +121,7 @@ async def first(context: Context, bundles: int) -> dict[str, float]:
     }
 
 
-async def steady(context: Context, url: str, seconds: float) -> dict[str, float]:
+async def steady(context: ClusterState, url: str, seconds: float) -> dict[str, float]:
     """So many seconds in which nothing changes."""
     asked, written = told(f"{url}/counts")["requests"], writes(context)
     begun, cpu = time.monotonic(), time.process_time()
@@ -140,7 +140,7 @@ async def steady(context: Context, url: str, seconds: float) -> dict[str, float]
     }
 
 
-async def change(context: Context, url: str) -> dict[str, float]:
+async def change(context: ClusterState, url: str) -> dict[str, float]:
     """Until the object says that its bundle is served by another broker."""
     bundle = next(iter(context.stores.bundles.items.values()))
     ids = context.link.ids or {}
@@ -161,7 +161,7 @@ async def measured(plane: ControlPlane, url: str, asked: argparse.Namespace) -> 
         async with following(context):
             for store in context.stores.all():
                 await store.synced.wait()
-            mirror = asyncio.create_task(Mirror(context, admin).run())
+            mirror = asyncio.create_task(ClusterSync(context, admin).run())
             try:
                 found = {"first": await first(context, asked.namespaces * asked.bundles)}
                 found["steady"] = await steady(context, url, asked.seconds)
@@ -187,7 +187,7 @@ def main() -> None:
     asked = parser.parse_args()
     process, url = started(asked)
     try:
-        with tempfile.TemporaryDirectory() as folder, ControlPlane(binaries.find(), Path(folder) / "plane") as plane:
+        with tempfile.TemporaryDirectory() as folder, ControlPlane(find.find_kube(), Path(folder) / "plane") as plane:
             plane.rest.apply_crds(
                 [d for file in sorted(CRDS.glob("*.yaml")) for d in yaml.safe_load_all(file.read_text())]
             )

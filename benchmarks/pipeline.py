@@ -38,7 +38,8 @@ import topics_to_bundles
 from canned_prometheus import SHARDS, SIZES, START, Fleet, replaying
 from numpy_cycle import Reference
 from processes import memory, processor_time
-from trimtab_pipeline.source import LoadSource, Observation, Topology, spark_sources
+from trimtab_pipeline.api import LoadSource, Observation, Topology
+from trimtab_pipeline.factory import spark_sources
 
 ENGINES = ("embedded", "connect")
 DEFAULT = (("S", "embedded"), ("L", "embedded"), ("L", "connect"), ("T", "embedded"))

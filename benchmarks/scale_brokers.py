@@ -11,7 +11,7 @@ from kubernetes.aio import client, config
 from scale_cluster import NAMESPACE
 from scale_parts import resident
 from stalls import until
-from trimtab_testbed.ownership import Ownership
+from trimtab_testbed.simulated.ownership import Ownership
 
 STAGGER = 0.3
 """Seconds between the starts of two brokers."""

@@ -19,15 +19,15 @@ from typing import Any
 import yaml
 
 from large_cluster import Size, workload
-from trimtab_operator.cluster.naming import topic_namespace_name
-from trimtab_operator.control.cutting import first_bundles
+from trimtab_operator.kube.naming import topic_namespace_name
+from trimtab_operator.reconcile.namespaces import first_bundles
 from trimtab_operator.resources.common import API_VERSION
 from trimtab_operator.resources.topic_namespace import TopicNamespaceSpec
 from trimtab_strategies.model import ClusterLoad
-from trimtab_testbed import binaries, go_build
-from trimtab_testbed.control_plane import ControlPlane
-from trimtab_testbed.kube_rest import KubeApiError, KubeRest
-from trimtab_testbed.many_bundles import SINCE, make_bundles
+from trimtab_testbed.programs import build, find
+from trimtab_testbed.servers.kube import ControlPlane
+from trimtab_testbed.servers.kube_rest import KubeApiError, KubeRest
+from trimtab_testbed.simulated.bulk import SINCE, make_bundles
 
 NAMESPACE = "messaging"
 CRDS = Path(__file__).parents[1] / "crds"
@@ -72,13 +72,13 @@ def broker_names(size: Size) -> tuple[str, ...]:
 @contextmanager
 def cluster(size: Size, *, audit: bool = False) -> Iterator[Cluster]:
     """A control plane with a cluster of that size, for as long as the block runs."""
-    seed = go_build.cache_root() / f"scale-{size}-{_key(size)}"
+    seed = build.cache_root() / f"scale-{size}-{_key(size)}"
     with tempfile.TemporaryDirectory(prefix="trimtab-scale-") as folder:
         work = Path(folder) / "plane"
         if not seed.exists():
             _seed(size, Path(folder) / "seeding", seed)
         shutil.copytree(seed, work / "etcd")
-        with ControlPlane(binaries.find(), work, audit=audit) as plane:
+        with ControlPlane(find.find_kube(), work, audit=audit) as plane:
             _wait_until_listed(plane)
             yield Cluster(size, plane)
 
@@ -99,12 +99,12 @@ def _wait_until_listed(plane: ControlPlane) -> None:
 
 def _key(size: Size) -> str:
     crds = b"".join(file.read_bytes() for file in sorted(CRDS.glob("*.yaml")))
-    return hashlib.sha256(repr((size, RECIPE, binaries.version())).encode() + crds).hexdigest()[:16]
+    return hashlib.sha256(repr((size, RECIPE, find.version())).encode() + crds).hexdigest()[:16]
 
 
 def _seed(size: Size, work: Path, seed: Path) -> None:
     """Make the cluster, and keep etcd's folder as `seed`."""
-    with ControlPlane(binaries.find(), work) as plane:
+    with ControlPlane(find.find_kube(), work) as plane:
         plane.rest.apply_crds([document for file in sorted(CRDS.glob("*.yaml")) for document in _documents(file)])
         plane.rest.create_namespace(NAMESPACE)
         for name in broker_names(size):
@@ -132,7 +132,7 @@ def _bundles(rest: KubeRest, size: Size, k: int) -> list[dict[str, Any]]:
     name, owner = topic_namespace_name("t", f"n{k}"), broker_names(size)[k]
     created = rest.create(path("topicnamespaces"), _object("TopicNamespace", name, spec.model_dump(by_alias=True)))
     chosen = {"owner": owner, "policy": "main", "epoch": 1, "reason": "Underloaded", "time": SINCE}
-    wish = {"owner": owner, "assignment": chosen}
+    desired = {"owner": owner, "assignment": chosen}
     return [
-        {**made, "spec": {**made["spec"], **wish}} for made in first_bundles(name, created["metadata"]["uid"], spec)
+        {**made, "spec": {**made["spec"], **desired}} for made in first_bundles(name, created["metadata"]["uid"], spec)
     ]

@@ -22,18 +22,19 @@ import aiohttp
 import numpy as np
 import yaml
 
-import trimtab_operator.cli.run  # noqa: F401  (all that `trimtab run` loads counts, as far as memory goes)
+import trimtab_operator.cli.commands.run  # noqa: F401  (all that `trimtab run` loads counts, as far as memory goes)
 from large_cluster import Size
 from scale_cluster import NAMESPACE, load_of, path
 from stalls import heartbeat, until
-from trimtab_operator.actuators.declarative import DeclarativeActuator
+from trimtab_operator.actuators import DeclarativeActuator
+from trimtab_operator.aio import at_most
 from trimtab_operator.app import following, new_context
-from trimtab_operator.cluster.api import MERGE_PATCH, POLICIES, Api
-from trimtab_operator.cluster.bundles import BundleRecord
-from trimtab_operator.control.context import Context
-from trimtab_operator.control.cycle import WRITERS, at_most
-from trimtab_operator.control.loop import PolicyLoop
-from trimtab_operator.pauses import collect_seldom, leave_alone_what_is_there
+from trimtab_operator.apply import WRITERS
+from trimtab_operator.gc_tuning import collect_seldom, leave_alone_what_is_there
+from trimtab_operator.kube.client import MERGE_PATCH, POLICIES, Api
+from trimtab_operator.kube.records import BundleRecord
+from trimtab_operator.loop.policy_loop import PolicyLoop
+from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.telemetry.metrics import Metrics
 from trimtab_pipeline.testing import StaticSource, StaticSources
 from trimtab_strategies.model import Reason
@@ -73,7 +74,7 @@ def resident() -> float:
 
 
 @asynccontextmanager
-async def complete(context: Context) -> AsyncIterator[None]:
+async def complete(context: ClusterState) -> AsyncIterator[None]:
     """Stores that are complete, and follow while the block runs; the collector is set up as `trimtab run` does it."""
     collect_seldom()
     async with following(context):
@@ -105,7 +106,7 @@ async def _store(kubeconfig: str) -> Figures:
     return figures
 
 
-async def _relist(api: Api, context: Context) -> Figures:
+async def _relist(api: Api, context: ClusterState) -> Figures:
     counters = context.stores.bundles.counters
     async with heartbeat() as heart:
         api.forget = True  # type: ignore[attr-defined]  (a `Forgetful`)
@@ -123,7 +124,7 @@ async def _relist(api: Api, context: Context) -> Figures:
 class Stage:
     """One policy's loop beside stores that follow, turn by turn. patched: when each patch was begun."""
 
-    context: Context
+    context: ClusterState
     loop: PolicyLoop
     source: StaticSource
     requests: Counter[str] = field(default_factory=Counter)
@@ -133,7 +134,7 @@ class Stage:
     async def cycle(self) -> None:
         """A turn in which a decision is due."""
         self.offset += 70.0
-        await self.loop.turn()
+        await self.loop.reconcile()
 
 
 @asynccontextmanager
@@ -177,7 +178,7 @@ async def _idle(kubeconfig: str, size: Size) -> Figures:
             for name, seconds in (("upkeep", 2.0), ("glance", 12.0), ("cycle", 70.0)):
                 before, cpu = Counter(played.requests), time.process_time()
                 played.offset += seconds
-                await played.loop.turn()
+                await played.loop.reconcile()
                 figures[f"{name}_cpu_ms"] = (time.process_time() - cpu) * 1000
                 asked = played.requests - before
                 figures[f"{name}_writes"] = sum(asked[verb] for verb in ("create", "patch", "delete"))
@@ -196,7 +197,7 @@ async def _moving(kubeconfig: str, size: Size) -> Figures:
         landed = dict[str, float]()
 
         def see(old: BundleRecord | None, new: BundleRecord | None) -> None:
-            if old is not None and new is not None and old.open_wish and not new.open_wish:
+            if old is not None and new is not None and old.owner_pending and not new.owner_pending:
                 landed[new.name] = time.perf_counter()
 
         bundles.subscribe(see)
@@ -237,11 +238,11 @@ async def _writing(kubeconfig: str) -> Figures:
         async with complete(context):
             records = list(context.stores.bundles.items.values())
             for k in range(2 * ROUNDS):
-                name, wish = (("ours", actuator.wish), ("bare", bare.wish))[(k + k // 2) % 2]
+                name, set_owner = (("ours", actuator.set_owner), ("bare", bare.set_owner))[(k + k // 2) % 2]
                 part = records[k * OF_ROUND : (k + 1) * OF_ROUND]
                 begun, used = time.perf_counter(), time.process_time()
                 written = await at_most(
-                    WRITERS, lambda one, wish=wish: wish(one, "broker-0001", Reason.OVERLOADED), part
+                    WRITERS, lambda one, set_owner=set_owner: set_owner(one, "broker-0001", Reason.OVERLOADED), part
                 )
                 rates[name].append(len(part) / (time.perf_counter() - begun))
                 cpu[name].append((time.process_time() - used) / len(part) * 1000)
@@ -279,7 +280,7 @@ class Bare:
         async with aiohttp.ClientSession(server["server"], connector=connector, headers=headers) as session:
             yield cls(session)
 
-    async def wish(self, bundle: BundleRecord, owner: str, reason: Reason) -> None:
+    async def set_owner(self, bundle: BundleRecord, owner: str, reason: Reason) -> None:
         """Write a move."""
         chosen = {"owner": owner, "policy": "main", "epoch": 2, "reason": str(reason), "time": "2026-01-02T00:00:00Z"}
         body = {
@@ -313,4 +314,4 @@ async def _watching(kubeconfig: str, seconds: float) -> Figures:
                 await asyncio.sleep(seconds / 2)
             figures = {"events_per_s": came / took, "core_percent": 100 * used / took}
             figures |= {"us_per_event": 1e6 * used / max(came, 1), **heart.worst(), "mb": resident()}
-            return figures | {"failures": counters.failures, "open": len(context.flights.open)}
+            return figures | {"failures": counters.failures, "open": len(context.pending_moves.open)}

@@ -22,7 +22,7 @@ import scale_parts
 import scale_replay
 from large_cluster import Size
 from scale_cluster import Cluster, broker_names, cluster
-from trimtab_testbed import go_build
+from trimtab_testbed.programs import build
 
 Figures = dict[str, float]
 INFORMER = Path(__file__).parent / "client_go" / "informer.go"
@@ -69,10 +69,10 @@ def _medians(rounds: Sequence[Figures]) -> Figures:
 
 def _client_go() -> str:
     """The program to compare with, built of the modules that Kubernetes itself is built of."""
-    target = go_build.cache_dir("client-go", go_build.module_dir()) / "informer"
-    with go_build.build_lock(target.parent):
+    target = build.cache_dir("client-go", build.module_dir()) / "informer"
+    with build.build_lock(target.parent):
         if not target.exists() or target.stat().st_mtime < INFORMER.stat().st_mtime:
-            go_build.build(go_build.module_dir(), str(INFORMER), target)
+            build.build(build.module_dir(), str(INFORMER), target)
     return str(target)
 
 

@@ -27,7 +27,7 @@ from trimtab_pipeline.queries import TOPICS
 from trimtab_pipeline.ranges import Ranges
 from trimtab_pipeline.reading import read_shard
 from trimtab_pipeline.samples import Samples, parse_vector
-from trimtab_strategies.topics import bundle_names, default_boundaries
+from trimtab_strategies.hash_ring import bundle_names, default_boundaries
 
 SHARDS, PODS, NAMESPACES, BUNDLES_EACH = 2, 100, 1_000, 60
 COLUMNS = ("topic", "pod", *TOPICS.columns)

@@ -9,28 +9,19 @@ from types import MappingProxyType
 import numpy as np
 import splitting_story
 from algorithms_plot import Panel, draw
+from page_text import wrapped
 
+from trimtab_lab.simulation import CUSTOMARY, SCENARIOS, Contender, Outcome, Scenario, UnderTrimtab, played, run, score
+from trimtab_lab.simulation.compare import SEED
 from trimtab_strategies import registry
 from trimtab_strategies.model.plan import counted
 from trimtab_strategies.params import Compatibility
-from trimtab_strategies.simulation import (
-    CUSTOMARY,
-    SCENARIOS,
-    Contender,
-    Outcome,
-    Scenario,
-    UnderTrimtab,
-    played,
-    run,
-    score,
-)
-from trimtab_strategies.simulation.comparison import SEED
 
 SHOWN: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
         "ThresholdShedder": (
             "Two hot ones among six",
-            "Left, all of a round are placed on one picture, and pile up. Right, each placement sees those before it.",
+            "Above, all of a round are placed on one snapshot and pile up. Below, each placement sees those before it.",
         ),
         "OverloadShedder": (
             "Skewed load",
@@ -46,7 +37,7 @@ SHOWN: Mapping[str, tuple[str, str]] = MappingProxyType(
         ),
         "WeightedBalancer": (
             "Mixed machines",
-            "It learns which machines are stronger, and fills them. Left: with its known defects and no guard.",
+            "It learns which machines are stronger, and fills them. Above: with its known defects and no guard.",
         ),
         "TransferShedder": (
             "Two brokers",
@@ -64,21 +55,23 @@ _HEAD = """\
 
 <!-- made by docs/generate.py from runs of the code: edit docs/algorithms_page.py, then `make docs` -->
 
-What each algorithm does, in a small simulated cluster. A line is a broker's usage over an hour, blue if it began idle
-and red if busy; a bar is how many bundles moved in that minute. *As Pulsar runs it* decides with all known defects and
-without a guard; *under Trimtab* the same algorithm, `compatibility: corrected`, decides behind the
-[guard](safety.md). The drawings are made by the code that the operator runs; what is simulated and what is not, and all
-shedders in all scenarios, is in the [comparison](../comparison.md). Formulas and parameters are in the
-[reference](../strategies.md).
+This page shows what each algorithm does in a small simulated cluster. A line is a broker's usage over an hour, blue if
+it began idle and red if busy. A bar is how many bundles moved in that minute.
+
+- *As Pulsar runs it*: the algorithm with all known defects and without a guard.
+- *Under Trimtab*: the same algorithm with `compatibility: corrected`, behind the [guard](safety.md).
+
+The code that the operator runs makes the drawings. The [comparison](../comparison.md) says what is simulated and what
+is not, and shows all shedders in all scenarios. Formulas and parameters are in the [reference](../strategies.md).
 """
 
 _SPLIT = """\
 ## Splitters
 
-A bundle that carries too much is divided. Here twenty topics of 9 MiB/s crowd a sixteenth of the ring, in a bundle that
-may carry 100 MiB/s. A row is a cycle, a mark an edge between bundles, coloured when it is new.
+A splitter splits a bundle that carries too much. Here twenty topics of 9 MiB/s crowd a sixteenth of the ring, in a
+bundle that may carry 100 MiB/s. A row is a cycle. A mark is an edge between bundles, coloured when it is new.
 
-![Three splitters divide the same ring, cycle by cycle](splitters.svg)
+![Three splitters split the same ring, cycle by cycle](splitters.svg)
 
 {told}
 """
@@ -101,7 +94,8 @@ def _shedder(name: str) -> str:
     story = _scenario(scenario).story
     picture = f"![CPU of each broker over an hour of {name}]({_file(name)}.svg)"
     reference = f"[Formula and parameters](../strategies.md#{_anchor(name)})"
-    return f"### {name}\n\n{row.summary}\n\n**{scenario}.** {story} {look}\n\n{picture}\n\n{reference}.\n"
+    words = wrapped(f"**{scenario}.** {story} {look}")
+    return f"### {name}\n\n{row.summary}\n\n{words}\n\n{picture}\n\n{reference}.\n"
 
 
 def _anchor(name: str) -> str:
@@ -113,7 +107,8 @@ def _file(name: str) -> str:
 
 
 def _placements() -> Iterator[str]:
-    yield f"## Placements\n\nA placement says who gets a bundle. **{PLACED}.** {_scenario(PLACED).story} {_LOOK}\n"
+    words = f"A placement says which broker gets a bundle. **{PLACED}.** {_scenario(PLACED).story} {_LOOK}"
+    yield f"## Placements\n\n{wrapped(words)}\n"
     yield "![CPU of each broker, with each placement](placements.svg)\n"
     lines = ["| placement | in one sentence |", "|---|---|"]
     lines += [f"| {name} | {row.summary} |" for name, row in registry.PLACEMENTS.items()]
@@ -121,17 +116,18 @@ def _placements() -> Iterator[str]:
 
 
 _LOOK = (
-    "ThresholdShedder says what should leave, under Trimtab; AvgShedder's placement works for its own shedder. Who"
-    " looks at usage finds the strong machines. By messages all brokers are alike: what LeastLongTermMessageRate offers"
-    " would make matters worse, and is refused. RoundRobin tries everybody, and the guard lets pass what helps."
+    "ThresholdShedder says what should leave, under Trimtab; AvgShedder's placement works for its own shedder. A"
+    " placement that reads usage finds the strong machines. By messages all brokers are alike: what"
+    " LeastLongTermMessageRate offers would make matters worse, and is refused. RoundRobin tries every broker, and the"
+    " guard lets pass what helps."
 )
 
 _SELECTIONS = """\
 ## Selections
 
-Before a placement is asked, a selection takes away the brokers that may not have the bundle: isolation, anti-affinity,
-versions, limits of topics. It draws no curve; [who may have a bundle](../concepts.md#who-may-have-a-bundle) tells, and
-`trimtab why-not BUNDLE --to BROKER` names the filter that said no.
+Before the placement, a selection removes the brokers that may not have the bundle: isolation, anti-affinity, versions,
+limits of topics. There is no curve to draw. See [who may have a bundle](../concepts.md#who-may-have-a-bundle);
+`trimtab why-not BUNDLE --to BROKER` names the filter that refused.
 """
 
 
@@ -141,7 +137,7 @@ def _splitters() -> str:
         last = max(n for n, ring in enumerate(story.rings) if ring != story.rings[n - 1 if n else 0])
         busiest, row = splitting_story.largest(story.rings[-1]), registry.SPLITTERS[story.name]
         many = f"{story.cuts} new edges, the last in cycle {last}; the busiest bundle then carries {busiest:.0f} MiB/s"
-        told.append(f"- **{story.name}**: {row.summary} {many}.")
+        told.append(wrapped(f"- **{story.name}**: {row.summary} {many}.", "  "))
     return _SPLIT.format(told="\n".join(told))
 
 
@@ -165,10 +161,10 @@ def _shedder_drawing(name: str) -> str:
     return draw(f"{name}: {SHOWN[name][0]}", panels)
 
 
-def _told(outcome: Outcome) -> str:
+def _told(outcome: Outcome) -> tuple[str, str]:
     got = outcome.score
     level = "not level within the hour" if got.balanced is None else f"level after {got.balanced} min"
-    return f"{counted(got.moves, 'move')}, {got.backward} uphill; {level}; {got.imbalance:.0f} points left"
+    return f"{counted(got.moves, 'move')}, {got.backward} uphill", f"{level}, {got.imbalance:.0f} points left"
 
 
 def _placement_drawing() -> str:

@@ -8,48 +8,49 @@ from html import escape
 
 import numpy as np
 
-from trimtab_strategies.model.load import FloatArray
-from trimtab_strategies.simulation import Record
+from trimtab_lab.simulation import Record
+from trimtab_strategies.model.cluster_load import FloatArray
 
-INK, PALE, MOVED = "#333333", "#dddddd", "#cc79a7"
+INK, TOLD, PALE, MOVED = "#333333", "#666666", "#dddddd", "#cc79a7"
 
-_CELL, _ROW, _COLUMNS = (480.0, 262.0, 2)
-_LEFT, _WIDTH = 46.0, 415.0
-_TOP, _HEIGHT, _BARS = 56.0, 130.0, 34.0
+SIZE, SMALL, TITLE = 14, 13, 17
+"""Pixels of letters in a drawing 480 pixels wide: a phone shows it at three quarters of that, and must be readable."""
+
+_CELL, _ROW = (480.0, 292.0)
+_LEFT, _WIDTH = 58.0, 400.0
+_TOP, _HEIGHT, _BARS = 78.0, 130.0, 34.0
 _HIGHEST = 1.2  # ratio of usage at the upper edge
 _COLD, _WARM = (0x56, 0xB4, 0xE9), (0xD5, 0x5E, 0x00)
 
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One run. title: who decides; told: what came of it, in a few words."""
+    """One run. title: who decides; told: what came of it, in two short lines."""
 
     title: str
-    told: str
+    told: tuple[str, str]
     record: Record
 
 
 def draw(title: str, panels: Sequence[Panel]) -> str:
-    """The text of an SVG file, two panels in a row."""
-    rows = -(-len(panels) // _COLUMNS)
+    """The text of an SVG file, one panel below the other, so that it fits on a phone."""
     most = max(int(panel.record.moves.max(initial=1)) for panel in panels)
     body = []
     for n, panel in enumerate(panels):
-        down, across = divmod(n, _COLUMNS)
         inside = "\n".join(_panel(panel, most))
-        body.append(f'<g transform="translate({across * _CELL:.0f},{down * _ROW:.0f})">\n{inside}\n</g>')
-    return svg(_CELL * min(_COLUMNS, len(panels)), _ROW * rows, title, body)
+        body.append(f'<g transform="translate(0,{n * _ROW:.0f})">\n{inside}\n</g>')
+    return svg(_CELL, _ROW * len(panels), title, body)
 
 
 def svg(width: float, height: float, title: str, body: Sequence[str]) -> str:
     """A whole SVG file on white, so that it can be read on a dark page, too."""
     head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}"'
-    style = f' viewBox="0 0 {width:.0f} {height:.0f}" font-family="sans-serif" font-size="11" fill="{INK}">'
+    style = f' viewBox="0 0 {width:.0f} {height:.0f}" font-family="sans-serif" font-size="{SIZE}" fill="{INK}">'
     parts = [f"<title>{escape(title)}</title>", "<rect width='100%' height='100%' fill='white'/>", *body]
     return "\n".join([head + style, *parts, "</svg>\n"])
 
 
-def text(x: float, y: float, words: str, *, size: int = 11, anchor: str = "start", color: str = INK) -> str:
+def text(x: float, y: float, words: str, *, size: int = SIZE, anchor: str = "start", color: str = INK) -> str:
     """A line of text."""
     look = f'font-size="{size}" text-anchor="{anchor}" fill="{color}"'
     return f'<text x="{x:.1f}" y="{y:.1f}" {look}>{escape(words)}</text>'
@@ -63,12 +64,12 @@ def shade(share: float) -> str:
 
 def _panel(panel: Panel, most: int) -> Iterator[str]:
     pressure, moves = panel.record.pressure, panel.record.moves
-    yield text(_LEFT, 24, panel.title, size=13)
-    yield text(_LEFT, 42, panel.told, color="#777777")
+    yield text(_LEFT, 24, panel.title, size=TITLE)
+    yield from (text(_LEFT, 45 + 18 * n, line, color=TOLD) for n, line in enumerate(panel.told))
     for value in (0.0, 0.5, 1.0):
         y = _y(value)
         yield f'<line x1="{_LEFT}" x2="{_LEFT + _WIDTH}" y1="{y:.1f}" y2="{y:.1f}" stroke="{PALE}"/>'
-        yield text(_LEFT - 6, y + 4, f"{value * 100:.0f} %", anchor="end", size=10)
+        yield text(_LEFT - 6, y + 4, f"{value * 100:.0f} %", anchor="end", size=SMALL)
     starts = pressure[0]
     for broker in np.argsort(np.nan_to_num(starts), kind="stable").tolist():
         yield _line(pressure[:, broker], shade(_share(float(starts[broker]), starts)))
@@ -76,7 +77,7 @@ def _panel(panel: Panel, most: int) -> Iterator[str]:
     rounds = len(moves)
     for minute in range(0, rounds + 1, 20):
         x = _LEFT + _WIDTH * minute / rounds
-        yield text(x, _TOP + _HEIGHT + _BARS + 26, f"{minute} min", anchor="middle", color="#777777")
+        yield text(x, _TOP + _HEIGHT + _BARS + 28, f"{minute} min", anchor="middle", size=SMALL, color=TOLD)
 
 
 def _share(value: float, among: FloatArray) -> float:
@@ -97,7 +98,7 @@ def _line(values: FloatArray, color: str) -> str:
         if known:
             steps.append(f"{pen}{_LEFT + k * width:.1f},{_y(value):.1f}")
         pen = "L" if known else "M"
-    return f'<path d="{" ".join(steps)}" fill="none" stroke="{color}" stroke-width="1.4"/>'
+    return f'<path d="{" ".join(steps)}" fill="none" stroke="{color}" stroke-width="1.6"/>'
 
 
 def _bars(moves: Sequence[int], most: int) -> Iterator[str]:
@@ -108,4 +109,4 @@ def _bars(moves: Sequence[int], most: int) -> Iterator[str]:
             where = f'x="{_LEFT + k * width:.1f}" y="{bottom - height:.1f}"'
             yield f'<rect {where} width="{width - 1:.1f}" height="{height:.1f}" fill="{MOVED}"/>'
     yield f'<line x1="{_LEFT}" x2="{_LEFT + _WIDTH}" y1="{bottom}" y2="{bottom}" stroke="{PALE}"/>'
-    yield text(_LEFT - 6, bottom, "moves", anchor="end", size=10, color=MOVED)
+    yield text(_LEFT - 6, bottom, "moves", anchor="end", size=SMALL, color=MOVED)

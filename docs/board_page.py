@@ -37,8 +37,9 @@ which Grafana's sidecar loads by itself. At the top one chooses the data source,
   own boards.
 - Alerts are in [runbooks](runbooks/README.md), metrics in [metrics](metrics.md).
 
-Every query of the board, and of the alerts, is asked in the tests of a Prometheus that has scraped a running operator
-([tests/observing](../tests/observing)). To change a panel, edit [board_rows.yaml](board_rows.yaml) and run `make docs`.
+Every query of the board, and of the alerts, is asked in the tests of a Prometheus that scraped a running operator
+([tests/monitoring](../tests/monitoring)). To change a panel, edit
+[board_rows.yaml](board_rows.yaml) and run `make docs`.
 """
 
 

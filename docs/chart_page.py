@@ -68,5 +68,5 @@ def ways() -> str:
     for file in sorted(_WAYS.glob("*.yaml")):
         first, _, rest = file.read_text().partition("\n")
         rows.append(f"### {first.removeprefix('# ')}\n")
-        rows.append(f"```yaml\n{rest.strip()}\n```\n" if rest.strip() else "No value at all.\n")
+        rows.append(f"```yaml\n{rest.strip()}\n```\n" if rest.strip() else "Nothing but the image.\n")
     return "\n".join(rows)

@@ -5,11 +5,10 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from importlib import import_module
 from importlib.metadata import entry_points
 from types import MappingProxyType
 
-from trimtab_operator.cli.command import PLUGINS, VERBS
+from trimtab_operator.cli.parser import PLUGINS, VERBS
 
 WIDTH = 110
 """Characters of a line of usage."""
@@ -69,7 +68,7 @@ def _parser(verb: str) -> tuple[argparse.ArgumentParser, str]:
     top = argparse.ArgumentParser(prog="trimtab")
     subparsers = top.add_subparsers()
     plugin = next((point for point in entry_points(group=PLUGINS) if point.name == verb), None)
-    register = plugin.load() if plugin else import_module(f"trimtab_operator.cli.{verb.replace('-', '_')}").register
+    register = plugin.load() if plugin else VERBS[verb].register()
     register(subparsers)
     told = [action.help or "" for action in subparsers._choices_actions if action.dest == verb]  # noqa: SLF001 - argparse has no other way
     return subparsers.choices[verb], next(iter(told), "")

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import SimpleNamespace
 
+from trimtab_lab.simulation import Contender, Score
 from trimtab_strategies.params import Compatibility
-from trimtab_strategies.simulation import Contender, Score
 
 Table = Mapping[str, Mapping[Contender, Score]]
 """Scores by the scenario's title, then by contender."""
@@ -59,8 +59,8 @@ CLAIMS: Mapping[str, tuple[Claim, ...]] = {
     "Skewed load": (
         Claim(
             "ThresholdShedder moves {threshold.moves} bundles as Pulsar runs it, {threshold.backward} of them uphill,"
-            " because all bundles of a round are placed on the same picture; under Trimtab the cluster is balanced in"
-            " {our_threshold.balanced} rounds with {our_threshold.moves} moves.",
+            " because all bundles of a round are placed on the same picture; under Trimtab the cluster is balanced"
+            " after {our_threshold.balanced} of 60 rounds, with {our_threshold.moves} moves.",
             lambda v: (
                 v.threshold.backward > 0
                 and sooner(v.our_threshold, v.threshold)

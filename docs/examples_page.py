@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from itertools import takewhile
 from pathlib import Path
 
+from page_text import wrapped
+
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
 _HEAD = """\
@@ -15,7 +17,7 @@ _HEAD = """\
 <!-- made by docs/generate.py from examples/: `make docs` -->
 
 From the least a policy takes to what large clusters need. The API server of the tests accepts each as it stands. Change
-`podLabels` and the URL of Prometheus; a policy without `mode` moves nothing.
+`podLabels` and the URL of Prometheus; a policy without `mode` balances nothing.
 """
 
 
@@ -37,7 +39,7 @@ def _title(file: Path) -> str:
 
 def _section(file: Path) -> str:
     body = "\n".join(list(_body(file))).strip()
-    return f"## {_title(file)}\n\n{_about(file)}\n\n```yaml\n{body}\n```\n"
+    return f"## {_title(file)}\n\n{wrapped(_about(file))}\n\n```yaml\n{body}\n```\n"
 
 
 def _about(file: Path) -> str:

@@ -1,7 +1,7 @@
 """Writes the pages that are made from the code: `python docs/generate.py [--check] [PAGE...]`, a folder as `images/`.
 
 `strategies` is the reference of every strategy in the registry; `comparison` runs all shedders through the scenarios
-of `trimtab_strategies.simulation`, which takes about half a minute; `proposals` draws the states of a proposal;
+of `trimtab_lab.simulation`, which takes about half a minute; `proposals` draws the states of a proposal;
 `metrics` lists what the operator measures of itself; `side-by-side` and its drawing show what
 `benchmarks/side_by_side.py` left in docs/data; those of `reference/` are made from crds/, the program's parsers, the
 vocabulary of reasons and examples/; `explanation/algorithms` and its drawings show each algorithm at work; `images/`

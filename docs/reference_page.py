@@ -8,10 +8,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from page_text import anchor, wrapped
+
 from trimtab_strategies import registry
+from trimtab_strategies.filters import pipelines
 from trimtab_strategies.params import StrategyParams
 from trimtab_strategies.registry import Row
-from trimtab_strategies.selection import pipelines
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
@@ -72,7 +74,7 @@ def _heading(kind: str, name: str) -> str:
 
 
 def _anchor(kind: str, name: str) -> str:
-    return re.sub(r"[^a-z0-9 -]", "", _heading(kind, name).lower()).replace(" ", "-")
+    return anchor(_heading(kind, name))
 
 
 def _kind_of(row: Row[Any]) -> str:
@@ -111,7 +113,8 @@ def _teaching(module: str) -> str:
     text = importlib.import_module(module).__doc__ or ""
     paragraphs = [" ".join(paragraph.split()) for paragraph in text.strip().split("\n\n")]
     body = "\n\n".join(paragraphs[1:])
-    return re.sub(r"\s*\n\n+", "\n\n", PARTS.sub(r"\n\n**\1.** ", body)).strip() + "\n"
+    text = re.sub(r"\s*\n\n+", "\n\n", PARTS.sub(r"\n\n**\1.** ", body)).strip()
+    return "\n\n".join(map(wrapped, text.split("\n\n"))) + "\n"
 
 
 def _parameters(model: type[StrategyParams]) -> str:
@@ -172,7 +175,7 @@ def _defects(row: Row[Any]) -> str:
 
 def _examples(name: str) -> str:
     links = [f"[{path.name}](../examples/{path.name})" for path in _using(name)]
-    return f"Example: {', '.join(links)}.\n" if links else ""
+    return wrapped(f"Example: {', '.join(links)}.") + "\n" if links else ""
 
 
 def _using(name: str) -> Iterator[Path]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from page_text import wrapped
 
 CRDS = Path(__file__).parents[1] / "crds"
 
@@ -35,7 +36,9 @@ _HEAD = """\
 
 <!-- made by docs/generate.py from crds/: edit the models in trimtab_operator.resources, then `make crds docs` -->
 
-{text} `apiVersion: {group}/{version}`, short name `{short}`: `kubectl get {short}`, `kubectl explain {singular}`.
+{text}
+
+`apiVersion: {group}/{version}`, short name `{short}`: `kubectl get {short}`, `kubectl explain {singular}`.
 
 A field the schema does not know is refused by `kubectl` (strict validation, its default); clients that leave that out
 lose it silently. Bounds are checked by the API server.
@@ -50,7 +53,7 @@ def page(kind: str) -> str:
     names = crd["spec"]["names"]
     head = _HEAD.format(
         kind=kind,
-        text=_text(schema),
+        text=wrapped(_text(schema)),
         group=crd["spec"]["group"],
         version=version["name"],
         short=names["shortNames"][0],
@@ -69,12 +72,13 @@ def _half(name: str, schema: Schema) -> Iterator[str]:
     half = schema["properties"].get(name)
     if half is None:
         return
-    yield f"## {name}\n\n{_text(half)}\n"
+    yield f"## {name}\n\n{wrapped(_text(half))}\n"
     small = {key: field for key, field in half["properties"].items() if not _inside(field)}
     yield _table(half, list(_rows(small, half)))
     for key, field in half["properties"].items():
         if _inside(field):
-            yield f"### {name}.{key}\n\n{_facts(field, required=key in half.get('required', ()))}{_text(field)}\n"
+            facts = _facts(field, required=key in half.get("required", ()))
+            yield f"### {name}.{key}\n\n{wrapped(facts + _text(field))}\n"
             yield _table(field, list(_rows(_inside(field), _unwrapped(field))))
 
 
@@ -93,7 +97,7 @@ def _rows(fields: Mapping[str, Schema], owner: Schema, prefix: str = "") -> Iter
 def _table(owner: Schema, rows: list[str]) -> str:
     lines = ["| field | type | default | bound | what it is |", "|---|---|---|---|---|", *rows, ""] if rows else []
     rules = sorted(set(_rules(owner)))
-    return "\n".join([*lines, *(["Rules:\n", *(f"- {rule}" for rule in rules), ""] if rules else [])])
+    return "\n".join([*lines, *(["Rules:\n", *(wrapped(f"- {rule}", "  ") for rule in rules), ""] if rules else [])])
 
 
 def _rules(schema: Schema) -> Iterator[str]:

@@ -22,20 +22,20 @@ from rich.terminal_theme import SVG_EXPORT_THEME
 from rich.text import Text
 from screens_scene import LANDED_AFTER, NOW, Scene, served, usage
 
-from trimtab_operator.cli.answers import Answer, Facts
-from trimtab_operator.cli.explaining_broker import BrokerStory
-from trimtab_operator.cli.explaining_bundle import BundleStory
-from trimtab_operator.cli.grid import console
-from trimtab_operator.cli.plan_output import print_tables
-from trimtab_operator.cli.status_output import as_data, print_one
-from trimtab_operator.cluster.naming import bundle_name, parse_pulsar_bundle
+from trimtab_operator.cli.commands.plan_table import print_tables
+from trimtab_operator.cli.commands.status_table import as_data, print_one
+from trimtab_operator.cli.tables import console
+from trimtab_operator.cli.why.answers import Answer, Facts
+from trimtab_operator.cli.why.broker import BrokerStory
+from trimtab_operator.cli.why.bundle import BundleStory
+from trimtab_operator.kube.naming import bundle_name, parse_pulsar_bundle
 from trimtab_operator.resources.policy import Mode
 from trimtab_strategies.model import Move
 from trimtab_testbed.demo.follow import BrokerRow, Look, SeenMove
-from trimtab_testbed.demo.show import broker_table, move_table
 from trimtab_testbed.demo.stage import NAMESPACE, POLICY
 from trimtab_testbed.demo.summary import Result, as_lines
-from trimtab_testbed.scenarios import SCENARIOS, Scenario
+from trimtab_testbed.demo.view import broker_table, move_table
+from trimtab_testbed.simulated.scenarios import SCENARIOS, Scenario
 
 WIDTH, WIDE = 104, 122
 """Characters of a line, and of one where much stands in it."""

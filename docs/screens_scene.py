@@ -10,28 +10,29 @@ from typing import Any
 
 import numpy as np
 
-from trimtab_operator.actuators import Written
-from trimtab_operator.cluster.naming import bundle_name, parse_pulsar_bundle
-from trimtab_operator.cluster.status import timestamp
-from trimtab_operator.control.answering import in_short
-from trimtab_operator.control.cycle import Look
-from trimtab_operator.control.decisions import DecisionRecord
-from trimtab_operator.control.foresee import Foreseen
-from trimtab_operator.control.memory import Remembered
-from trimtab_operator.control.proposal_store import Standing
-from trimtab_operator.control.proposal_telling import conditions, shown
-from trimtab_operator.control.proposals import Proposal
-from trimtab_operator.control.recounting import recounted
-from trimtab_operator.control.report import CycleResult, policy_status
-from trimtab_operator.control.settings import Settings
+from trimtab_operator.actuators import WriteResult
+from trimtab_operator.decision_log.build import decision_record
+from trimtab_operator.decision_log.record import DecisionRecord
+from trimtab_operator.kube.conditions import timestamp
+from trimtab_operator.kube.naming import bundle_name, parse_pulsar_bundle
+from trimtab_operator.loop.preview import Preview
+from trimtab_operator.observe.snapshot import Snapshot
+from trimtab_operator.proposals.approver import in_short
+from trimtab_operator.proposals.model import Proposal
+from trimtab_operator.proposals.status import conditions, shown
+from trimtab_operator.proposals.store import Standing
 from trimtab_operator.resources.policy import Mode
-from trimtab_operator.resources.proposal import ProposalState
-from trimtab_strategies.balancer import decide
+from trimtab_operator.resources.policy_status import ProposalState
+from trimtab_operator.state.cycle_result import CycleResult
+from trimtab_operator.state.settings import Settings
+from trimtab_operator.state.strategy_state import PolicyState
+from trimtab_operator.status.conditions import policy_status
 from trimtab_strategies.model import Brokers, Bundles, ClusterLoad, HeldBack, Memory, Move, Reason
+from trimtab_strategies.planner.decide import decide
 from trimtab_testbed.demo.follow import NIC
 from trimtab_testbed.demo.stage import NAMESPACE, POLICY
-from trimtab_testbed.load import BrokerLoad, BundleLoad
-from trimtab_testbed.scenarios import Scenario
+from trimtab_testbed.simulated.load import BrokerLoad, BundleLoad
+from trimtab_testbed.simulated.scenarios import Scenario
 
 NOW = 1_767_261_600.0
 """When all of it happens: a moment that is the same each time a picture is drawn."""
@@ -70,16 +71,16 @@ class Scene:
         )
         told = f"{in_short(made)} can be approved until {timestamp(made.expires_at)}"
         standing = Standing(
-            ProposalState.PROPOSAL_READY, f"{told}: trimtab approve {POLICY} --proposal {made.id}", made
+            ProposalState.PROPOSAL_READY, f"{told}: trimtab approve {POLICY} -n {NAMESPACE} --proposal {made.id}", made
         )
         merged = conditions(status["conditions"], standing, None, 1, NOW)
         return {**self._manifest(), "status": {**status, "proposal": shown(standing), "conditions": merged}}
 
     @cached_property
-    def foreseen(self) -> Foreseen:
+    def foreseen(self) -> Preview:
         """What `trimtab plan` finds out."""
         found = decide(self.load, self.settings.pair, self.settings.limits, Memory(), np.random.default_rng(1))
-        return Foreseen(self.settings, Look(self.load, {}), found.plan, None, dict(_CYCLE))
+        return Preview(self.settings, Snapshot(self.load, {}), found.plan, None, dict(_CYCLE))
 
     @cached_property
     def result(self) -> CycleResult:
@@ -87,13 +88,13 @@ class Scene:
         plan = self.foreseen.plan
         waits = _WAITS if self.mode is Mode.APPROVE else None
         names = {name: bundle_name(*parse_pulsar_bundle(name)) for name in plan.named}
-        written = [Written(names[move.bundle], waits and waits.reason) for move in plan.moves]
+        written = [WriteResult(names[move.bundle], waits and waits.reason) for move in plan.moves]
         return CycleResult(NOW, _CYCLE, 1, self.load, plan, restraint=waits, written=written, names=names)
 
     @cached_property
     def record(self) -> DecisionRecord:
         """What is kept of the decision; what was written has landed."""
-        record = recounted(self.result, self.settings, Remembered(Memory()))
+        record = decision_record(self.result, self.settings, PolicyState(Memory()))
         landed = {"outcome": Reason.LANDED, "ended": NOW + LANDED_AFTER}
         moves = tuple(move.model_copy(update=landed) if move.written else move for move in record.moves)
         return record.model_copy(update={"moves": moves})

@@ -15,37 +15,36 @@ COLORS = ("#0072b2", "#d55e00", "#009e73")
 STEP = 10.0
 """Seconds between two points of a series."""
 
-_COLUMNS = 2
-_CELL, _ROW = (480.0, 222.0)
-_LEFT, _WIDTH = 46.0, 420.0
-_TOP, _RATES, _CPU = 52.0, 86.0, 46.0
-_HEAD = 40.0
+_SIZE, _SMALL, _TITLE = 14, 13, 16
+_CELL, _ROW = (480.0, 262.0)
+_LEFT, _WIDTH = 58.0, 408.0
+_TOP, _RATES, _CPU = 60.0, 100.0, 50.0
+_HEAD = 84.0
 
 
 def draw(runs: Sequence[Mapping[str, Any]], rate: float) -> str:
-    """The text of an SVG file, two runs in a row. rate: messages/s of all brokers together."""
-    rows = -(-len(runs) // _COLUMNS)
-    width, height = _CELL * _COLUMNS, _HEAD + _ROW * rows
+    """The text of an SVG file, a run below the other, so that it fits on a phone. rate: messages/s of all brokers."""
+    width, height = _CELL, _HEAD + _ROW * len(runs)
     parts = [
         "<rect width='100%' height='100%' fill='white'/>",
-        _text(_LEFT, 18, "Messages/s and CPU (percent of its box) of each broker; a tick below is a move"),
+        _text(8, 20, "Messages/s and CPU (percent of its control group)"),
+        _text(8, 40, "of each broker; a tick below is a move"),
         *_key(),
     ]
     for n, run in enumerate(runs):
-        down, across = divmod(n, _COLUMNS)
         inside = "\n".join(_cell(run, rate))
-        parts.append(f'<g transform="translate({across * _CELL:.0f},{_HEAD + down * _ROW:.0f})">\n{inside}\n</g>')
+        parts.append(f'<g transform="translate(0,{_HEAD + n * _ROW:.0f})">\n{inside}\n</g>')
     head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}"'
-    style = f' viewBox="0 0 {width:.0f} {height:.0f}" font-family="sans-serif" font-size="11" fill="#333333">'
+    style = f' viewBox="0 0 {width:.0f} {height:.0f}" font-family="sans-serif" font-size="{_SIZE}" fill="#333333">'
     body = "\n".join(parts)
     return f"{head}{style}\n<title>Pulsar's own balancers and Trimtab side by side</title>\n{body}\n</svg>\n"
 
 
 def _key() -> Iterator[str]:
     for broker, color in enumerate(COLORS):
-        x = 620.0 + broker * 80
-        yield f'<rect x="{x:.0f}" y="9" width="10" height="10" fill="{color}"/>'
-        yield _text(x + 15, 18, f"broker {broker}")
+        x = 8.0 + broker * 100
+        yield f'<rect x="{x:.0f}" y="53" width="12" height="12" fill="{color}"/>'
+        yield _text(x + 18, 64, f"broker {broker}")
 
 
 def _cell(run: Mapping[str, Any], rate: float) -> Iterator[str]:
@@ -54,28 +53,28 @@ def _cell(run: Mapping[str, Any], rate: float) -> Iterator[str]:
     cpu = [row for half in halves for row in half["cpu"]]
     shift, end = STEP * len(halves[0]["rates"]), STEP * len(rates)
     bottom = _TOP + _RATES + 12 + _CPU
-    yield _text(_LEFT, 24, title(run), size=13)
-    yield _text(_LEFT, 40, f"{halves[0]['moves']} moves, then {halves[1]['moves']}", color="#777777")
+    yield _text(8, 24, title(run), size=_TITLE)
+    yield _text(8, 44, f"{halves[0]['moves']} moves, then {halves[1]['moves']}", color="#666666")
     yield from _frame(_TOP, _RATES, (0, rate / 3, rate), [f"{value:.0f}" for value in (0, rate / 3, rate)])
     yield from _frame(_TOP + _RATES + 12, _CPU, (0, 100), ["0 %", "100 %"])
     for broker, color in enumerate(COLORS):
         yield _line([row[broker] for row in rates], rate, (_TOP, _RATES), color)
         yield _line([row[broker] for row in cpu], 100.0, (_TOP + _RATES + 12, _CPU), color)
     at = _LEFT + _WIDTH * shift / end
-    yield f'<line x1="{at:.1f}" x2="{at:.1f}" y1="{_TOP}" y2="{bottom}" stroke="#777777" stroke-dasharray="4 3"/>'
+    yield f'<line x1="{at:.1f}" x2="{at:.1f}" y1="{_TOP}" y2="{bottom}" stroke="#666666" stroke-dasharray="4 3"/>'
     moved = [*halves[0]["moved_at"], *(shift + time for time in halves[1]["moved_at"])]
     yield from (_tick(_LEFT + _WIDTH * time / end, bottom) for time in moved)
     for minute in range(0, int(end // 60) + 1, 2):
         x = _LEFT + _WIDTH * 60 * minute / end
         anchor = "middle" if x < _LEFT + 0.97 * _WIDTH else "end"  # the drawing ends there
-        yield _text(x, bottom + 20, f"{minute} min", anchor=anchor, color="#777777")
+        yield _text(x, bottom + 23, f"{minute} min", anchor=anchor, size=_SMALL, color="#666666")
 
 
 def _frame(top: float, height: float, values: Sequence[float], told: Sequence[str]) -> Iterator[str]:
     for value, text in zip(values, told, strict=True):
         y = top + height * (1 - value / values[-1])
         yield f'<line x1="{_LEFT}" x2="{_LEFT + _WIDTH}" y1="{y:.1f}" y2="{y:.1f}" stroke="#dddddd"/>'
-        yield _text(_LEFT - 6, y + 4, text, anchor="end", size=10)
+        yield _text(_LEFT - 6, y + 4, text, anchor="end", size=_SMALL)
 
 
 def _line(values: Sequence[float | None], highest: float, where: tuple[float, float], color: str) -> str:
@@ -99,6 +98,6 @@ def _tick(x: float, y: float) -> str:
     return f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{y + 1:.1f}" y2="{y + 8:.1f}" stroke="#cc79a7"/>'
 
 
-def _text(x: float, y: float, text: str, *, size: int = 11, anchor: str = "start", color: str = "#333333") -> str:
+def _text(x: float, y: float, text: str, *, size: int = _SIZE, anchor: str = "start", color: str = "#333333") -> str:
     look = f'font-size="{size}" text-anchor="{anchor}" fill="{color}"'
     return f'<text x="{x:.1f}" y="{y:.1f}" {look}>{escape(text)}</text>'

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from algorithms_plot import INK, MOVED, PALE, svg, text
+from algorithms_plot import INK, MOVED, PALE, SMALL, TITLE, TOLD, svg, text
 
 from trimtab_strategies import registry
+from trimtab_strategies.hash_ring import bundle_names
 from trimtab_strategies.model import Brokers, Bundles, ClusterLoad
-from trimtab_strategies.model.load import FloatArray, IntArray, Topics
-from trimtab_strategies.topics import bundle_names
+from trimtab_strategies.model.cluster_load import FloatArray, IntArray, Topics
 
 NAMESPACE = "public/drawn"
 FULL = 0xFFFFFFFF
@@ -26,7 +26,7 @@ PLACES = [0.02 + 0.002 * k for k in range(20)] + [0.3, 0.4, 0.55, 0.7, 0.8, 0.9]
 RATES = [9.0] * 20 + [6.0] * 6
 """Topics by their place on the ring (ratio), and MiB/s of each: twenty crowd a small part of the first bundle."""
 
-_LEFT, _WIDTH, _ROW = 160.0, 780.0, 14.0
+_LEFT, _WIDTH, _ROW = 70.0, 400.0, 14.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +57,8 @@ def draw() -> str:
     body, y = [*_topics()], 96.0
     for story in stories():
         body += [*_story(story, y)]
-        y += _ROW * (CYCLES + 1) + 40
-    return svg(_LEFT + _WIDTH + 20, y, "How three splitters divide the same crowded bundle", body)
+        y += _ROW * (CYCLES + 1) + 62
+    return svg(_LEFT + _WIDTH + 10, y, "How three splitters divide the same crowded bundle", body)
 
 
 def _told(row: registry.Row[Any]) -> Iterator[tuple[int, ...]]:
@@ -132,7 +132,7 @@ def _brokers() -> Brokers:
 
 
 def _topics() -> Iterator[str]:
-    yield text(_LEFT, 18, "Topics on the ring of hashes, and how much each carries", size=13)
+    yield text(8, 20, "Topics on the hash ring, and how much each carries", size=TITLE)
     for place, rate in zip(PLACES, RATES, strict=True):
         x, height = _x(place * FULL), rate * 5
         yield f'<line x1="{x:.1f}" x2="{x:.1f}" y1="80" y2="{80 - height:.1f}" stroke="{MOVED}" stroke-width="1.5"/>'
@@ -143,12 +143,12 @@ def _story(story: Story, top: float) -> Iterator[str]:
     told = (
         f"{story.cuts} new edges, busiest bundle {largest(story.rings[0]):.0f} -> {largest(story.rings[-1]):.0f} MiB/s"
     )
-    yield text(_LEFT, top + 16, story.name, size=13)
-    yield text(_LEFT + 260, top + 16, told, color="#777777")
+    yield text(_LEFT, top + 16, story.name, size=TITLE)
+    yield text(_LEFT, top + 37, told, color=TOLD)
     for cycle, ring in enumerate(story.rings):
-        y = top + 24 + _ROW * cycle
+        y = top + 46 + _ROW * cycle
         if cycle % 3 == 0:
-            yield text(_LEFT - 8, y + 10, f"cycle {cycle}" if cycle else "before", anchor="end", size=10)
+            yield text(_LEFT - 8, y + 10, f"cycle {cycle}" if cycle else "before", anchor="end", size=SMALL)
         before = story.rings[max(cycle - 1, 0)]
         yield f'<rect x="{_LEFT}" y="{y}" width="{_WIDTH}" height="{_ROW - 4}" fill="{PALE}"/>'
         for edge in ring:

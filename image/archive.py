@@ -15,7 +15,7 @@ from typing import Any
 
 import dockerfile
 
-NAME = "trimtab/trimtab"
+NAME = "localhost/trimtab"
 _MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
 _BLOCK = 1 << 20
 

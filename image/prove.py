@@ -19,8 +19,8 @@ from pathlib import Path
 import dockerfile
 import rooms
 from trimtab_testbed.demo.stage import NAMESPACE, Stage
-from trimtab_testbed.processes import HOST, Server, free_ports
-from trimtab_testbed.scenarios import scenario
+from trimtab_testbed.servers.processes import HOST, Server, free_ports
+from trimtab_testbed.simulated.scenarios import scenario
 
 _POLICIES = 180.0  # seconds that a policy may take to move its first bundle; a cycle takes a second
 

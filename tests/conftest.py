@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,10 @@ import pytest
 import yaml
 
 from dealing import ByStage, part_of
-from trimtab_testbed import binaries, prometheus_binary as prometheus_programs
-from trimtab_testbed.binaries import KubeBinaries
-from trimtab_testbed.control_plane import ControlPlane
+from policy_scene import Play, played
+from trimtab_testbed.programs import find, find as prometheus_programs
+from trimtab_testbed.programs.find import KubeBinaries
+from trimtab_testbed.servers.kube import ControlPlane
 
 CRDS = Path(__file__).parents[1] / "crds"
 
@@ -73,13 +75,13 @@ def _turn(item: pytest.Item) -> int:
 @pytest.fixture(scope="session")
 def kube_binaries() -> KubeBinaries:
     """etcd, kube-apiserver and kubectl."""
-    return binaries.find()
+    return find.find_kube()
 
 
 @pytest.fixture(scope="session")
 def prometheus_binary() -> Path:
     """The Prometheus server program."""
-    return prometheus_programs.find()
+    return prometheus_programs.find_prometheus()
 
 
 @pytest.fixture(scope="session")
@@ -93,7 +95,7 @@ def control_plane(kube_binaries: KubeBinaries, tmp_path_factory: pytest.TempPath
 def full_control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     """A shared control plane with kube-controller-manager: owners collect, namespaces end, Deployments make pods."""
     work_dir = tmp_path_factory.mktemp("full-control-plane")
-    with ControlPlane(binaries.find(controllers=True), work_dir, controllers=True) as running:
+    with ControlPlane(find.find_kube(controllers=True), work_dir, controllers=True) as running:
         yield running
 
 
@@ -124,3 +126,9 @@ def _apply_crds(control_plane: ControlPlane) -> None:
     files = sorted(CRDS.glob("*.yaml"))
     assert files, f"no CRDs in {CRDS}: `make crds` renders them"
     control_plane.rest.apply_crds([document for file in files for document in yaml.safe_load_all(file.read_text())])
+
+
+@pytest.fixture
+def play(trimtab_crds: ControlPlane, kube_namespace: str) -> Play:
+    """See `Play`."""
+    return partial(played, trimtab_crds, kube_namespace)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from trimtab_operator.pauses import YOUNG, collect_seldom, leave_alone_what_is_there
+from trimtab_operator.gc_tuning import YOUNG, collect_seldom, leave_alone_what_is_there
 
 
 class Record:

@@ -13,10 +13,10 @@ from dataclasses import replace
 
 from kubernetes.aio import client, config
 
-from trimtab_testbed import brokers
-from trimtab_testbed.insides import Catalogue
-from trimtab_testbed.scenarios import scenario
-from trimtab_testbed.world import Spellings
+from trimtab_testbed.simulated import broker
+from trimtab_testbed.simulated.cluster import Spellings
+from trimtab_testbed.simulated.load import Catalogue
+from trimtab_testbed.simulated.scenarios import scenario
 
 
 async def main() -> None:
@@ -24,21 +24,21 @@ async def main() -> None:
     await _configured()
     story, name = scenario(os.environ.get("SCENARIO", "mixed-48")), os.environ["POD_NAME"]
     loads, _ = story.stage()
-    shape = next(broker.shape for broker in story.brokers if broker.shape.name == name)
-    brokers.HOST = os.environ.get("LISTEN", "0.0.0.0")  # noqa: S104  a pod's own network
+    shape = next(one.shape for one in story.brokers if one.shape.name == name)
+    broker.HOST = os.environ.get("LISTEN", "0.0.0.0")  # noqa: S104  a pod's own network
     async with client.ApiClient() as api:
-        broker = brokers.SimulatedBroker(
+        served = broker.SimulatedBroker(
             replace(shape, strength=_strength()),
             Catalogue(loads),
             Spellings(load.name for load in loads),
             client.CustomObjectsApi(api),
             os.environ["NAMESPACE"],
         )
-        broker.port = int(os.environ.get("PORT", "8080"))
-        await broker.start()
-        print(f"{name}: strength {broker.shape.strength:g}, metrics on port {broker.port}", flush=True)
+        served.port = int(os.environ.get("PORT", "8080"))
+        await served.start()
+        print(f"{name}: strength {served.shape.strength:g}, metrics on port {served.port}", flush=True)
         await _told_to_end()
-        await broker.stop()
+        await served.stop()
 
 
 async def _configured() -> None:

@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
-readonly cluster=trimtab namespace=messaging here=examples/kind image=trimtab/trimtab:0.1.0
+readonly cluster=trimtab namespace=messaging here=examples/kind image=localhost/trimtab:0.1.0
 
 # What is missing is told before anything is made.
 for tool in docker kind kubectl helm; do
@@ -17,7 +17,7 @@ if [ $# -eq 0 ]; then
 fi
 
 # 2. The cluster: a control plane and three workers, the third twice as strong.
-kind create cluster --config "$here/kind-config.yaml" --wait 120s
+kind create cluster --config kind-config.yaml --wait 120s
 readonly context="kind-$cluster"
 kube() { kubectl --context "$context" --namespace "$namespace" "$@"; }
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trimtab_operator.resources.strategies import PlacementSpec, ShedderSpec
+from trimtab_operator.resources.unions import PlacementSpec, ShedderSpec
 
 ROOT = Path(__file__).parents[2]
 TOPICS = 36
@@ -159,7 +159,7 @@ def a_run(run_by: str, settled: float | None, moves: int) -> dict[str, Any]:
 def test_page_names_whoever_wins(ours: float | None, theirs: float, winner: str) -> None:
     words = script("side_by_side_words")
 
-    told = words.best(words.MEASURES[0], [a_run("Pulsar", theirs, 1), a_run("Trimtab", ours, 1)])
+    told = words.best(words.MEASURES[0], [[a_run("Pulsar", theirs, 1)], [a_run("Trimtab", ours, 1)]])
 
     assert told.split(" | ")[1] == winner
 
@@ -167,7 +167,7 @@ def test_page_names_whoever_wins(ours: float | None, theirs: float, winner: str)
 def test_nobody_wins_what_nobody_reached() -> None:
     words = script("side_by_side_words")
 
-    told = words.best(words.MEASURES[0], [a_run("Pulsar", None, 0), a_run("Trimtab", None, 0)])
+    told = words.best(words.MEASURES[0], [[a_run("Pulsar", None, 0)], [a_run("Trimtab", None, 0)]])
 
     assert told.endswith("| nobody | never | never |")
 
@@ -175,7 +175,9 @@ def test_nobody_wins_what_nobody_reached() -> None:
 def test_there_is_no_winner_before_both_have_run() -> None:
     words = script("side_by_side_words")
 
-    assert words.best(words.MEASURES[0], [a_run("Pulsar", 30.0, 1)]).endswith("| open | 30 s (S, modular) | not run |")
+    assert words.best(words.MEASURES[0], [[a_run("Pulsar", 30.0, 1)]]).endswith(
+        "| open | 30 s (S, modular) | not run |"
+    )
 
 
 def test_few_moves_count_only_for_who_became_level() -> None:
@@ -186,6 +188,189 @@ def test_few_moves_count_only_for_who_became_level() -> None:
     assert fewest.of(a_run("Trimtab", 60.0, 4)) == 8
 
 
+@pytest.mark.parametrize(
+    ("ours", "theirs", "expected"),
+    [
+        ((40, 50, 60), (70, 80, 90), "Trimtab | 80 s, 70 to 90 (S, modular) | 50 s, 40 to 60 (S, modular)"),
+        ((40, 50, 80), (70, 80, 90), "Trimtab (runs overlap) | 80 s, 70 to 90"),
+        ((40, 50, None), (70, 80, 90), "Trimtab (runs overlap) | 80 s, 70 to 90 (S, modular) | 50 s, 40 to - (S"),
+        ((40, None, None), (70, 80, 90), "Pulsar | 80 s, 70 to 90 (S, modular) | never"),
+        ((50, 50, 50), (70, 80, 90), "Trimtab | 80 s, 70 to 90 (S, modular) | 50 s (S, modular)"),
+    ],
+)
+def test_sides_are_compared_by_the_medians_of_their_runs(
+    ours: tuple[float | None, ...], theirs: tuple[float | None, ...], expected: str
+) -> None:
+    words = script("side_by_side_words")
+    sides = [[a_run("Pulsar", settled, 1) for settled in theirs], [a_run("Trimtab", settled, 1) for settled in ours]]
+
+    assert f" | {expected}" in words.best(words.MEASURES[0], sides)
+
+
+def test_a_run_in_which_nothing_moved_has_no_part_in_the_gap() -> None:
+    words = script("side_by_side_words")
+    (gap,) = (measure for measure in words.MEASURES if "publish gap" in measure.name)
+    still = {**a_run("Pulsar", 30.0, 0), "gaps": {"median": None, "interrupted": 0.0}}
+
+    assert gap.spread([still, a_run("Pulsar", 30.0, 1)]).median == 100
+    assert gap.spread([still]).median == np.inf
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([1.25], "1.2"),
+        ([None], "-"),
+        ([3, 1, 2], "2.0 (1.0 to 3.0)"),
+        ([1, 2], "1.5 (1.0 to 2.0)"),
+        ([2, 2, 2], "2.0"),
+        ([1, 2, None], "2.0 (1.0 to -)"),
+        ([1, None], "- (1.0 to -)"),
+        ([None, None, 1], "- (1.0 to -)"),
+    ],
+)
+def test_a_cell_is_the_median_and_what_never_was_comes_last(values: list[float | None], expected: str) -> None:
+    assert script("side_by_side_runs").cell(values, 1) == expected
+
+
+def test_a_median_of_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match="a median needs a run"):
+        script("side_by_side_runs").spread([])
+
+
+def recorded() -> dict[str, Any]:
+    """What is in docs/data."""
+    data: dict[str, Any] = json.loads(script("side_by_side_page").DATA.read_text())
+    return data
+
+
+def with_first_half(run: dict[str, Any], **figures: float | None) -> dict[str, Any]:
+    return {**run, "first": {**run["first"], **figures}}
+
+
+def test_page_shows_medians_of_several_runs_and_draws_the_middle_one(tmp_path: Path) -> None:
+    pages, data = script("side_by_side_page"), recorded()
+    last = data["runs"]["trimtab-threshold"][-1]
+    data["runs"]["trimtab-threshold"] = [
+        with_first_half(last, settled=90.0, uneven=0.7, moves=21),
+        with_first_half(last, settled=60.0, uneven=0.5, moves=22),
+        with_first_half(last, settled=None, uneven=0.2, moves=23),
+    ]
+    file = tmp_path / "runs.json"
+    file.write_text(json.dumps(data))
+
+    page, drawing = pages.page(file), pages.drawing(file)
+
+    level, cost = (line for line in page.splitlines() if line.startswith("| Trimtab: ThresholdShedder"))
+    assert "every 60s | 90 (60 to -) | 0.50 (0.20 to 0.70), 0.39 | " in level
+    assert "every 60s (3 runs) | 22 (21 to 23) + 4 | " in cost
+    assert "UniformLoadShedder, modular, every 60s (1 run) | " in page
+    assert "There are 1 or 3 runs of each" in page
+    assert "**Several runs.**" in page
+    assert "22 moves, then 4" in drawing
+    assert drawing.count(script("side_by_side_words").title(last)) == 1
+
+
+def test_an_even_number_of_runs_may_have_half_a_move(tmp_path: Path) -> None:
+    data = recorded()
+    last = data["runs"]["trimtab-threshold"][-1]
+    data["runs"]["trimtab-threshold"] = [with_first_half(last, moves=21), with_first_half(last, moves=22)]
+    (tmp_path / "runs.json").write_text(json.dumps(data))
+
+    assert "| 21.5 (21.0 to 22.0) + 4.0 |" in script("side_by_side_page").page(tmp_path / "runs.json")
+
+
+def finished(at: str, minutes: float = 5) -> dict[str, Any]:
+    return {"finished": at, "minutes": minutes}
+
+
+def test_nobody_plays_a_second_time_before_everybody_played_once() -> None:
+    data = script("contest_data")
+    runs = {"a": [finished("2026-11-22 10:00")], "c": [finished("2026-11-22 11:00")] * 2}
+
+    assert data.due(runs, ["a", "b", "c"], 3) == ["b", "a", "b", "a", "b", "c"]
+    assert data.due(runs, ["a", "c"], 1) == []
+    assert data.due(runs, ["a", "c"], 2, since="2026-11-22 10:01") == ["a", "a"]
+
+
+def test_a_run_is_saved_behind_the_others_of_its_entrant(tmp_path: Path) -> None:
+    bench, file = script("side_by_side"), tmp_path / "new" / "runs.json"
+
+    bench.record(file, "trimtab-avg", finished("2026-11-22 10:00"))
+    bench.record(file, "pulsar-avg", finished("2026-11-22 11:00"))
+    bench.record(file, "trimtab-avg", finished("2026-11-22 12:00"))
+
+    saved = json.loads(file.read_text())
+    ours = saved["runs"]["trimtab-avg"]
+    assert list(saved["runs"]) == ["pulsar-avg", "trimtab-avg"], "in the order of the page"
+    assert [run["finished"] for run in ours] == ["2026-11-22 10:00", "2026-11-22 12:00"]
+    assert (ours[0]["run_by"], ours[0]["strategy"]) == ("Trimtab", "AvgShedder")
+    assert len(saved["story"]["missing"]) == len(script("contest_entrants").ENTRANTS) - 2
+    assert [each.name for each in file.parent.iterdir()] == ["runs.json"]
+
+
+def test_the_first_new_run_replaces_those_of_an_entrant_that_do_not_count(tmp_path: Path) -> None:
+    bench, file = script("side_by_side"), tmp_path / "runs.json"
+    for name in ("pulsar-avg", "trimtab-avg"):
+        bench.record(file, name, finished("2026-11-22 10:00"))
+
+    bench.record(file, "trimtab-avg", finished("2026-11-23 09:00"), since="2026-11-23 00:00")
+    bench.record(file, "trimtab-avg", finished("2026-11-23 10:00"), since="2026-11-23 00:00")
+
+    runs = {name: [run["finished"] for run in of] for name, of in json.loads(file.read_text())["runs"].items()}
+    assert runs == {
+        "pulsar-avg": ["2026-11-22 10:00"],
+        "trimtab-avg": ["2026-11-23 09:00", "2026-11-23 10:00"],
+    }
+
+
+def test_a_save_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
+    bench, file = script("side_by_side"), tmp_path / "runs.json"
+    bench.record(file, "pulsar-avg", finished("2026-11-22 10:00"))
+    before = file.read_bytes()
+
+    with pytest.raises(TypeError):
+        bench.record(file, "pulsar-avg", {**finished("2026-11-22 11:00"), "first": object()})
+
+    assert file.read_bytes() == before
+
+
+def test_what_is_recorded_is_not_played_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "runs.json"
+    file.write_bytes(script("side_by_side_page").DATA.read_bytes())
+    before = file.read_bytes()
+
+    script("side_by_side").main(["--runs", "1", "--json", str(file)])
+
+    assert file.read_bytes() == before
+    assert capsys.readouterr().out == f"nothing to play: {file} has --runs 1 of each; --since TIME asks for new ones\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--runs", "9", "--minutes", "7"], "a median with runs of 7 says nothing; use its length or --since"),
+        (["--runs", "0"], "0 is no number of runs; give 1 or more"),
+        (["--runs", "some"], "some is no number of runs; give 1 or more"),
+        (["--since", "yesterday"], "yesterday is no time; write it as 2026-11-23 or '2026-11-23 08:00'"),
+    ],
+)
+def test_what_can_not_be_meant_is_refused_before_anything_is_played(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        script("side_by_side").main(arguments)
+
+    assert said in capsys.readouterr().err
+
+
+def test_a_day_is_its_first_minute() -> None:
+    moment = script("contest_data").moment
+
+    assert moment("2026-11-23") == "2026-11-23 00:00"
+    assert moment("2026-11-23 8:05") == "2026-11-23 08:05"
+
+
 def test_page_and_drawing_are_those_of_the_last_runs() -> None:
     pages, words = script("side_by_side_page"), script("side_by_side_words")
     runs = json.loads(pages.DATA.read_text())["runs"]
@@ -194,6 +379,6 @@ def test_page_and_drawing_are_those_of_the_last_runs() -> None:
     assert page == (ROOT / "docs" / "side-by-side.md").read_text(), "run make docs"
     assert drawing == (ROOT / "docs" / "side-by-side.svg").read_text(), "run make docs"
     assert runs
-    for run in runs.values():
+    for run, *_ in runs.values():
         assert words.title(run) in page
         assert words.title(run) in drawing

@@ -12,7 +12,7 @@ import pytest
 
 from chaos_round import Outcome, play
 from chaos_schedule import Schedule, draw
-from trimtab_testbed.binaries import KubeBinaries
+from trimtab_testbed.programs.find import KubeBinaries
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.prometheus, pytest.mark.long, pytest.mark.timeout(420)]
 

@@ -107,8 +107,8 @@ def test_an_owner_that_changes_without_being_given_free_is_seen() -> None:
 
 def deed(version: int, user: str = "one", *, at: float = 0.0, name: str = NAME, reason: str = "Overloaded") -> Deed:
     """A move by `user` from broker a to broker b."""
-    wish = {"owner": "b", "assignment": {"reason": reason}}
-    return Deed(version, at, user, "patch", "bundles", name, wish, "a")
+    desired = {"owner": "b", "assignment": {"reason": reason}}
+    return Deed(version, at, user, "patch", "bundles", name, desired, "a")
 
 
 def test_an_older_leader_that_writes_later_is_seen() -> None:

@@ -9,16 +9,16 @@ import pytest
 import yaml
 
 from chart import NAMESPACE, Runner
-from trimtab_testbed import helm, monitoring_crds
-from trimtab_testbed.binaries import KubeBinaries
-from trimtab_testbed.control_plane import ControlPlane
-from trimtab_testbed.helm import Helm
+from trimtab_testbed.programs import helm, helm as monitoring_crds
+from trimtab_testbed.programs.find import KubeBinaries
+from trimtab_testbed.programs.helm import Helm
+from trimtab_testbed.servers.kube import ControlPlane
 
 
 @pytest.fixture(scope="session")
 def helm_program() -> Helm:
     """Helm as users have it; a missing one is an error."""
-    return helm.find()
+    return helm.find_helm()
 
 
 @pytest.fixture(scope="session")
@@ -43,6 +43,6 @@ def online(helm_program: Helm, release_plane: ControlPlane, tmp_path: Path) -> R
 @pytest.fixture(scope="session")
 def furnished(trimtab_crds: ControlPlane) -> ControlPlane:
     """The shared control plane with the kinds of Trimtab and of the Prometheus operator, and a namespace."""
-    trimtab_crds.rest.apply_crds([yaml.safe_load(file.read_text()) for file in monitoring_crds.find()])
+    trimtab_crds.rest.apply_crds([yaml.safe_load(file.read_text()) for file in monitoring_crds.find_monitoring_crds()])
     trimtab_crds.rest.create_namespace(NAMESPACE)
     return trimtab_crds

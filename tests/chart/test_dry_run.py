@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 import yaml
 
-from chart import CHART, NAMESPACE, Runner, combinations, documents
-from trimtab_testbed.control_plane import ControlPlane, KubectlError
+from chart import CHART, IMAGE, NAMESPACE, Runner, combinations, documents
+from trimtab_testbed.servers.kube import ControlPlane, KubectlError
 
 pytestmark = pytest.mark.apiserver
 
@@ -51,13 +51,23 @@ def test_notes_say_what_to_do_next(offline: Runner, furnished: ControlPlane) -> 
 
     def notes(*values: str) -> str:
         words = ("install", "trimtab", CHART, "--namespace", NAMESPACE, "--dry-run=server", "--take-ownership")
-        return online.run(*words, *values).partition("NOTES:")[2]
+        return online.run(*words, "--set", f"image.repository={IMAGE}", *values).partition("NOTES:")[2]
 
     said = notes()
     assert "rollout status deployment/trimtab" in said
     assert "mode: DryRun" in said
     assert "on an emptyDir, which goes with its pod" in said
     assert "The five kinds and all their objects are kept" in said
+    uninstall = said.partition("helm uninstall")[2]
+    assert "the image can't be pulled" in uninstall
+    assert "after 180 s" in uninstall
+    assert "trimtab restore -n messaging --stop-deployment trimtab --lease-name trimtab\n" in uninstall
+    assert "helm uninstall trimtab -n messaging --no-hooks" in uninstall
+    for stays in ("trimtab-memory-POLICY", "trimtab-proposal-POLICY", "trimtab-decisions-POLICY", "Lease trimtab"):
+        assert stays in uninstall
+    assert "--no-hooks" not in notes("--set", "restore.enabled=false")
+    listed = notes("--set", "allowUrls={*.svc,https://mimir.example.com}")
+    assert "--lease-name trimtab --allow-url '*.svc' --allow-url 'https://mimir.example.com'\n" in listed
     assert "ALL POLICIES" in notes("--set", "crds.keep=false")
     assert "trimtab restore -n messaging" in notes("--set", "restore.enabled=false")
     assert "on the claim mine" in notes("--set", "replicas=1,history.volume=claim,history.existingClaim=mine")

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from trimtab_testbed import helm
-from trimtab_testbed.go_build import MissingToolError
+from trimtab_testbed.programs import helm
+from trimtab_testbed.programs.build import MissingToolError
 
 
 @pytest.fixture(autouse=True)
@@ -30,21 +30,21 @@ def test_the_one_that_was_named_is_taken_whatever_its_version(monkeypatch: pytes
     named = program(tmp_path / "mine" / "helm", "v3.18.2+g04cad46")
     program(tmp_path / "bin" / "helm", "v4.0.0")
     monkeypatch.setenv("HELM", str(named))
-    assert helm.find() == helm.Helm(named, 3)
+    assert helm.find_helm() == helm.Helm(named, 3)
 
 
 def test_one_that_was_named_and_is_none_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     program(tmp_path / "bin" / "helm", "v4.0.0")
     monkeypatch.setenv("HELM", str(program(tmp_path / "other", "hello")))
     with pytest.raises(MissingToolError, match="is no Helm that runs: set it to one or unset it"):
-        helm.find()
+        helm.find_helm()
 
 
 def test_on_the_search_path_the_major_version_counts(tmp_path: Path) -> None:
     on_path = program(tmp_path / "bin" / "helm", "v3.18.2")
-    assert helm.find(3) == helm.Helm(on_path, 3)
-    with pytest.raises(MissingToolError, match=r"run `python -m trimtab_testbed\.helm 4` to build it"):
-        helm.find(4)
+    assert helm.find_helm(3) == helm.Helm(on_path, 3)
+    with pytest.raises(MissingToolError, match=r"run `python -m trimtab_testbed\.programs\.helm 4` to build it"):
+        helm.find_helm(4)
 
 
 def test_without_go_none_is_built(capsys: pytest.CaptureFixture[str]) -> None:

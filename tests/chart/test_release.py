@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 import yaml
 
-from chart import CHART, NAMESPACE, RELEASE, HelmError, Manifest, Runner, combinations, operator_container
+from chart import CHART, IMAGE, NAMESPACE, RELEASE, HelmError, Manifest, Runner, combinations, operator_container
 from chart_stage import API, ChartStage
 from pulsar_settings import defaults, settings_brokers
 from stage import until
-from trimtab_operator.pulsar.balancing import SHEDDING, SPLITTING, Found
+from trimtab_operator.pulsar.client.dynamic_config import SHEDDING, SPLITTING, FoundSettings
 from trimtab_operator.resources.pulsar import PulsarSpec
-from trimtab_testbed.control_plane import ControlPlane
-from trimtab_testbed.kube_rest import KubeApiError, KubeRest
+from trimtab_testbed.servers.kube import ControlPlane
+from trimtab_testbed.servers.kube_rest import KubeApiError, KubeRest
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(900)]  # an installation of many parts, on shared cores
 
@@ -106,7 +106,7 @@ def test_an_upgrade_brings_a_new_field_and_a_rollback_leaves_its_objects(
     older = tmp_path / "older"
     shutil.copytree(CHART, older)
     without_windows(older / "files" / "crds" / f"trimtab.dev_{POLICIES.partition('.')[0]}.yaml")
-    words = ("--namespace", NAMESPACE, "--set", "restore.enabled=false")
+    words = ("--namespace", NAMESPACE, "--set", f"restore.enabled=false,image.repository={IMAGE}")
     rest = release_plane.rest
     policies = f"{API}/balancingpolicies"
     online.run("install", RELEASE, older, "--create-namespace", *words)
@@ -132,7 +132,8 @@ def test_policies_out_of_values_wait_for_their_kind(
 ) -> None:
     values = tmp_path / "values.yaml"
     values.write_text(yaml.safe_dump(combinations()["with-a-policy"]))
-    install = ("install", RELEASE, CHART, "--namespace", NAMESPACE, "--create-namespace")
+    image = ("--set", f"image.repository={IMAGE}")
+    install = ("install", RELEASE, CHART, "--namespace", NAMESPACE, "--create-namespace", *image)
     with pytest.raises(HelmError, match="install without policies first"):
         online.run(*install, "--values", values)
     online.run(*install)
@@ -199,7 +200,7 @@ def switch_off(rest: KubeRest, url: str, dynamic: dict[str, str]) -> None:
     rest.create(f"{namespace}/secrets", {**secret, "data": {"token": token}})
     auth = {"token": {"secret": "pulsar", "key": "token"}}
     spec = PulsarSpec.model_validate({"adminUrl": url, "auth": auth})
-    found = Found(spec).noting([SHEDDING, SPLITTING], {SPLITTING: "TRUE"})
+    found = FoundSettings(spec).noting([SHEDDING, SPLITTING], {SPLITTING: "TRUE"})
     config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "trimtab-pulsar-found"}}
     rest.create(f"{namespace}/configmaps", {**config_map, "data": {"found.json": found.to_json()}})
 

@@ -15,8 +15,8 @@ import yaml
 from chart import CHART, HelmError, Manifest, Runner, combinations, documents, of_kind, one, operator_container
 from trimtab_operator import __version__
 from trimtab_operator.cli import main
-from trimtab_operator.cli.command import parser_for
-from trimtab_operator.resources import permissions, rendering
+from trimtab_operator.cli.parser import parser_for
+from trimtab_operator.resources import crd, rbac
 
 REPOSITORY = CHART.parents[1]
 VALUES: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())
@@ -33,7 +33,7 @@ def test_it_passes_the_linter(offline: Runner, name: str, tmp_path: Path) -> Non
 def test_crds_are_those_of_the_program(offline: Runner) -> None:
     found = of_kind(offline.rendered(), "CustomResourceDefinition")
     assert {crd["metadata"]["name"]: crd["spec"] for crd in found} == {
-        crd["metadata"]["name"]: crd["spec"] for crd in rendering.manifests().values()
+        crd["metadata"]["name"]: crd["spec"] for crd in crd.manifests().values()
     }
     assert {crd["metadata"]["annotations"]["helm.sh/resource-policy"] for crd in found} == {"keep"}
 
@@ -52,19 +52,27 @@ def test_what_is_copied_into_the_chart_is_up_to_date() -> None:
 
 def test_the_role_is_that_of_the_program_and_no_more(offline: Runner) -> None:
     manifests = offline.rendered()
-    assert one(manifests, "Role", "trimtab")["rules"] == [right.rule() for right in permissions.PERMISSIONS]
+    assert one(manifests, "Role", "trimtab")["rules"] == [right.rule() for right in rbac.PERMISSIONS]
     assert {role["metadata"]["name"] for role in of_kind(manifests, "ClusterRole")} == {
         "trimtab-messaging-view",
         "trimtab-messaging-edit",
     }
     assert not of_kind(manifests, "ClusterRoleBinding")
     text = offline.template()
-    assert all(why in text for right in permissions.PERMISSIONS for why in right.verbs.values())
+    assert all(why in text for right in rbac.PERMISSIONS for why in right.verbs.values())
+
+
+@pytest.mark.parametrize("name", ["another", "42"])
+def test_the_role_names_the_lease_that_the_operator_takes(offline: Runner, name: str) -> None:
+    manifests = offline.rendered({"lease": {"name": name}})
+    wanted = [right.rule() for right in rbac.permissions(lease=name)]
+    assert one(manifests, "Role", "trimtab")["rules"] == wanted
+    assert f"--lease-name={name}" in operator_container(manifests)["args"]
 
 
 def test_nodes_are_watched_on_request_alone(offline: Runner) -> None:
     manifests = offline.rendered({"watchNodes": True})
-    assert one(manifests, "ClusterRole", "trimtab-messaging-nodes")["rules"] == [permissions.NODES.rule()]
+    assert one(manifests, "ClusterRole", "trimtab-messaging-nodes")["rules"] == [rbac.NODES.rule()]
     binding = one(manifests, "ClusterRoleBinding")
     assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "trimtab", "namespace": "messaging"}]
     assert "--watch-nodes" in operator_container(manifests)["args"]
@@ -98,6 +106,16 @@ def test_the_program_understands_its_arguments(offline: Runner, name: str) -> No
         parser_for(words).parse_args(words)
 
 
+def test_the_hook_before_an_uninstall_asks_the_servers_that_the_operator_may_ask(offline: Runner) -> None:
+    def allowed(arguments: list[str]) -> list[str]:
+        return [word for word in arguments if word.startswith("--allow-url=")]
+
+    manifests = offline.rendered({"allowUrls": ["*.svc", "https://pulsar.example.com:8443"]})
+    hook = one(manifests, "Job")["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert allowed(hook) == ["--allow-url=*.svc", "--allow-url=https://pulsar.example.com:8443"]
+    assert allowed(hook) == allowed(operator_container(manifests)["args"])
+
+
 def test_every_option_that_a_user_wants_is_a_value(offline: Runner, capsys: pytest.CaptureFixture[str]) -> None:
     """What is left out: who this is, which namespace, and how to reach the cluster come from the pod."""
     told = operator_container(offline.rendered(combinations()["locked-down"] | {"watchNodes": True}))["args"]
@@ -107,6 +125,14 @@ def test_every_option_that_a_user_wants_is_a_value(offline: Runner, capsys: pyte
     known = {option for option in options if not any(word.partition("=")[0] == option for word in told)}
     assert known - {"--identity", "--kubeconfig", "--context", "--help"} == {"--verbose"}
     assert "--verbose" in operator_container(offline.rendered({"log": {"verbose": True}}))["args"]
+
+
+def test_no_image_is_taken_that_nobody_named(offline: Runner) -> None:
+    with pytest.raises(HelmError, match=r"image\.repository is empty, and no image of Trimtab is published: build"):
+        offline.template({"image": {"repository": ""}})
+    assert VALUES["image"]["repository"] == ""
+    named = offline.rendered({"image": {"repository": "localhost:5000/a/trimtab", "tag": "1"}})
+    assert operator_container(named)["image"] == "localhost:5000/a/trimtab:1"
 
 
 def test_pods_are_restricted(offline: Runner) -> None:
@@ -161,7 +187,7 @@ def test_history_is_where_it_was_asked_for(offline: Runner) -> None:
     assert volume(volume="claim") == (claim, 1, "Recreate")
     claim["persistentVolumeClaim"]["claimName"] = "mine"
     assert volume(volume="claim", existingClaim="mine") == (claim, 0, "Recreate")
-    own, claims, strategy = volume(volume="ephemeral", size="3Gi")
+    own, claims, strategy = volume(volume="ephemeral", size="3Gi", keepSize="2Gi")
     assert own["ephemeral"]["volumeClaimTemplate"]["spec"]["resources"] == {"requests": {"storage": "3Gi"}}
     assert (claims, strategy) == (0, "RollingUpdate")
 
@@ -218,6 +244,16 @@ def test_the_dashboard_is_found_by_grafanas_sidecar(offline: Runner) -> None:
         ({"spark": {"heap": "1g"}}, "heap"),
         ({"spark": {"mode": "cluster"}}, "mode"),
         ({"spark": {"memory": "1Gi"}}, "memory"),
+        ({"spark": {"memory": "100m"}}, "spark.memory is 100m, and Spark needs 480m or more: set it to 700m or 1g"),
+        ({"spark": {"memory": "0g"}}, "memory"),
+        ({"spark": {"mode": "sidecar", "memory": "479m"}}, "spark.memory is 479m, and Spark needs 480m or more"),
+        ({"extraArgs": ["--lease-name=mine"]}, "extraArgs has --lease-name=mine: set lease.name instead"),
+        ({"extraArgs": ["--allow-url", "*.svc"]}, "extraArgs has --allow-url: set allowUrls instead"),
+        ({"image": {"tag": "a:b"}}, "tag"),
+        ({"image": {"tag": "a" * 129}}, "tag"),
+        ({"image": {"repository": "registry.example.com/trimtab:1"}}, "repository"),
+        ({"history": {"keepSize": "20Gi"}}, "history.keepSize is 20Gi, and history.size is 10Gi: make size larger"),
+        ({"history": {"keepSize": "600Mi", "size": "0.5Gi"}}, "history.keepSize is 600Mi, and history.size is 0.5Gi"),
         ({"history": {"keep": "one day"}}, "keep"),
         ({"history": {"keepSize": "8GB"}}, "keepSize"),
         ({"replicas": "2"}, "replicas"),
@@ -235,6 +271,22 @@ def test_the_dashboard_is_found_by_grafanas_sidecar(offline: Runner) -> None:
 def test_values_that_can_not_work_are_refused(offline: Runner, values: dict[str, Any], complaint: str) -> None:
     with pytest.raises(HelmError, match=re.escape(complaint)):
         offline.template(values)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"spark": {"memory": "480m"}},
+        {"spark": {"memory": "1g"}},
+        {"image": {"tag": "v1.2.3-rc.1_x"}},
+        {"history": {"keepSize": "1024Mi", "size": "1Gi"}},
+        {"history": {"keepSize": "1Ti", "size": "1.5Ti"}},
+        {"replicas": 1, "history": {"keepSize": "1Ti", "volume": "claim", "existingClaim": "mine"}},
+    ],
+    ids=str,
+)
+def test_values_at_the_bound_are_taken(offline: Runner, values: dict[str, Any]) -> None:
+    assert operator_container(offline.rendered(values))["command"] == ["trimtab"]
 
 
 def test_the_schema_knows_every_value_and_allows_no_other() -> None:

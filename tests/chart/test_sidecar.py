@@ -12,8 +12,8 @@ import pytest
 from chart import Runner, one
 from kubelet import command_of
 from stage import until
-from trimtab_pipeline.source import spark_sources
-from trimtab_testbed.processes import Server, free_ports
+from trimtab_pipeline.factory import spark_sources
+from trimtab_testbed.servers.processes import Server, free_ports
 
 pytestmark = [pytest.mark.connect, pytest.mark.spark, pytest.mark.timeout(900)]
 

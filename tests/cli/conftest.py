@@ -6,7 +6,7 @@ import pytest
 
 from plan_worlds import HOT
 from policy_scene import PolicyScene
-from trimtab_testbed.control_plane import ControlPlane
+from trimtab_testbed.servers.kube import ControlPlane
 
 
 @pytest.fixture

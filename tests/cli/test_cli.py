@@ -14,8 +14,8 @@ import yaml
 
 from trimtab_operator import __version__
 from trimtab_operator.cli import main
-from trimtab_operator.cli.command import VERBS
-from trimtab_operator.resources.rendering import rendered
+from trimtab_operator.cli.parser import VERBS
+from trimtab_operator.resources.crd import rendered_crds
 
 ROOT = Path(__file__).parents[2]
 RECORDING = min((ROOT / "tests/conformance/pulsar").glob("*.gz"))
@@ -35,7 +35,7 @@ def test_printed_crds_are_what_kubectl_applies(capsys: pytest.CaptureFixture[str
 def test_written_crds_pass_the_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "new" / "crds"
     assert main(["crds", "--write", str(folder)]) == 0
-    assert capsys.readouterr().out.split() == [str(folder / name) for name in rendered()]
+    assert capsys.readouterr().out.split() == [str(folder / name) for name in rendered_crds()]
     assert main(["crds", "--check", str(folder)]) == 0
 
 
@@ -112,7 +112,7 @@ def test_the_help_of_each_verb_teaches_by_example(verb: str, capsys: pytest.Capt
 def test_the_help_names_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == 0
     shown = capsys.readouterr().out
-    assert all(f"  {verb:<13} {text}\n" in shown for verb, text in VERBS.items())
+    assert all(f"  {verb:<13} {known.help}\n" in shown for verb, known in VERBS.items())
     assert "demo" in shown
 
 
@@ -170,7 +170,7 @@ def test_a_verb_whose_package_is_missing_says_what_to_install(capsys: pytest.Cap
     assert main(["extra"], plugins=[plugin("a_package_that_is_not_there")]) == 2
     assert capsys.readouterr().err == (
         "trimtab: extra needs a_package_that_is_not_there, which is not installed; "
-        "install it with: pip install 'trimtab[extra]'\n"
+        "install it with: pip install 'WHEEL[extra]', with the path of your wheel of trimtab\n"
     )
 
 

@@ -11,9 +11,9 @@ import pytest
 
 from manifests import broker, bundle, policy, topic_namespace
 from trimtab_operator.cli import main
-from trimtab_operator.cli.command import VERBS
 from trimtab_operator.cli.completion import SCRIPTS
-from trimtab_testbed.control_plane import ControlPlane
+from trimtab_operator.cli.parser import VERBS
+from trimtab_testbed.servers.kube import ControlPlane
 
 Captured = pytest.CaptureFixture[str]
 BIN = Path(sys.executable).parent
@@ -30,9 +30,9 @@ def candidates(capsys: Captured, *words: str) -> tuple[list[str], str]:
 
 def test_a_verb_is_completed_with_what_it_does(capsys: Captured) -> None:
     assert candidates(capsys, "re") == (["refresh", "restore", "resume"], ":4")
-    assert candidates(capsys, "")[0] == sorted(VERBS)
+    assert set(candidates(capsys, "")[0]) >= set(VERBS)
     main(["__complete", "pau"])
-    assert capsys.readouterr().out == f"pause\t{VERBS['pause']}\n:4\n"
+    assert capsys.readouterr().out == f"pause\t{VERBS['pause'].help}\n:4\n"
 
 
 def test_flags_and_their_values_are_completed(capsys: Captured) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -22,19 +23,23 @@ from policy_scene import Play, PolicyScene, eager, played
 from recorded_decisions import decided
 from records import bundle, wished
 from trimtab_operator.cli import main
-from trimtab_operator.cli.answers import Answer, Facts
-from trimtab_operator.cli.asking import near
-from trimtab_operator.cli.explaining_broker import BrokerStory
-from trimtab_operator.cli.explaining_bundle import BundleStory
-from trimtab_operator.cli.sentences import SENTENCES
-from trimtab_operator.cluster.move_costs import NOT_MEASURED, Interruption, MoveCosts
-from trimtab_operator.control.aftermath import followed, measured
-from trimtab_operator.control.decisions import DecisionRecord, Held, SplitView
+from trimtab_operator.cli.cluster import near
+from trimtab_operator.cli.why.answers import Answer, Facts
+from trimtab_operator.cli.why.broker import BrokerStory
+from trimtab_operator.cli.why.bundle import BundleStory
+from trimtab_operator.cli.why.manual_move import by_hand
+from trimtab_operator.cli.why.wording import SENTENCES
+from trimtab_operator.decision_log.outcome import followed, measured
+from trimtab_operator.decision_log.record import DecisionRecord, Held, ManualMove, SplitView
+from trimtab_operator.decision_log.store import unpacked
+from trimtab_operator.kube.conditions import timestamp
+from trimtab_operator.kube.move_costs import NOT_MEASURED, Interruption, MoveCosts
+from trimtab_operator.kube.records import BundleRecord
 from trimtab_pipeline.decision_entries import Entry
 from trimtab_pipeline.decisions import DecisionHistories
 from trimtab_strategies.model import ClusterLoad, HeldBack, Reason
 from trimtab_strategies.testing import NOW, cluster, with_bundles
-from trimtab_testbed.control_plane import ControlPlane
+from trimtab_testbed.servers.kube import ControlPlane
 
 TEXTS = Path(__file__).parent / "explained"
 #  average 50 %: a is far above it, d a little, b and c are idle
@@ -82,6 +87,30 @@ def held(hold: str) -> Answer | None:
     return of_bundle(record, name, "a", replace(facts, bundle=found)).why_not()
 
 
+def moved_by_hand(case: str) -> Answer | None:
+    """A bundle that balancing moved from a to b, and a person back to a, or to a broker that there is not."""
+    record = decided(HOT, limits={"maxMovesPerCycle": 1})
+    move = record.moves[0]
+    record = followed(record, {move.name: bundle(move.name, move.destination)}, NOW + 20)
+    back = bundle(move.name, "a", assigned_owner="", since=NOW + 200)
+    now = {
+        "back": back,
+        "pinned": replace(back, pinned=True),
+        "long ago": replace(back, since=NOW - 7200),
+        "nowhere": wished(move.name, move.destination, "zz", assigned_owner=""),
+    }[case]
+    raw = written_by("kubectl-patch", NOW + 190)
+    hand = by_hand(raw, now, ["a", "b", "c", "d"], [record])
+    facts = replace(FACTS, bundle=now, by_hand=hand)
+    return BundleStory(move.name, now.status_owner, facts, [record]).explain()
+
+
+def written_by(manager: str, at: float, *, made: float = NOW - 9000) -> dict[str, Any]:
+    """What a Bundle object says of who wrote its owner."""
+    entry = {"manager": manager, "time": timestamp(at), "fieldsV1": {"f:spec": {"f:owner": {}}}}
+    return {"metadata": {"creationTimestamp": timestamp(made), "managedFields": [entry]}}
+
+
 def no_data() -> DecisionRecord:
     usage = HOT.brokers.usage.copy()
     usage[1, 3] = math.nan
@@ -123,6 +152,10 @@ SITUATIONS: dict[str, Callable[[], Answer | None]] = {
     "a bundle on a level broker": lambda: held(""),
     **{f"a bundle {hold}": partial(held, hold) for hold in ("pinned", "in flight", "cooling down", "quarantined")},
     "a bundle under a pause": partial(held, "paused"),
+    "a bundle that a person moved": partial(moved_by_hand, "back"),
+    "a bundle that a person pinned elsewhere": partial(moved_by_hand, "pinned"),
+    "a bundle that a person moved long ago": partial(moved_by_hand, "long ago"),
+    "a bundle asked to move nowhere": partial(moved_by_hand, "nowhere"),
     "a bundle over the cap of a cycle": partial(capped, "maxMovesPerCycle"),
     "a bundle over the cap of an hour": partial(capped, "maxMovesPerHour", moved=1),
 }
@@ -252,6 +285,119 @@ def test_a_bundle_that_is_divided_is_told_so(outcome: Reason | None, headline: s
     assert answer.headline.startswith(headline)
 
 
+@pytest.mark.parametrize(
+    ("changes", "raw", "by_a_person"),
+    [
+        ({"assigned_owner": "b"}, written_by("kubectl-patch", NOW), True),
+        ({"assigned_owner": ""}, written_by("trimtab", NOW), True),
+        ({"assigned_owner": "a", "assigned_at": NOW - 60}, written_by("kubectl-patch", NOW), True),
+        ({"assigned_owner": "a", "assigned_at": NOW}, written_by("kubectl-patch", NOW - 60), False),
+        ({"assigned_owner": "a", "assigned_at": NOW, "reason": "Admin"}, written_by("kubectl-patch", NOW - 60), True),
+        ({"assigned_owner": "a", "assigned_at": NOW - 60}, written_by("trimtab", NOW), False),
+        ({"assigned_owner": ""}, written_by("kubectl-create", NOW, made=NOW), False),
+        ({"assigned_owner": ""}, {"metadata": {}}, False),
+    ],
+    ids=["over the operator's", "trimtab move", "back", "before", "noted", "the operator", "made so", "nothing said"],
+)
+def test_who_wrote_the_owner_tells_a_person_s_move_from_the_operator_s(
+    changes: dict[str, Any],
+    raw: dict[str, Any],
+    by_a_person: bool,  # noqa: FBT001 - a column
+) -> None:
+    assert (by_hand(raw, bundle("x", "a", **changes), ["a", "b"], []) is not None) is by_a_person
+
+
+def test_a_move_by_hand_that_nothing_was_decided_about_is_an_answer() -> None:
+    now = bundle("x", "a", assigned_owner="", since=NOW)
+    facts = replace(FACTS, bundle=now, by_hand=by_hand(written_by("trimtab", NOW), now, ["a"], []))
+    answer = BundleStory("x", "a", facts, []).explain()
+
+    assert answer is not None
+    assert answer.headline.startswith(
+        "x was moved by a person (trimtab move) to a at 1970-01-12 13:46:40 UTC; it is on"
+    )
+
+
+def test_why_not_says_that_a_person_moved_it_and_asked_for_a_broker_that_there_is_not() -> None:
+    record = decided(LEVEL)
+    cooling = bundle("x", "a", assigned_owner="", since=NOW)
+    missing = wished("x", "a", "zz", assigned_owner="")
+
+    def told(now: BundleRecord) -> str:
+        hand = by_hand(written_by("kubectl-edit", NOW), now, ["a", "b"], [record])
+        answer = of_bundle(record, "x", "a", replace(LATER, bundle=now, by_hand=hand)).why_not()
+        assert answer is not None
+        return answer.headline
+
+    assert "moved by a person (kubectl-edit) 5m ago" in told(cooling)
+    assert "(from a to zz, asked for by a person (kubectl-edit); there is no broker zz)" in told(missing)
+
+
+@pytest.mark.parametrize(
+    ("now", "said"),
+    [
+        (
+            {"reason": "Adopted", "assigned_at": NOW + 200, "since": NOW + 190},
+            "it is on d now: its owner changed without a wish, and the wish follows it; before that it moved from a to",
+        ),
+        (
+            {"reason": "TimedOut", "assigned_at": NOW + 200, "since": NOW + 100},
+            "it is on d now: a wish for another broker was withdrawn at 1970-01-12 13:50:00 UTC, as the destination",
+        ),
+    ],
+    ids=["adopted", "withdrawn"],
+)
+def test_a_move_that_is_no_longer_where_the_bundle_is_is_told_as_the_past(now: dict[str, Any], said: str) -> None:
+    record = decided(HOT, limits={"maxMovesPerCycle": 1})
+    move = record.moves[0]
+    landed = followed(record, {move.name: bundle(move.name, move.destination)}, NOW + 20)
+    answer = of_bundle(landed, move.name, "d", replace(FACTS, bundle=bundle(move.name, "d", **now))).explain()
+
+    assert answer is not None
+    assert said in answer.headline
+
+
+def test_a_move_by_hand_that_was_noted_is_told_while_the_bundle_is_still_there() -> None:
+    record = decided(HOT, limits={"maxMovesPerCycle": 1})
+    move = record.moves[0]
+    landed = followed(record, {move.name: bundle(move.name, move.destination)}, NOW + 20)
+    manual = ManualMove(name=move.name, source=move.destination, destination="a", at=NOW + 60)
+    later = decided(LEVEL, at=NOW + 120).model_copy(update={"by_hand": (manual,)})
+    withdrawn = bundle(move.name, "a", reason="TimedOut", assigned_at=NOW + 200, since=NOW + 60)
+    facts = replace(FACTS, bundle=withdrawn)
+    answer = BundleStory(move.name, "a", facts, [landed, later]).explain()
+
+    assert answer is not None
+    assert answer.headline.startswith(f"{move.name} was moved by a person, or Git, from {move.destination} to a at ")
+
+
+def test_a_history_that_can_t_be_used_is_not_blamed_on_prometheus() -> None:
+    trouble = Held(reason=Reason.SOURCE_UNAVAILABLE, detail="the history can't be used: read-only")
+    record = decided(LEVEL).model_copy(update={"refusal": trouble})
+    answer = of_bundle(record, "x", "a").why_not()
+
+    assert answer is not None
+    assert "Prometheus" not in answer.headline
+    assert "the history can't be used: read-only" in answer.headline
+    assert any("--history" in step for step in answer.otherwise)
+
+
+def test_a_cluster_that_is_too_small_for_the_minimum_says_which_and_what_would_act() -> None:
+    shedder = {"type": "ThresholdShedder", "thresholdShedder": {"history": 0, "minThroughput": 100000}}
+    record = decided(HOT, shedder=shedder)
+    said = "thresholdShedder.minThroughput is 100000 MiB/s; this broker has "
+    answers = (
+        of_broker(record, "a").explain(),
+        of_broker(record, "b").why_not(),
+        of_bundle(record, "public-a-0x00000000-0x33333333", "a").why_not(),
+    )
+
+    for answer in answers:
+        assert answer is not None
+        assert said in answer.headline
+        assert "or less would act" in answer.headline
+
+
 # -- from a history --
 
 
@@ -314,6 +460,19 @@ def test_a_moment_is_of_a_history_alone(capsys: pytest.CaptureFixture[str]) -> N
     assert told(capsys, "why-not", "a", "-n", "x", "--at", "2h")[0] == 2
 
 
+def test_a_history_tells_what_people_moved(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    name = "public-a-0x00000000-0x80000000"
+    manual = ManualMove(name=name, source="b", destination="a", at=AT + 60)
+    record = decided(LEVEL, at=AT + 120).model_copy(update={"by_hand": (manual,)})
+    keep(tmp_path, "messaging/main", [2], LEVEL)
+    entry = Entry(record.at, str(record.outcome), 0, record.to_json())
+    DecisionHistories(tmp_path).keep_decisions("messaging/main", record.at, [entry])
+
+    code, out, _ = told(capsys, "explain", "bundle", name, "--history", str(tmp_path))
+
+    assert (code, out.split(" at ")[0]) == (0, f"{name} was moved by a person, or Git, from b to a")
+
+
 # -- against the real API server --
 
 Said = tuple[int, str, str]
@@ -342,8 +501,8 @@ def ask(capsys: pytest.CaptureFixture[str]) -> Verb:
 @pytest.mark.apiserver
 def test_a_person_learns_why_bundles_moved_and_why_others_did_not(play: Play, ask: Verb) -> None:
     async def story(scene: PolicyScene) -> None:
-        await scene.turn()
-        [name] = [n for n, owner in scene.wishes().items() if owner != scene.owners()[n]]
+        await scene.reconcile()
+        [name] = [n for n, owner in scene.desired_owners().items() if owner != scene.owners()[n]]
         full = {short: whole for whole, short in scene.names.items()}[name]
 
         code, out, _ = await ask(scene, "explain", "broker", "a")
@@ -352,7 +511,7 @@ def test_a_person_learns_why_bundles_moved_and_why_others_did_not(play: Play, as
         assert first == "a gives 1 bundle away, 30.0 points of its CPU"
         assert why == "a was at 90.0 % CPU, 35.0 points above the 55.0 % from which ThresholdShedder relieves a broker."
         code, out, _ = await ask(scene, "explain", "bundle", full)
-        assert out.startswith(f"{name} is on its way from a to {scene.wishes()[name]}: a was at 90.0 % CPU")
+        assert out.startswith(f"{name} is on its way from a to {scene.desired_owners()[name]}: a was at 90.0 % CPU")
 
         await scene.land()
         _, out, _ = await ask(scene, "why-not", name)
@@ -366,6 +525,33 @@ def test_a_person_learns_why_bundles_moved_and_why_others_did_not(play: Play, as
         assert data["decision"]["policy"] == "main"
         code, out, _ = await ask(scene, "why-not", "d", "-o", "yaml")
         assert yaml.safe_load(out)["reason"] == "Overloaded"
+
+    play(HOT, story, **eager(maxMovesPerCycle=1))
+
+
+@pytest.mark.apiserver
+def test_a_person_s_move_is_told_as_theirs(play: Play, ask: Verb) -> None:
+    async def story(scene: PolicyScene) -> None:
+        await scene.reconcile()
+        [name] = [n for n, owner in scene.desired_owners().items() if owner != scene.owners()[n]]
+        await scene.land()
+        there = scene.owners()[name]
+
+        scene.clock += 10
+        await ask(scene, "move", name, "a")
+        _, asked_for, _ = await ask(scene, "explain", "bundle", name)
+        await scene.land()
+        await scene.cycle()
+        _, landed, _ = await ask(scene, "explain", "bundle", name)
+        scene.rest.patch(scene.path("bundles", name), {"spec": {"owner": "zz"}})
+        _, nowhere, _ = await ask(scene, "explain", "bundle", name)
+
+        assert asked_for.startswith(f"{name} was asked to move by a person (trimtab move) from {there} to a at ")
+        assert landed.startswith(f"{name} was moved by a person (trimtab move) from {there} to a at ")
+        assert "; it is on a now" in landed.splitlines()[0]
+        assert "; it is on a now, as there is no broker zz" in nowhere.splitlines()[0]
+        records = unpacked(scene.rest.get(f"/api/v1/namespaces/{scene.namespace}/configmaps/trimtab-decisions-main"))
+        assert [(m.source, m.destination) for r in records for m in r.by_hand if m.name == name] == [(there, "a")]
 
     play(HOT, story, **eager(maxMovesPerCycle=1))
 
@@ -395,8 +581,9 @@ def test_names_that_are_wrong_and_questions_that_come_too_early_are_told_so(play
         (
             MoveCosts((Interruption(0.1, 0.2), Interruption(0.3, 0.4))),
             (
-                "what a move costs in its namespace: publishers wait 0.20 s (median of 2 moves, 0.30 s at worst); "
-                "all clients are back after 0.30 s (median of 2 moves, 0.40 s at worst)"
+                "what a move costs in its namespace: publishers wait 0.20 s "
+                "(median of 2 sampled moves, 0.30 s the longest of these); "
+                "all clients are back after 0.30 s (median of 2 sampled moves, 0.40 s the longest of these)"
             ),
         ),
     ],

@@ -12,12 +12,12 @@ import pytest
 
 from manifests import policy
 from trimtab_operator.cli import main
-from trimtab_operator.cli.command import VERBS
-from trimtab_operator.cli.grid import Grid, console, print_grid
-from trimtab_operator.cli.program import spoken
-from trimtab_operator.cluster.connection import default_namespace
-from trimtab_operator.cluster.errors import ConnectionSettingsError
-from trimtab_testbed.control_plane import ControlPlane
+from trimtab_operator.cli.common import spoken
+from trimtab_operator.cli.parser import VERBS
+from trimtab_operator.cli.tables import Grid, console, print_grid
+from trimtab_operator.kube.connection import default_namespace
+from trimtab_operator.kube.errors import ConnectionSettingsError
+from trimtab_testbed.servers.kube import ControlPlane
 
 Captured = pytest.CaptureFixture[str]
 
@@ -147,7 +147,7 @@ def test_status_looks_where_the_context_says_or_everywhere(
         rest.create(f"/apis/trimtab.dev/v1alpha1/namespaces/{space}/balancingpolicies", policy(name))
     here = str(trimtab_crds.write_kubeconfig("here", {"token": trimtab_crds.token}, namespace=kube_namespace))
 
-    assert main(["status", "--kubeconfig", here]) == 0
+    assert main(["status", "--kubeconfig", here]) == 1, "no operator looks at it"
     shown = capsys.readouterr().out
     assert "near" in shown
     assert "far" not in shown
@@ -187,3 +187,12 @@ def test_colours_are_where_they_are_asked_for(
 
 def test_the_verbs_of_the_plugin_are_verbs() -> None:
     assert {"status", *BY_HAND, "lint", "completion"} <= set(VERBS)
+
+
+# -- ports --
+
+
+@pytest.mark.parametrize("port", ["99999", "-1", "http"])
+def test_a_port_that_there_is_not_is_refused_with_its_bounds(port: str, capsys: Captured) -> None:
+    assert main(["run", "-n", "x", "--http-port", port]) == 2
+    assert f"--http-port: {port!r} is no port: write 0 (any free one) to 65535" in capsys.readouterr().err

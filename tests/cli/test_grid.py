@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from trimtab_operator.cli.grid import Grid, console, print_grid, without_empty
+from trimtab_operator.cli.tables import Grid, console, print_grid, without_empty
 
 BUNDLE = "public/default/0x00000000_0x80000000"
 GRID = Grid("Hottest", ("Bundle", "Broker"), ("In", "Out", "Topics"), [(BUNDLE, "broker-0", "1", "2", "3")])

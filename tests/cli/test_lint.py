@@ -13,7 +13,7 @@ import yaml
 
 from manifests import broker, bundle, policy, topic_namespace
 from trimtab_operator.cli import main
-from trimtab_operator.cli.lint_policies import RULES
+from trimtab_operator.cli.lint.rules import RULES
 
 Captured = pytest.CaptureFixture[str]
 
@@ -141,7 +141,7 @@ TOGETHER = {
     ),
     "ranges side by side": ([bundle("a"), bundle("b", "0x40000000", "0x60000000")], []),
     "a pattern that is none": ([topic_namespace(isolation={"primary": ["a("]})], ["pattern"]),
-    "a pattern that takes for ever": ([topic_namespace(isolation={"primary": ["(a+)+"]})], ["pattern"]),
+    "a pattern that refers back": ([topic_namespace(isolation={"primary": [r"(a)\1"]})], ["pattern"]),
     "a weight that nobody heeds": ([policy(), broker(pod="x", weight=2)], ["weight-unheeded"]),
     "a weight that is heeded": ([FINE, broker(pod="x", weight=2)], []),
 }
@@ -247,11 +247,11 @@ def test_the_table_reads_as_a_compiler_speaks(wrong: Path, capsys: Captured) -> 
     assert first == f"{wrong}:8: error: BalancingPolicy/main: spec.interval is 60: write a text, in quotes [type]"
 
 
-def test_warnings_may_be_let_pass(tmp_path: Path, capsys: Captured) -> None:
+def test_warnings_fail_only_where_that_is_asked_for(tmp_path: Path, capsys: Captured) -> None:
     file = tmp_path / "policy.yaml"
     file.write_text(yaml.safe_dump(changed(limits={"coolDown": "1m"})))
-    assert main(["lint", str(file)]) == 1
-    assert main(["lint", str(file), "--fail-on", "error"]) == 0
+    assert main(["lint", str(file), "--fail-on", "warning"]) == 1
+    assert main(["lint", str(file)]) == 0
     assert "1 warning" in capsys.readouterr().err
 
 
@@ -305,6 +305,13 @@ def test_what_is_no_manifest_is_a_finding_on_its_line(
     assert any(at == line and words in message for at, message in told), told
 
 
+def test_a_file_of_brackets_is_a_finding(tmp_path: Path, capsys: Captured) -> None:
+    file = tmp_path / "brackets.json"
+    file.write_text("[" * 50_000)
+    assert main(["lint", str(file)]) == 1
+    assert "can't be read: lists and objects are nested deeper than 100 levels" in capsys.readouterr().out
+
+
 def test_a_bomb_of_aliases_is_refused(tmp_path: Path, capsys: Captured) -> None:
     levels = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     levels += [f"a{k}: &a{k} [{', '.join([f'*a{k - 1}'] * 10)}]" for k in range(1, 9)]
@@ -330,3 +337,10 @@ def test_a_file_without_anything_of_ours_is_a_mistake(tmp_path: Path, capsys: Ca
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
 def test_the_examples_are_without_a_warning(example: Path, capsys: Captured) -> None:
     assert main(["lint", str(example)]) == 0, capsys.readouterr().out
+
+
+def test_no_pod_labels_at_all_are_refused_as_they_would_select_every_pod(tmp_path: Path, capsys: Captured) -> None:
+    file = tmp_path / "policy.yaml"
+    file.write_text(yaml.safe_dump(changed(brokers={"podLabels": {}})))
+    assert main(["lint", str(file)]) == 1
+    assert "spec.brokers.podLabels" in capsys.readouterr().out

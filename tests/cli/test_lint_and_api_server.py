@@ -12,12 +12,12 @@ import pytest
 import yaml
 
 from manifests import broker, bundle, bundle_split, policy, topic_namespace
-from trimtab_operator.cli.lint_findings import Found, spelt
-from trimtab_operator.cli.lint_schema import refusals
-from trimtab_operator.cli.manifest_files import documents
-from trimtab_operator.resources.rendering import manifests as crds
-from trimtab_testbed.control_plane import ControlPlane
-from trimtab_testbed.kube_rest import KubeApiError
+from trimtab_operator.cli.lint.files import documents
+from trimtab_operator.cli.lint.findings import Found, spelt
+from trimtab_operator.cli.lint.schema import refusals
+from trimtab_operator.resources.crd import manifests as crds
+from trimtab_testbed.servers.kube import ControlPlane
+from trimtab_testbed.servers.kube_rest import KubeApiError
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.long]
 

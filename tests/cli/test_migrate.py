@@ -12,10 +12,10 @@ import yaml
 
 from pulsar_settings import defaults, settings_brokers
 from trimtab_operator.cli import main
-from trimtab_operator.cli.migrate import unfinished
-from trimtab_operator.cli.migrating import migrate
-from trimtab_operator.control.settings import Settings
-from trimtab_testbed.control_plane import ControlPlane
+from trimtab_operator.cli.commands.migrate import unfinished
+from trimtab_operator.cli.commands.migration import migrate
+from trimtab_operator.state.settings import Settings
+from trimtab_testbed.servers.kube import ControlPlane
 
 _BASE = "org.apache.pulsar.broker.loadbalance"
 NIC = "loadBalancerOverrideBrokerNicSpeedGbps"
@@ -43,7 +43,30 @@ def test_the_defaults_of_the_modular_load_manager_are_those_of_a_policy() -> Non
         "split": {"type": "BundleSplitterTask"},
         "limits": {"coolDown": "30m"},
     }
-    assert notes(defaults()) == ""
+    assert notes(defaults()).count("\n") == 0, "only that a small cluster wants another minimum"
+
+
+@pytest.mark.parametrize(
+    ("shedder", "said"),
+    [
+        ("ThresholdShedder", ["thresholdShedder.minThroughput is 10 MiB/s", "set 0.1"]),
+        ("UniformLoadShedder", ["uniformLoadShedder.minRate is 1000 messages/s", "set 10 there"]),
+        ("UniformLoadShedder", ["uniformLoadShedder.minThroughput is 1048576 bytes/s", "set 10000"]),
+        ("AvgShedder", ["avgShedder.minRate is 1000 messages/s", "avgShedder.minThroughput is 1048576 bytes/s"]),
+    ],
+)
+def test_a_minimum_that_a_small_cluster_never_reaches_is_said(shedder: str, said: list[str]) -> None:
+    """With the field, its value, and what to set: by Pulsar's defaults a small cluster is never balanced."""
+    told = notes(_with(f"impl.{shedder}", "impl.AvgShedder" if "Avg" in shedder else ""))
+
+    assert [text for text in said if text not in told] == []
+
+
+def test_a_minimum_that_was_lowered_is_not_spoken_of() -> None:
+    lowered = {"loadBalancerBundleUnloadMinThroughputThreshold": "0.5"}
+
+    assert "minThroughput" not in notes({**defaults(), **lowered})
+    assert "cluster that means never" not in notes(_with("impl.OverloadShedder"))
 
 
 def test_the_extensible_load_manager_runs_its_own_strategies_whatever_stands_there() -> None:

@@ -20,15 +20,15 @@ from fake_prometheus import FakePrometheus, add_broker, add_bundle
 from kept_histories import AT, LOAD, keep
 from policy_scene import PolicyScene
 from trimtab_operator.cli import main
-from trimtab_operator.cli.grid import console
-from trimtab_operator.cli.observe_output import Shown, show
+from trimtab_operator.cli.commands.observe_table import Shown, show
 from trimtab_operator.cli.plot import draw
+from trimtab_operator.cli.tables import console
+from trimtab_pipeline.api import Observation, SourceUnavailableError, Topology
 from trimtab_pipeline.past import Course, Past
-from trimtab_pipeline.source import Observation, SourceUnavailableError, Topology
 from trimtab_pipeline.testing import StaticSource, StaticSources
 from trimtab_strategies.model import Topics
 from trimtab_strategies.testing import cluster
-from trimtab_testbed.control_plane import ControlPlane
+from trimtab_testbed.servers.kube import ControlPlane
 
 Captured = pytest.CaptureFixture[str]
 FIRST, SECOND = "t/n/0x00000000_0x80000000", "t/n/0x80000000_0xffffffff"
@@ -230,7 +230,7 @@ class Ending(StaticSource):
 
 def measured_by(source: StaticSource, monkeypatch: pytest.MonkeyPatch) -> StaticSources:
     sources = StaticSources(source)
-    monkeypatch.setattr("trimtab_operator.cli.observe.load_sources", lambda _folder, _master: sources)
+    monkeypatch.setattr("trimtab_operator.cli.commands.observe.load_sources", lambda _folder, _master: sources)
     return sources
 
 
@@ -269,7 +269,7 @@ def test_a_url_nobody_listens_at_is_told_before_spark_is_started(
     def refuse(_folder: Path, _master: str) -> None:
         raise AssertionError("Spark was started before the mistake was told")
 
-    monkeypatch.setattr("trimtab_operator.cli.observe.load_sources", refuse)
+    monkeypatch.setattr("trimtab_operator.cli.commands.observe.load_sources", refuse)
     assert main(["observe", "--url", "http://127.0.0.1:9", "-n", "pulsar"]) == 2
     assert "http://127.0.0.1:9 refused the connection" in capsys.readouterr().err
 

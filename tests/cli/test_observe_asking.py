@@ -11,10 +11,10 @@ import pytest
 
 from guarded_server import Asked, GuardedServer
 from trimtab_operator.cli import main
-from trimtab_pipeline.source import Observation, SourceUnavailableError, Topology
+from trimtab_pipeline.api import Observation, SourceUnavailableError, Topology
 from trimtab_pipeline.testing import StaticSource, StaticSources
 from trimtab_strategies.testing import cluster
-from trimtab_testbed.certificates import Authority
+from trimtab_testbed.servers.certificates import Authority
 
 Captured = pytest.CaptureFixture[str]
 TOKEN, PASSWORD = "tok-5f3a9c", "pass-wörd-77"
@@ -26,7 +26,7 @@ ASKED = "observe/metrics"
 def sources(monkeypatch: pytest.MonkeyPatch) -> StaticSources:
     """What is measured once the Prometheus has been asked what there is."""
     made = StaticSources(StaticSource(cluster(a=0.5)))
-    monkeypatch.setattr("trimtab_operator.cli.observe.load_sources", lambda _folder, _master: made)
+    monkeypatch.setattr("trimtab_operator.cli.commands.observe.load_sources", lambda _folder, _master: made)
     return made
 
 
@@ -181,7 +181,7 @@ def test_watching_survives_a_look_that_fails(
     sources: StaticSources, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     failing = StaticSources(Failing(cluster(a=0.5)))
-    monkeypatch.setattr("trimtab_operator.cli.observe.load_sources", lambda _folder, _master: failing)
+    monkeypatch.setattr("trimtab_operator.cli.commands.observe.load_sources", lambda _folder, _master: failing)
     with GuardedServer(knowing()) as server:
         assert main(["observe", "--url", server.url, "-n", "ns", "-o", "json", "--watch", "0.01"]) == 0
     shown = capsys.readouterr()

@@ -16,7 +16,7 @@ from manifests import policy
 from plan_worlds import HOT, LEVEL
 from policy_scene import PolicyScene, eager
 from trimtab_operator.cli import main
-from trimtab_pipeline.source import PrometheusSettings
+from trimtab_pipeline.api import PrometheusSettings
 from trimtab_pipeline.testing import StaticSources
 
 pytestmark = pytest.mark.apiserver
@@ -38,7 +38,7 @@ class Asked(StaticSources):
 def asked(scene: PolicyScene, monkeypatch: pytest.MonkeyPatch) -> Asked:
     sources = Asked(scene)
     sources.urls = []
-    monkeypatch.setattr("trimtab_operator.cli.plan.load_sources", lambda _history, _master: sources)
+    monkeypatch.setattr("trimtab_operator.cli.commands.plan.load_sources", lambda _history, _master: sources)
     return sources
 
 

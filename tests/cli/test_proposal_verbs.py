@@ -14,9 +14,9 @@ import yaml
 from plan_worlds import HOT, LEVEL
 from policy_scene import Play, PolicyScene, eager, played
 from trimtab_operator.cli import main
-from trimtab_operator.cli.status_output import as_data, print_one
+from trimtab_operator.cli.commands.status_table import as_data, print_one
 from trimtab_strategies.testing import cluster
-from trimtab_testbed.control_plane import ControlPlane
+from trimtab_testbed.servers.kube import ControlPlane
 
 pytestmark = pytest.mark.apiserver
 
@@ -42,7 +42,7 @@ def verb(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) ->
         whole = [name, *words, "-n", scene.namespace, "--kubeconfig", scene.kubeconfig]
         running = asyncio.create_task(asyncio.to_thread(main, whole))
         while not running.done():
-            await scene.turn(after=0.5)
+            await scene.reconcile(after=0.5)
             if landing:
                 await scene.land()
             await asyncio.sleep(0.02)
@@ -66,14 +66,15 @@ def moved(scene: PolicyScene) -> int:
 
 def test_status_of_one_policy_shows_what_it_proposes_and_how_to_approve_it(play: Play, verb: Verb) -> None:
     async def story(scene: PolicyScene) -> None:
-        await scene.turn()
+        scene.hold_lease()
+        await scene.reconcile()
         proposal = scene.status()["proposal"]
 
         code, out, _ = await verb(scene, "status", "main")
 
         assert code == 0
         assert f"Proposal: ProposalReady {proposal['id']}" in out
-        assert f"trimtab approve main --proposal {proposal['id']}" in out
+        assert f"trimtab approve main -n {scene.namespace} --proposal {proposal['id']}" in out
         assert all(bundle in out for bundle in wished(scene))
         assert "interrupts" in out
         assert f"Moves ({proposal['total']})" in out
@@ -86,7 +87,7 @@ def test_status_is_data_where_that_is_asked_for(
     output: str, read: Callable[[str], Any], play: Play, verb: Verb
 ) -> None:
     async def story(scene: PolicyScene) -> None:
-        await scene.turn()
+        await scene.reconcile()
 
         one = read((await verb(scene, "status", "main", "-o", output))[1])
         every = read((await verb(scene, "status", "-o", output))[1])
@@ -119,7 +120,7 @@ def test_status_says_whether_plans_are_acted_upon_and_shows_trouble_while_it_las
 
 def test_status_of_a_level_cluster_proposes_nothing_and_shows_it_as_it_is(play: Play, verb: Verb) -> None:
     async def story(scene: PolicyScene) -> None:
-        await scene.turn()
+        await scene.reconcile()
 
         _, out, _ = await verb(scene, "status", "main")
 
@@ -144,12 +145,13 @@ def test_a_condition_goes_on_below_its_text(
 
 def test_status_of_all_policies_is_a_row_each_and_a_finding_where_one_is_not_ready(play: Play, verb: Verb) -> None:
     async def story(scene: PolicyScene) -> None:
-        await scene.turn()
+        scene.hold_lease()
+        await scene.reconcile()
         fine, out, _ = await verb(scene, "status")
         assert (fine, "main" in out) == (0, True)
 
         scene.edit(brokers={"names": ["nobody"]})
-        await scene.turn()
+        await scene.reconcile()
         code, out, _ = await verb(scene, "status")
 
         assert code == 1
@@ -174,7 +176,7 @@ def test_a_namespace_without_a_policy_is_told(
 
 def test_approve_carries_out_what_is_shown_and_waits_until_it_has_landed(play: Play, verb: Verb) -> None:
     async def story(scene: PolicyScene) -> None:
-        await scene.turn()
+        await scene.reconcile()
         asked = wished(scene)
 
         code, out, err = await verb(scene, "approve", "main", "--wait")
@@ -189,7 +191,7 @@ def test_approve_carries_out_what_is_shown_and_waits_until_it_has_landed(play: P
 
 def test_approve_is_a_finding_when_a_move_fails(play: Play, verb: Verb) -> None:
     async def story(scene: PolicyScene) -> None:
-        await scene.turn()
+        await scene.reconcile()
         first = next(iter(wished(scene)))
         scene.rest.patch(scene.path("bundles", first), {"spec": {"pinned": True}})
 
@@ -203,7 +205,7 @@ def test_approve_is_a_finding_when_a_move_fails(play: Play, verb: Verb) -> None:
 
 def test_approve_of_another_proposal_than_the_one_shown_is_refused(play: Play, verb: Verb) -> None:
     async def story(scene: PolicyScene) -> None:
-        await scene.turn()
+        await scene.reconcile()
         shown = scene.status()["proposal"]["id"]
 
         code, out, err = await verb(scene, "approve", "main", "--proposal", "0badc0de")
@@ -217,7 +219,7 @@ def test_approve_of_another_proposal_than_the_one_shown_is_refused(play: Play, v
 
 def test_approve_with_nothing_to_approve_says_so(play: Play, verb: Verb) -> None:
     async def story(scene: PolicyScene) -> None:
-        await scene.turn()
+        await scene.reconcile()
 
         code, _, err = await verb(scene, "approve", "main")
 
@@ -229,12 +231,12 @@ def test_approve_with_nothing_to_approve_says_so(play: Play, verb: Verb) -> None
 
 def test_refresh_and_stop_are_answered_and_printed_as_data(play: Play, verb: Verb) -> None:
     async def story(scene: PolicyScene) -> None:
-        await scene.turn()
+        await scene.reconcile()
         first = scene.status()["proposal"]["id"]
 
         code, _, err = await verb(scene, "refresh", "main")
         assert code == 0, err
-        await scene.turn(after=1)
+        await scene.reconcile(after=1)
         assert scene.status()["proposal"]["id"] not in {None, first}
 
         code, out, _ = await verb(scene, "stop", "main", "-o", "json")
@@ -292,7 +294,7 @@ def test_resume_says_that_the_spec_pauses_as_well(play: Play, verb: Verb) -> Non
 
 def test_a_bundle_is_moved_by_either_of_its_names(play: Play, verb: Verb) -> None:
     async def story(scene: PolicyScene) -> None:
-        await scene.turn()
+        await scene.reconcile()
         full, other = scene.load.bundles.names[:2]
 
         code, out, _ = await verb(scene, "move", full, "b", "--wait")

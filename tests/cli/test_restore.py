@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,14 +16,16 @@ from manifests import policy, topic_namespace
 from pulsar_settings import SettingsBrokers, defaults, settings_brokers
 from stage import until
 from trimtab_operator.cli import main
-from trimtab_operator.pulsar.balancing import SHEDDING, SPLITTING, Found
+from trimtab_operator.pulsar.client.dynamic_config import SHEDDING, SPLITTING, FoundSettings
 from trimtab_operator.resources.pulsar import PulsarSpec
-from trimtab_testbed.control_plane import ControlPlane
-from trimtab_testbed.kube_rest import KubeApiError
+from trimtab_testbed.servers.kube import ControlPlane
+from trimtab_testbed.servers.kube_rest import KubeApiError
 
 pytestmark = pytest.mark.apiserver
 
 FINALIZER = "trimtab.dev/finalizer"
+HERE = ["--allow-url", "http://127.0.0.1:*"]
+"""What the operator has for brokers on this machine."""
 
 
 class Scene:
@@ -30,13 +33,23 @@ class Scene:
 
     def __init__(self, plane: ControlPlane, namespace: str, brokers: SettingsBrokers) -> None:
         self.rest, self.namespace, self.brokers = plane.rest, namespace, brokers
-        self.words = ["restore", "-n", namespace, "--kubeconfig", str(plane.kubeconfig)]
-        found = Found(PulsarSpec(admin_url=brokers.url)).noting([SHEDDING, SPLITTING], {SPLITTING: "TRUE"})
+        self.words = ["restore", "-n", namespace, "--kubeconfig", str(plane.kubeconfig), *HERE]
+        found = FoundSettings(self.spec()).noting([SHEDDING, SPLITTING], {SPLITTING: "TRUE"})
         brokers.dynamic.update({SHEDDING: "false", SPLITTING: "false"})
         config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "trimtab-pulsar-found"}}
         self.rest.create(self.maps, {**config_map, "data": {"found.json": found.to_json()}})
         self.policy("main", [FINALIZER, "example.com/theirs"])
         self._create("topicnamespaces", topic_namespace("public-default"), [FINALIZER, "example.com/theirs"])
+
+    def spec(self) -> PulsarSpec:
+        """How Pulsar was asked: with a token if its brokers want one."""
+        if not self.brokers.token:
+            return PulsarSpec(admin_url=self.brokers.url)
+        meta = {"name": "pulsar", "labels": {"trimtab.dev/credentials": "true"}}
+        body = {"apiVersion": "v1", "kind": "Secret", "metadata": meta, "stringData": {"token": self.brokers.token}}
+        self.rest.create(f"/api/v1/namespaces/{self.namespace}/secrets", body)
+        auth = {"token": {"secret": "pulsar", "key": "token"}}
+        return PulsarSpec.model_validate({"adminUrl": self.brokers.url, "auth": auth})
 
     @property
     def maps(self) -> str:
@@ -118,6 +131,9 @@ def test_everything_is_put_back_and_released_once(
 
         brokers.dynamic[SHEDDING] = "false"  # a person's, from now on
         assert main(scene.words) == 0
+        nothing, look = capsys.readouterr().out.splitlines()
+        assert look == "Pulsar: give --admin-url to have its switches looked at"
+        assert main([*scene.words, "--admin-url", brokers.url]) == 0
         nothing, off = capsys.readouterr().out.splitlines()
         assert nothing == "Pulsar: nothing was switched off, or it was put back already"
         assert off.startswith(f"Pulsar: {SHEDDING} is false by dynamic configuration, and who set it is not known")
@@ -164,7 +180,7 @@ def through(plane: ControlPlane, scene: Scene, folder: Path, told: Callable[[str
     async def story() -> int:
         async with FaultyApi(plane, folder) as proxy:
             proxy.told = told
-            words = ["restore", "-n", scene.namespace, "--kubeconfig", str(proxy.kubeconfig), *more]
+            words = ["restore", "-n", scene.namespace, "--kubeconfig", str(proxy.kubeconfig), *HERE, *more]
             return await asyncio.to_thread(main, words)
 
     return asyncio.run(story())
@@ -232,12 +248,55 @@ def test_an_object_that_somebody_else_writes_meanwhile_is_read_again(
     assert len(written) < 10
 
 
+@pytest.mark.parametrize("patterns", [[], ["--allow-url", "*.example.com"]])
+def test_a_url_that_the_operator_refuses_gets_no_request(
+    trimtab_crds: ControlPlane, kube_namespace: str, capsys: pytest.CaptureFixture[str], patterns: list[str]
+) -> None:
+    with settings_brokers(defaults(), token="s3cret") as brokers:
+        scene = Scene(trimtab_crds, kube_namespace, brokers)
+        assert main([word for word in scene.words if word not in HERE] + patterns) == 1
+        said = capsys.readouterr().out
+        assert f"Pulsar: not put back: {brokers.url} is not among the URLs" in said
+        assert f"--allow-url {brokers.ids[0]}" in said
+        assert brokers.asked == []
+        assert scene.kept()
+
+        assert main(scene.words) == 0
+        assert set(brokers.asked) == {"Bearer s3cret"}
+        assert brokers.dynamic == {SPLITTING: "TRUE"}
+
+
+def test_a_pattern_that_is_none_is_refused_before_anything_is_done(
+    trimtab_crds: ControlPlane, kube_namespace: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with settings_brokers(defaults()) as brokers:
+        scene = Scene(trimtab_crds, kube_namespace, brokers)
+        assert main([*scene.words, "--allow-url", "ftp://x"]) == 2
+        assert "'ftp://x' must look like *.svc" in capsys.readouterr().err
+        assert (scene.mode(), scene.kept()) == ("Auto", True)
+
+
+@pytest.mark.parametrize("mode", ["DryRun", "Auto"])
+def test_a_server_that_only_a_policy_names_gets_no_request(
+    trimtab_crds: ControlPlane, kube_namespace: str, capsys: pytest.CaptureFixture[str], mode: str
+) -> None:
+    with settings_brokers(defaults(), token="s3cret") as brokers:
+        scene = Scene(trimtab_crds, kube_namespace, brokers)
+        scene.rest.delete(scene.found)
+        pulsar = {"adminUrl": brokers.url, "auth": {"token": {"secret": "pulsar", "key": "token"}}}
+        scene.rest.patch(scene.path("balancingpolicies", "main"), {"spec": {"mode": mode, "pulsar": pulsar}})
+        assert main(scene.words) == 0
+        assert "give --admin-url to have its switches looked at" in capsys.readouterr().out
+        assert brokers.asked == []
+
+
 def test_another_url_and_token_may_be_named(
     trimtab_crds: ControlPlane, kube_namespace: str, capsys: pytest.CaptureFixture[str], tmp_path: Any
 ) -> None:
     (tmp_path / "token").write_text("s3cret")
     with settings_brokers(defaults(), token="s3cret") as brokers:
         scene = Scene(trimtab_crds, kube_namespace, brokers)
+        scene.rest.delete(f"/api/v1/namespaces/{kube_namespace}/secrets/pulsar")
 
         assert main(scene.words) == 1
         assert "Pulsar: not put back: " in capsys.readouterr().out
@@ -250,13 +309,32 @@ def test_another_url_and_token_may_be_named(
         assert brokers.dynamic == {SPLITTING: "TRUE"}
 
 
+def test_a_configmap_that_names_another_setting_is_refused(
+    trimtab_crds: ControlPlane, kube_namespace: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with settings_brokers(defaults()) as brokers:
+        scene = Scene(trimtab_crds, kube_namespace, brokers)
+        stored = json.loads(scene.rest.get(scene.found)["data"]["found.json"])
+        stored["overrides"]["superUserRoles"] = "eve"
+        scene.rest.patch(scene.found, {"data": {"found.json": json.dumps(stored)}})
+        brokers.dynamic["superUserRoles"] = "false"  # as if it had been switched off
+        before = dict(brokers.dynamic)
+
+        assert main(scene.words) == 1
+        said = capsys.readouterr().out
+        assert "Pulsar: not put back: ConfigMap trimtab-pulsar-found: it names superUserRoles, but Trimtab" in said
+        assert "set the switches by hand, and delete the ConfigMap" in said
+        assert (brokers.dynamic, scene.kept()) == (before, True)
+
+
 def test_what_is_off_is_told_although_nothing_was_kept(
     trimtab_crds: ControlPlane, kube_namespace: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with settings_brokers(defaults()) as brokers:
         scene = Scene(trimtab_crds, kube_namespace, brokers)
         scene.rest.delete(scene.found)
-        assert main([*scene.words, "--stop-deployment", "trimtab"]) == 0
+        asking = [*scene.words, "--admin-url", brokers.url]
+        assert main([*asking, "--stop-deployment", "trimtab"]) == 0
         said = capsys.readouterr().out
         assert [said.count(f"delete-dynamic-config --config {switch}") for switch in (SHEDDING, SPLITTING)] == [1, 1]
 
@@ -278,7 +356,7 @@ def test_a_pulsar_that_can_not_be_asked_holds_nothing_up_where_nothing_was_kept(
     with settings_brokers(defaults()) as brokers:
         scene = Scene(trimtab_crds, kube_namespace, brokers)
     scene.rest.delete(scene.found)
-    assert main(scene.words) == 0
+    assert main([*scene.words, "--admin-url", brokers.url]) == 0
     assert "Pulsar: can't be asked whether its own balancing is on: " in capsys.readouterr().out
     assert scene.finalizers() == [["example.com/theirs"]] * 2
 

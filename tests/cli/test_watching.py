@@ -15,14 +15,14 @@ from typing import Any
 import pytest
 
 from manifests import broker, bundle, policy, topic_namespace
-from trimtab_operator.cli.status_output import as_data
-from trimtab_operator.cli.watching import Flight, InPlace, Lines, in_flight
-from trimtab_operator.cluster.bundles import bundle_record
-from trimtab_testbed.control_plane import ControlPlane
+from trimtab_operator.cli.commands.status import InPlace, Lines, PendingMoveRow, in_flight
+from trimtab_operator.cli.commands.status_table import as_data, policy_grid
+from trimtab_operator.kube.records import bundle_record
+from trimtab_testbed.servers.kube import ControlPlane
 
 Captured = pytest.CaptureFixture[str]
 NOON = 1_770_000_000.0
-FLIGHT = Flight("b", "broker-0", "broker-1", "Overloaded", NOON - 3)
+FLIGHT = PendingMoveRow("b", "broker-0", "broker-1", "Overloaded", NOON - 3)
 
 
 def shown(name: str = "main", ready: str = "True", **status: Any) -> dict[str, Any]:
@@ -38,7 +38,7 @@ def test_a_line_is_printed_for_each_change_and_for_no_more(capsys: Captured) -> 
     quiet = shown(lastCycle={"outcome": "Balanced"}, inFlight=0)
     busy = shown(lastCycle={"outcome": "Overloaded"})
 
-    for policies, flights in (
+    for policies, pending_moves in (
         ([quiet], []),
         ([quiet], []),
         ([busy], [FLIGHT]),
@@ -46,7 +46,7 @@ def test_a_line_is_printed_for_each_change_and_for_no_more(capsys: Captured) -> 
         ([busy], []),
         ([], []),
     ):
-        lines.show(policies, flights, NOON)
+        lines.show(policies, pending_moves, NOON)
 
     told = [line.partition("  ")[2] for line in capsys.readouterr().out.splitlines()]
     assert told == [
@@ -60,8 +60,8 @@ def test_a_line_is_printed_for_each_change_and_for_no_more(capsys: Captured) -> 
 
 def test_a_program_reads_an_object_a_line(capsys: Captured) -> None:
     lines = Lines("json")
-    for flights in ([], [], [FLIGHT]):
-        lines.show([shown()], flights, NOON)
+    for pending_moves in ([], [], [FLIGHT]):
+        lines.show([shown()], pending_moves, NOON)
     told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [[move["bundle"] for move in one["inFlight"]] for one in told] == [[], ["b"]]
     assert told[0]["policies"][0]["policy"] == "main"
@@ -160,3 +160,9 @@ def until(terminal: int, seen: Any, patience: float = 120.0) -> str:
         if select.select([terminal], [], [], 1.0)[0]:
             text += os.read(terminal, 65536).decode(errors="replace")
     return text
+
+
+def test_the_cpu_of_a_policy_that_measured_nothing_is_a_dash() -> None:
+    grid = policy_grid([as_data({"metadata": {"name": "main"}, "spec": {}, "status": {}})], wide=True)
+
+    assert grid.rows[0][grid.names.index("CPU")] == "-"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from recordings import lines
-from trimtab_strategies.conformance import ALGORITHMS, replay
+from trimtab_lab.conformance import ALGORITHMS, replay
 
 FOLDER = Path(__file__).parent / "hermes"
 RECORDED = {

@@ -16,7 +16,7 @@ import pytest
 from differential import compare
 from pulsar_oracle import Oracle
 from pulsar_scenarios import GENERATORS
-from trimtab_strategies.conformance import ALGORITHMS
+from trimtab_lab.conformance import ALGORITHMS
 
 pytestmark = pytest.mark.long
 

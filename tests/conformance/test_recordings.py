@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from recordings import FOLDER, RECORDINGS, ROOT, lines
-from trimtab_strategies.conformance import ALGORITHMS, Report, replay, replay_files
+from trimtab_lab.conformance import ALGORITHMS, Report, replay, replay_files
 
 EVERY_FILE = pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: str(path.relative_to(ROOT)))
 

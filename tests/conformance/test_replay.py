@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from trimtab_strategies.conformance import InvalidRecordingError, replay
+from trimtab_lab.conformance import InvalidRecordingError, replay
 
 MIB = 1048576
 

@@ -57,7 +57,7 @@ def test_another_seed_is_another_scenario(algorithm: str) -> None:
 
 
 def test_a_seed_gives_the_same_scenario_in_every_process() -> None:
-    support = Path(__file__).parents[1] / "support"
+    support = Path(__file__).parents[1] / "support" / "strategies"
     program = "import json, pulsar_scenarios as s; print(json.dumps([s.generate(a, 7) for a in s.GENERATORS]))"
 
     outputs = [

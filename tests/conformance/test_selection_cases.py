@@ -10,17 +10,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trimtab_strategies.constraints import Limits, guard, movable_bundles
+from trimtab_strategies.filters import Manager, Selecting, Selection, SelectionParams
+from trimtab_strategies.guard import Limits, guard, movable_bundles
 from trimtab_strategies.model import RATE_IN, BrokerTraits, ClusterLoad, Isolation, NamespacePolicy, Reason
-from trimtab_strategies.model.load import IntArray
+from trimtab_strategies.model.cluster_load import IntArray
 from trimtab_strategies.params import pulsar_keys
 from trimtab_strategies.placement.least_message_rate import LeastLongTermMessageRate, LeastLongTermMessageRateParams
 from trimtab_strategies.placement.least_resource_usage import (
     ExtensibleLeastResourceUsageWithWeight,
     ExtensibleLeastResourceUsageWithWeightParams,
 )
-from trimtab_strategies.selection import Manager, Selecting, Selection, SelectionParams
-from trimtab_strategies.shedding.transfer import TransferShedder, TransferShedderParams
+from trimtab_strategies.shedding.transfer.shedder import TransferShedder, TransferShedderParams
 from trimtab_strategies.testing import cluster, with_bundles
 
 CASES: dict[str, dict[str, Any]] = {

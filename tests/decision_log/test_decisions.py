@@ -13,16 +13,16 @@ import pytest
 from policy_scene import WINDOW, Play, PolicyScene, played
 from recorded_decisions import decided
 from records import bundle, wished
-from trimtab_operator.cluster.bundles import BundleRecord
-from trimtab_operator.control.aftermath import followed, measured
-from trimtab_operator.control.decision_store import KEPT, MOST_BYTES, packed, unpacked
-from trimtab_operator.control.decisions import DecisionRecord, ForeignRecordError
+from trimtab_operator.decision_log.outcome import followed, measured
+from trimtab_operator.decision_log.record import DecisionRecord, ForeignRecordError
+from trimtab_operator.decision_log.store import KEPT, MOST_BYTES, packed, unpacked
+from trimtab_operator.kube.records import BundleRecord
+from trimtab_pipeline.api import LoadSource
 from trimtab_pipeline.decisions import DecisionHistories, decisions
-from trimtab_pipeline.source import LoadSource
 from trimtab_pipeline.testing import StaticSource, StaticSources
 from trimtab_strategies.model import ClusterLoad, Reason
 from trimtab_strategies.testing import NOW, cluster, with_bundles
-from trimtab_testbed.control_plane import ControlPlane
+from trimtab_testbed.servers.kube import ControlPlane
 
 HOT = cluster(bundles={"a": [1] * 8, "b": [1], "c": [1]}, a=0.8, b=0.2, c=0.2)
 LEVEL = cluster(bundles=2, a=0.5, b=0.5)
@@ -195,10 +195,10 @@ def stored(scene: PolicyScene) -> tuple[DecisionRecord, ...]:
 @pytest.mark.apiserver
 def test_the_api_server_holds_what_was_decided_what_became_of_it_and_what_was_measured(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
-        await scene.turn()
+        await scene.reconcile()
         [record] = stored(scene)
-        assert {move.name for move in record.moves} == set(scene.wishes()) - {
-            name for name, owner in scene.wishes().items() if owner == scene.owners()[name]
+        assert {move.name for move in record.moves} == set(scene.desired_owners()) - {
+            name for name, owner in scene.desired_owners().items() if owner == scene.owners()[name]
         }
         assert all(move.written and move.outcome is None for move in record.moves)
 
@@ -208,7 +208,7 @@ def test_the_api_server_holds_what_was_decided_what_became_of_it_and_what_was_me
         assert {move.outcome for move in stored(scene)[0].moves} == {Reason.LANDED}
 
         scene.restart()
-        await scene.turn(after=2 * WINDOW)
+        await scene.reconcile(after=2 * WINDOW)
         first = stored(scene)[0]
         assert first.measured_at is not None
         assert {result.broker for result in first.results} == {"a", "b", "c"}
@@ -219,7 +219,7 @@ def test_the_api_server_holds_what_was_decided_what_became_of_it_and_what_was_me
 @pytest.mark.apiserver
 def test_an_idle_cycle_writes_nothing_but_one_status(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
-        await scene.turn()
+        await scene.reconcile()
         await scene.cycle()
         path = f"/api/v1/namespaces/{scene.namespace}/configmaps/trimtab-decisions-main"
         version, before = scene.rest.get(path)["metadata"]["resourceVersion"], scene.requests.copy()
@@ -248,7 +248,7 @@ class KeepingSources(StaticSources):
 def test_the_history_has_every_decision_and_what_came_of_each(play: Play, tmp_path: Path) -> None:
     async def story(scene: PolicyScene) -> None:
         scene.context.sources = KeepingSources(scene, tmp_path)
-        await scene.turn()
+        await scene.reconcile()
         await scene.land()
         scene.source = StaticSource(cluster(bundles=2, a=0.5, b=0.35, c=0.35))
         for _ in range(4):
@@ -269,7 +269,7 @@ def test_a_disk_that_refuses_keeps_no_policy_from_deciding(play: Play, tmp_path:
     async def story(scene: PolicyScene) -> None:
         (tmp_path / "file").write_text("")
         scene.context.sources = KeepingSources(scene, tmp_path / "file")
-        await scene.turn()
+        await scene.reconcile()
         await scene.cycle()
 
         assert scene.condition("Ready") == ("True", "Cycled")

@@ -12,8 +12,9 @@ import pytest
 from doc_blocks import Block, blocks, spans
 from stage import until
 from told_world import ROOT, ToldWorld, told_world
-from trimtab_operator.cli.command import VERBS
-from trimtab_testbed.scenarios import SCENARIOS
+from trimtab_operator.cli.parser import VERBS
+from trimtab_testbed.demo.run import looking_around
+from trimtab_testbed.simulated.scenarios import SCENARIOS
 
 README = ROOT / "README.md"
 TUTORIAL = ROOT / "docs" / "tutorial" / "ten-minutes.md"
@@ -31,9 +32,10 @@ LEFT_OUT = {
     "make setup KUBE=download": "needs a mirror of the Kubernetes binaries",
     "trimtab demo --json": "tests/testbed/test_demo.py runs it",
     "source .venv/bin/activate": "the shell of the tests has it on its PATH",
+    "export PATH": "the tests have the built kubectl on their PATH",
     "export KUBECONFIG": "the path is another one each time",
 }
-"""Beginnings of commands below a paragraph that begins with "Not run", or in a sentence, and why they are not run."""
+"""Beginnings of commands below a comment `not run`, or in a sentence, and why they are not run."""
 
 WAIT = "kubectl wait bpol/balance --for=condition=ProposalReady"
 FIRST = {"trimtab approve": f"trimtab refresh balance -n demo && {WAIT}"}
@@ -132,10 +134,19 @@ def balanced(world: ToldWorld) -> bool:
 
 
 @pytest.mark.parametrize("page", TOLD)
-def test_what_is_not_run_is_said_on_the_page_and_has_a_reason_here(page: Path) -> None:
+def test_what_is_not_run_is_marked_on_the_page_and_has_a_reason_here(page: Path) -> None:
     left_out = [command for _, command in commands(page, run=False)]
 
     assert [command for command in left_out if not command.startswith(tuple(LEFT_OUT))] == []
+
+
+def test_the_tutorial_sets_what_the_demo_says_to_set() -> None:
+    """By the same names and in the same order, and says nothing of tests to its readers."""
+    said = [line.split("=")[0] for line in looking_around(Path("demo.kubeconfig"), Path("kube/kubectl"))[:2]]
+
+    copied = [command.split("=")[0] for _, command in commands(TUTORIAL, run=False) if command.startswith("export ")]
+    assert copied == said
+    assert not re.search(r"\btests?\b", re.sub(r"<!--.*?-->|\([^)]*\)", "", TUTORIAL.read_text()))
 
 
 @pytest.mark.parametrize("page", TOLD)

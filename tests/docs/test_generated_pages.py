@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 import yaml
 
-from trimtab_operator.cli.command import VERBS, main
-from trimtab_operator.control.proposal_states import TRANSITIONS
+from trimtab_lab.simulation import SCENARIOS
+from trimtab_operator.cli.main import main
+from trimtab_operator.cli.parser import VERBS
+from trimtab_operator.proposals.states import TRANSITIONS
 from trimtab_strategies import registry
 from trimtab_strategies.model import Reason
 from trimtab_strategies.params import pulsar_keys
-from trimtab_strategies.simulation import SCENARIOS
 
 DOCS = Path(__file__).parents[2] / "docs"
 TABLES = (registry.SHEDDERS, registry.PLACEMENTS, registry.SPLITTERS, registry.SELECTIONS)
@@ -107,6 +108,15 @@ def test_reference_names_every_parameter_key_and_defect(name: str, row: registry
     assert all(f"`{info.alias}`" in text for info in row.params.model_fields.values())
     assert all(f"`{key}`" in text for key in pulsar_keys(row.params))
     assert all(f"| {defect.original} | {defect.corrected} |" in text for defect in row.defects), name
+
+
+@pytest.mark.parametrize("page", ["comparison", "side-by-side"])
+def test_pages_of_figures_begin_with_what_came_of_it(page: str) -> None:
+    """How it was measured stands below, however important."""
+    headings = re.findall(r"^## (.+)$", (DOCS / f"{page}.md").read_text(), re.MULTILINE)
+
+    assert headings[0] == "In short"
+    assert "How it was measured" in headings
 
 
 @pytest.mark.parametrize("scenario", [scenario.title for scenario in SCENARIOS])

@@ -14,6 +14,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 IMAGES = ROOT / "docs" / "images"
 PAGES = sorted({*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("image/*.md"), *ROOT.glob("charts/*/*.md")})
+DRAWINGS = sorted({*ROOT.glob("docs/*.svg"), *ROOT.glob("docs/explanation/*.svg")})
 SHOWN = re.compile(r"!\[([^\]]*)\]\(([^)\s]+)\)")
 """A picture in Markdown: what it shows in words, and its file."""
 
@@ -68,6 +69,16 @@ def test_a_picture_is_small_says_what_it_shows_and_asks_no_other_host(picture: P
     assert title.text
     assert len(text) < 40_000
     assert re.findall(r"(?:https?:)?//[^\s\"<]+", text.replace("http://www.w3.org/2000/svg", "")) == []
+
+
+@pytest.mark.parametrize("picture", DRAWINGS, ids=lambda picture: picture.name)
+def test_letters_of_a_drawing_can_be_read_on_a_phone(picture: Path) -> None:
+    """At least nine pixels high where a page is 358 pixels wide, as a phone of 390 shows it."""
+    text = picture.read_text()
+    width = float(re.findall(r'<svg [^>]*width="(\d+)"', text)[0])
+
+    letters = [float(size) * min(1, 358 / width) for size in re.findall(r'font-size="(\d+)"', text)]
+    assert min(letters) >= 9
 
 
 def test_an_unknown_folder_of_pages_is_refused() -> None:

@@ -80,6 +80,35 @@ def test_files_outside_of_docs_are_pages_of_their_own(site: Path) -> None:
     assert "source/strategies/src/trimtab_strategies/model/reason.py.html" in (site / "concepts.html").read_text()
 
 
+def test_every_cell_of_a_table_of_the_site_names_its_column(site: Path) -> None:
+    """On a phone a row is a block of `column: value`, so each cell has to know its column."""
+    page = (site / "reference" / "balancingpolicy.html").read_text()
+
+    assert '<td data-label="default"><code>DryRun</code></td>' in page
+    assert "<td>" not in (site / "comparison.html").read_text()
+    assert "data-label" in (site / "assets" / "site.css").read_text()
+
+
+def test_long_names_in_tables_may_break_and_are_still_found(site: Path) -> None:
+    name = "loadBalancerBrokerThresholdShedderPercentage"
+    broken = "load<wbr>Balancer<wbr>Broker<wbr>Threshold<wbr>Shedder<wbr>Percentage"
+
+    assert broken in (site / "strategies.html").read_text()
+    assert name in (site / "search" / "search_index.json").read_text()
+
+
+def test_a_page_with_a_wide_table_gives_it_the_room_of_the_contents(site: Path) -> None:
+    hidden = re.compile(r'data-md-type="toc" hidden')
+
+    assert hidden.search((site / "comparison.html").read_text())
+    assert not hidden.search((site / "concepts.html").read_text())
+
+
+def test_the_picture_of_a_terminal_scrolls_on_a_phone(site: Path) -> None:
+    assert '<p class="terminal"><img' in (site / "tutorial" / "ten-minutes.html").read_text()
+    assert ".terminal" in (site / "assets" / "site.css").read_text()
+
+
 def test_a_broken_link_and_a_broken_anchor_fail_the_build(tmp_path: Path) -> None:
     """The same settings, with a page that leads nowhere."""
     docs = tmp_path / "docs"

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from doc_blocks import blocks
-from trimtab_testbed.control_plane import ControlPlane
+from trimtab_testbed.servers.kube import ControlPlane
 
 ROOT = Path(__file__).parents[2]
 DOCS = [page for page in ROOT.glob("docs/**/*.md") if page.parent.name not in {"data", "templates"}]  # parts of others

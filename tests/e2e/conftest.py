@@ -14,11 +14,11 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 from pulsar_stage import PulsarStage
-from trimtab_testbed.binaries import KubeBinaries
+from trimtab_testbed.programs.find import KubeBinaries
 from trimtab_testbed.pulsar import distribution
 from trimtab_testbed.pulsar.cluster import PulsarCluster
 from trimtab_testbed.pulsar.exporter import Limits
-from trimtab_testbed.pulsar.guards import Tls
+from trimtab_testbed.pulsar.security import Tls
 from trimtab_testbed.pulsar.settings import LoadManager
 
 HERE = Path(__file__).parent
@@ -64,8 +64,8 @@ def _turn(item: pytest.Item) -> tuple[int, int]:
     callspec = getattr(item, "callspec", None)
     manager = callspec.params.get("load_manager") if callspec is not None else None
     managers = list(LoadManager)
-    turn = {"test_settling": 0, "test_board": 2}.get(item.path.stem, 1)
-    return managers.index(manager) if manager in managers else len(managers), turn
+    run = {"test_settling": 0, "test_board": 2}.get(item.path.stem, 1)
+    return managers.index(manager) if manager in managers else len(managers), run
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

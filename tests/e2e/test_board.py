@@ -7,8 +7,8 @@ import time
 from asked_board import NEEDS_PULSAR, Asked, board_queries
 from pulsar_stage import PulsarStage
 from stage import until
-from trimtab_testbed.pulsar.traffic import Flow, topics_of
-from trimtab_testbed.world import object_name
+from trimtab_testbed.pulsar.clients import Flow, topics_of
+from trimtab_testbed.simulated.cluster import object_name
 
 QUERIES = [(title, target["expr"]) for title, target in board_queries() if title in NEEDS_PULSAR]
 

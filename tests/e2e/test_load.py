@@ -16,13 +16,14 @@ import pytest
 from pipeline_worlds import topology
 from pulsar_stage import PulsarStage
 from stage import API, NAMESPACE, until
-from trimtab_operator.cluster.naming import bundle_name, parse_pulsar_bundle
-from trimtab_pipeline.source import PrometheusSettings, SourceUnavailableError, Topology, direct_sources
+from trimtab_operator.kube.naming import bundle_name, parse_pulsar_bundle
+from trimtab_pipeline.api import PrometheusSettings, SourceUnavailableError, Topology
+from trimtab_pipeline.factory import direct_sources
 from trimtab_strategies.model import RATE_IN
-from trimtab_testbed.prometheus import Prometheus
+from trimtab_testbed.pulsar.clients import Flow, Traffic, topics_of
 from trimtab_testbed.pulsar.exporter import broker_targets
 from trimtab_testbed.pulsar.settings import LoadManager
-from trimtab_testbed.pulsar.traffic import Flow, Traffic, topics_of
+from trimtab_testbed.servers.prometheus import Prometheus
 
 RATES = (60, 40, 20, 10)
 """Messages a second of each bundle: half persistent and half not. A topic of four partitions is spread over them."""

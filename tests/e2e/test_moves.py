@@ -8,9 +8,9 @@ import pytest
 
 from pulsar_stage import PulsarStage
 from stage import until
+from trimtab_testbed.pulsar.clients import Flow, topics_of
 from trimtab_testbed.pulsar.settings import LoadManager
-from trimtab_testbed.pulsar.traffic import Flow, topics_of
-from trimtab_testbed.world import object_name
+from trimtab_testbed.simulated.cluster import object_name
 
 
 def _known(stage: PulsarStage, bundles: list[str]) -> None:

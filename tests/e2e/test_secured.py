@@ -24,21 +24,21 @@ import pytest
 from faulty_api import until
 from guarded_server import Asked, GuardedServer
 from policy_scene import PolicyScene, played
-from trimtab_operator.bridge import running
-from trimtab_operator.bridge.running import Bridge
-from trimtab_operator.cluster.fence import Fence
-from trimtab_operator.control.context import Context
-from trimtab_operator.control.cycle import ended
-from trimtab_operator.control.linked import linked
-from trimtab_operator.control.settings import Settings
-from trimtab_operator.pulsar.admin import Admin
+from trimtab_operator.aio import ended
+from trimtab_operator.kube.fence import Fence
+from trimtab_operator.pulsar.bridge import connection
+from trimtab_operator.pulsar.bridge.connection import Bridge
+from trimtab_operator.pulsar.client.api import Admin
 from trimtab_operator.resources.urls import AllowedUrls
+from trimtab_operator.state.cluster import ClusterState
+from trimtab_operator.state.settings import Settings
+from trimtab_operator.status.conditions import linked
 from trimtab_strategies.testing import cluster
-from trimtab_testbed.certificates import Authority
-from trimtab_testbed.control_plane import ControlPlane
+from trimtab_testbed.pulsar.clients import topics_of
 from trimtab_testbed.pulsar.cluster import PulsarCluster
-from trimtab_testbed.pulsar.guards import SUPERUSER, Tls
-from trimtab_testbed.pulsar.traffic import topics_of
+from trimtab_testbed.pulsar.security import SUPERUSER, Tls
+from trimtab_testbed.servers.certificates import Authority
+from trimtab_testbed.servers.kube import ControlPlane
 
 LOAD = cluster(bundles=1, a=0.5)
 CA = {"ca": {"secret": "authority", "key": "ca.crt"}}
@@ -101,7 +101,7 @@ Story = Callable[[Secured], Awaitable[None]]
 Play = Callable[[Story, Mapping[str, Any]], None]
 
 
-def _nothing(_context: Context, _admin: Admin) -> Mapping[str, Callable[[], Awaitable[None]]]:
+def _nothing(_context: ClusterState, _admin: Admin) -> Mapping[str, Callable[[], Awaitable[None]]]:
     return {}
 
 
@@ -115,7 +115,7 @@ def play(
 ) -> Play:
     """Plays a story with a policy whose `spec.pulsar.auth` is given, and looks for secrets in all that was logged."""
     for name in ("LOOK_EVERY", "PULSE_EVERY", "SECRETS_EVERY", "REFUSED_EVERY"):
-        monkeypatch.setattr(running, name, 0.3)
+        monkeypatch.setattr(connection, name, 0.3)
     caplog.set_level(logging.DEBUG)
 
     def run(story: Story, auth: Mapping[str, Any]) -> None:

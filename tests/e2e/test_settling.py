@@ -12,8 +12,8 @@ from pulsar_costs import costs, keep, table
 from pulsar_stage import BY_RATE, PulsarStage
 from pulsar_witness import Witness
 from stage import until
+from trimtab_testbed.pulsar.clients import Flow, Traffic, topics_of
 from trimtab_testbed.pulsar.settings import LoadManager
-from trimtab_testbed.pulsar.traffic import Flow, Traffic, topics_of
 
 RATES = (60, 50, 40, 30, 25, 20, 15, 10, 10, 5, 5, 5)
 """Messages a second of each of a namespace's bundles, each from two topics: 275 in all."""

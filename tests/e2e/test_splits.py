@@ -9,9 +9,9 @@ import pytest
 
 from pulsar_stage import PulsarStage
 from stage import API, until
-from trimtab_operator.cluster.naming import bundle_name
-from trimtab_strategies.topics import topic_hash
-from trimtab_testbed.pulsar.traffic import Flow, topics_of
+from trimtab_operator.kube.naming import bundle_name
+from trimtab_strategies.hash_ring import topic_hash
+from trimtab_testbed.pulsar.clients import Flow, topics_of
 
 OVER = {"Completed", "Failed"}
 

@@ -12,10 +12,10 @@ import pytest
 
 from pulsar_stage import PulsarStage
 from stage import until
+from trimtab_testbed.pulsar.clients import Flow, topics_of
 from trimtab_testbed.pulsar.cluster import PulsarCluster
 from trimtab_testbed.pulsar.rest import PulsarRest, PulsarRestError
 from trimtab_testbed.pulsar.settings import LoadManager
-from trimtab_testbed.pulsar.traffic import Flow, topics_of
 
 
 def _asked(stage: PulsarStage, promql: str, label: str = "pod") -> dict[str, float]:

@@ -6,8 +6,8 @@ from typing import Any
 
 from pulsar_stage import PulsarStage
 from stage import API, until
-from trimtab_operator.cluster.naming import bundle_name, parse_pulsar_bundle, topic_namespace_name
-from trimtab_testbed.pulsar.traffic import topics_of
+from trimtab_operator.kube.naming import bundle_name, parse_pulsar_bundle, topic_namespace_name
+from trimtab_testbed.pulsar.clients import topics_of
 
 PLACEMENT = {"type": "LeastLongTermMessageRate"}
 

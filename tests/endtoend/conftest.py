@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from stage import Stage
-from trimtab_testbed.binaries import KubeBinaries
+from trimtab_testbed.programs.find import KubeBinaries
 
 
 @pytest.fixture(scope="session")

@@ -23,9 +23,9 @@ def test_what_is_approved_is_carried_out_one_by_one_and_nothing_else(stage: Stag
     stage.apply_policy(mode="Approve", limits={"maxMovesInFlight": 1})
     stage.wait_condition("ProposalReady", "True")
     proposal = stage.status()["proposal"]
-    before = stage.wishes()
+    before = stage.desired_owners()
     stage.wait_cycles(2)
-    assert stage.wishes() == before, "nothing moves before somebody approved it"
+    assert stage.desired_owners() == before, "nothing moves before somebody approved it"
     assert stage.status()["proposal"]["id"] == proposal["id"]
 
     shown = trimtab(stage, "status")

@@ -27,7 +27,7 @@ def test_while_prometheus_does_not_answer_nothing_moves(stage: Stage, fault: Fau
     stage.wait_cycles(2)
 
     assert stage.proxy.url in message
-    assert stage.owners() == stage.wishes() == before
+    assert stage.owners() == stage.desired_owners() == before
     assert any(stage.proxy.url in note for note in stage.events(reason))
     pid = stage.operator.pid
 
@@ -46,7 +46,7 @@ def test_partial_answers_are_told_and_move_nothing(stage: Stage) -> None:
     stage.wait_condition("DataTrusted", "False")
     stage.wait_cycles(2)
 
-    assert stage.owners() == stage.wishes() == before
+    assert stage.owners() == stage.desired_owners() == before
 
     stage.proxy.fault = Fault.NONE
 
@@ -147,7 +147,7 @@ def test_a_broker_that_does_not_take_its_bundle_loses_the_wish(stage: Stage) -> 
     try:
         stage.patch_bundle(name, owner="pulsar-broker-1")
         until("the move has timed out", lambda: any(name in note for note in stage.events("TimedOut")))
-        until("the wish is withdrawn", lambda: stage.wishes()[name] == "pulsar-broker-0")
+        until("the wish is withdrawn", lambda: stage.desired_owners()[name] == "pulsar-broker-0")
     finally:
         stage.world.undeafen("pulsar-broker-0")
 
@@ -183,7 +183,7 @@ def test_when_most_brokers_are_gone_at_once_their_bundles_stay(stage: Stage) -> 
         stage.world.kill(broker)
     try:
         until("the brake is told", lambda: stage.events("MassFailure"))
-        assert stage.owners() == stage.wishes() == before
+        assert stage.owners() == stage.desired_owners() == before
     finally:
         for broker in ("pulsar-broker-0", "pulsar-broker-1"):
             stage.world.revive(broker)

@@ -13,9 +13,9 @@ import pytest
 
 from replicas import NAMESPACE, Replica, ReplicaStage, now, pause, resume, started, write_on
 from stage import until
-from trimtab_testbed.binaries import KubeBinaries
-from trimtab_testbed.control_plane import ControlPlane
-from trimtab_testbed.prometheus import Prometheus
+from trimtab_testbed.programs.find import KubeBinaries
+from trimtab_testbed.servers.kube import ControlPlane
+from trimtab_testbed.servers.prometheus import Prometheus
 
 pytestmark = pytest.mark.apiserver
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from stage import API, Stage, until
-from trimtab_strategies.topics import check_ring
+from trimtab_strategies.hash_ring import check_ring
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.prometheus, pytest.mark.spark]
 

@@ -11,7 +11,7 @@ import pytest
 
 from stage import API, Stage, until
 from trimtab_operator.resources.bundle import PARENT
-from trimtab_strategies.topics import check_ring, parse_bundle
+from trimtab_strategies.hash_ring import check_ring, parse_bundle
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.prometheus, pytest.mark.spark, pytest.mark.long]
 

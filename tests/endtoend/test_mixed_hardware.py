@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from stage import API, Stage, until
-from trimtab_testbed.binaries import KubeBinaries
-from trimtab_testbed.scenarios import LEARNING_POLICY, NamespaceShape, Scenario, brokers
+from trimtab_testbed.programs.find import KubeBinaries
+from trimtab_testbed.simulated.scenarios import LEARNING_POLICY, NamespaceShape, Scenario, brokers
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.prometheus, pytest.mark.spark]
 
@@ -58,27 +58,27 @@ def cpu_range(stage: Stage) -> float:
 
 def cycles_at_rest(stage: Stage, count: int) -> bool:
     """Whether nothing was moved in the `count` cycles that come now."""
-    before = stage.wishes()
+    before = stage.desired_owners()
     stage.wait_cycles(count)
-    return stage.wishes() == before and stage.settled()
+    return stage.desired_owners() == before and stage.settled()
 
 
 def test_a_machine_twice_as_strong_gets_twice_the_load_and_then_nothing_moves(level: Stage) -> None:
     level.apply_policy(**{**LEVEL.policy, "interval": "2s", "shedder": QUICK})
     level.wait_condition("Ready", "True", within=90)
     until("all brokers have a weight", lambda: len(weights(level)) == 4)
-    first = level.wishes()
+    first = level.desired_owners()
     level.wait_cycles(REST)
-    assert level.wishes() == first, "among equals nothing moves"
+    assert level.desired_owners() == first, "among equals nothing moves"
     assert all(weight == pytest.approx(1, abs=0.1) for weight in weights(level).values())
 
     level.world.rehouse(STRONG, strength=2)
     assert cpu_range(level) > 20
 
     until("it is level and at rest", lambda: cycles_at_rest(level, REST) and cpu_range(level) <= POINTS, within=90)
-    settled = level.wishes()
+    settled = level.desired_owners()
     level.wait_cycles(REST)
-    assert level.wishes() == settled, "it stays there without further moves"
+    assert level.desired_owners() == settled, "it stays there without further moves"
     assert cpu_range(level) <= POINTS
     carried = weights(level)
     others = [weight for name, weight in carried.items() if name != STRONG]

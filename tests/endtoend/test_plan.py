@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.apiserver, pytest.mark.prometheus, pytest.mark.spark]
 def test_plan_foresees_what_the_policy_proposes_and_leaves_nothing_behind(stage: Stage, tmp_path: Path) -> None:
     stage.apply_policy(mode="DryRun")
     until("a proposal", lambda: stage.status().get("proposal", {}).get("moves"))
-    before = stage.wishes()
+    before = stage.desired_owners()
     kubeconfig = str(stage.control_plane.kubeconfig)
     words = ["plan", "policy", "--namespace", "messaging", "--kubeconfig", kubeconfig, "--json"]
 
@@ -32,5 +32,5 @@ def test_plan_foresees_what_the_policy_proposes_and_leaves_nothing_behind(stage:
     assert {move["source"] for move in foreseen["moves"]} == {"pulsar-broker-0"}
     assert all(stage.owners()[move["name"]] == move["source"] for move in foreseen["moves"])
     assert all(row["cpuBefore"] is not None for row in foreseen["brokers"])
-    assert stage.wishes() == before
+    assert stage.desired_owners() == before
     assert list(tmp_path.iterdir()) == []

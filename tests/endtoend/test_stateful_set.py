@@ -9,8 +9,8 @@ import pytest
 
 from rolling_stage import STARTS_WITHIN, RollingStage, level
 from stage import until
-from trimtab_strategies.topics import check_ring
-from trimtab_testbed.control_plane import ControlPlane
+from trimtab_strategies.hash_ring import check_ring
+from trimtab_testbed.servers.kube import ControlPlane
 
 pytestmark = [pytest.mark.controllers, pytest.mark.prometheus, pytest.mark.spark, pytest.mark.long]
 

@@ -40,8 +40,8 @@ def recorded(stage: Stage) -> bool:
 
 def test_the_cluster_and_the_history_say_why_the_hot_broker_gives_bundles_away(stage: Stage) -> None:
     stage.apply_policy(mode="Auto")
-    until("moves", lambda: stage.wishes() != stage.first_owners)
-    moved = min(name for name, owner in stage.wishes().items() if owner != stage.first_owners[name])
+    until("moves", lambda: stage.desired_owners() != stage.first_owners)
+    moved = min(name for name, owner in stage.desired_owners().items() if owner != stage.first_owners[name])
     until("a record", lambda: recorded(stage))
     live = ("-n", "messaging", "--kubeconfig", str(stage.control_plane.kubeconfig))
     past = ("--history", str(stage.dir / "history"))

@@ -10,7 +10,7 @@ import yaml
 from lupa.lua51 import LuaRuntime
 
 from manifests import broker, bundle, bundle_split, policy, topic_namespace
-from trimtab_operator.resources.kinds import KINDS
+from trimtab_operator.resources.crd import KINDS
 
 ARGO = Path(__file__).parents[2] / "examples/gitops/argocd-cm.yaml"
 SCRIPTS: dict[str, str] = {

@@ -9,8 +9,10 @@ import pytest
 import yaml
 
 from trimtab_operator.cli import main
-from trimtab_operator.resources.rendering import manifests as crds
-from trimtab_testbed.control_plane import ControlPlane
+from trimtab_operator.cli.parser import parser_for
+from trimtab_operator.resources.crd import manifests as crds
+from trimtab_pipeline.spark_settings import SparkSettings
+from trimtab_testbed.servers.kube import ControlPlane
 
 pytestmark = pytest.mark.apiserver
 
@@ -32,6 +34,12 @@ def test_the_base_holds_every_kind_as_it_is_rendered(control_plane: ControlPlane
     found = rendered(control_plane, BASE)
     for crd in crds().values():
         assert found["CustomResourceDefinition", crd["metadata"]["name"]]["spec"] == crd["spec"]
+
+
+def test_the_image_of_the_base_can_not_be_pulled_by_accident(control_plane: ControlPlane) -> None:
+    """No registry has a name that ends with .invalid (RFC 2606): an overlay must name an image."""
+    [container] = rendered(control_plane, BASE)["Deployment", "trimtab"]["spec"]["template"]["spec"]["containers"]
+    assert container["image"].partition("/")[0].endswith(".invalid")
 
 
 def test_two_replicas_are_the_base_and_a_budget(control_plane: ControlPlane) -> None:
@@ -67,6 +75,23 @@ def test_what_the_container_is_told_is_what_the_program_takes(
     assert main([*container["args"], "--help"]) == 0
     shown = capsys.readouterr().out
     assert all(word.partition("=")[0] in shown for word in container["args"][1:])
+
+
+def test_a_client_side_apply_has_room_for_every_kind(trimtab_crds: ControlPlane) -> None:
+    """It keeps what was applied in an annotation; an API server takes no more than 262,144 bytes of those."""
+    text = yaml.safe_dump_all([dict(crd) for crd in crds().values()], sort_keys=False)
+
+    said = trimtab_crds.kubectl("apply", "--dry-run=server", "-f", "-", stdin=text)
+
+    assert said.count("(server dry run)") == len(crds())
+
+
+def test_the_base_starts_as_many_tasks_as_its_memory_holds_on_any_node(control_plane: ControlPlane) -> None:
+    """As in the chart, and measured there: 1.3 GB with two tasks at once, 250 MB for each more."""
+    [container] = rendered(control_plane, BASE)["Deployment", "trimtab"]["spec"]["template"]["spec"]["containers"]
+    told = parser_for(container["args"]).parse_args(container["args"])
+    assert (told.spark, SparkSettings(told.spark).cores) == ("local[2]", 2)
+    assert container["resources"]["limits"]["memory"] == "2Gi"
 
 
 def test_a_real_api_server_takes_all_of_it(trimtab_crds: ControlPlane, kube_namespace: str) -> None:

@@ -62,6 +62,31 @@ def test_lint_decides_about_the_request(script: str, policy: str, code: int, tmp
         assert "::error file=trimtab/policy.yaml,line=" in done.stdout
 
 
+def installing(place: str) -> str:
+    """The step that installs Trimtab."""
+    steps = github_steps("lint") if place == "github" else load("gitlab.yaml")[".trimtab"]["before_script"]
+    [found] = (step for step in steps if "pip install" in step)
+    return str(found)
+
+
+@pytest.mark.parametrize("place", ["github", "gitlab"])
+def test_trimtab_is_installed_from_a_wheel_that_must_be_named(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TRIMTAB_WHEEL", raising=False)
+    (tmp_path / "tools").mkdir()
+    (tmp_path / "tools" / "pip").write_text('#!/bin/sh\necho "$@" > asked\n')
+    (tmp_path / "tools" / "pip").chmod(0o755)
+    refused = shell(installing(place), tmp_path)
+    assert refused.returncode != 0
+    assert "TRIMTAB_WHEEL: set" in refused.stderr
+    assert not (tmp_path / "asked").exists()
+
+    monkeypatch.setenv("TRIMTAB_WHEEL", "./trimtab.whl")
+    assert shell(installing(place), tmp_path).returncode == 0
+    assert (tmp_path / "asked").read_text().split()[-1] == "./trimtab.whl"
+
+
 @pytest.mark.parametrize(("plan", "code", "told"), [(0, 0, "moves nothing"), (1, 0, "moves bundles"), (2, 2, "")])
 def test_github_shows_the_plan_and_fails_on_mistakes_alone(plan: int, code: int, told: str, tmp_path: Path) -> None:
     done = shell(github_steps("plan")[-1], repository(tmp_path, FINE), plan)

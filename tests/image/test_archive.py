@@ -29,7 +29,7 @@ def test_it_says_who_runs_what_and_its_layer_is_what_it_says(tmp_path: Path) -> 
         content = {name: member.read() for name, member in held.items() if member}
     [manifest] = json.loads(content["manifest.json"])
     config = json.loads(content[manifest["Config"]])
-    assert manifest["RepoTags"] == ["trimtab/trimtab:0.1.0"]
+    assert manifest["RepoTags"] == ["localhost/trimtab:0.1.0"]
     assert config["config"]["User"] == "10001:10001"
     assert config["config"]["Entrypoint"] == ["trimtab"]
     assert manifest["Config"] == f"{hashlib.sha256(content[manifest['Config']]).hexdigest()}.json"

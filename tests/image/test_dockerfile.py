@@ -59,10 +59,21 @@ def test_the_user_is_the_chart_s_and_has_a_name() -> None:
 
 def test_it_is_called_as_the_chart_and_the_project_are() -> None:
     chart = yaml.safe_load((ROOT / "charts" / "trimtab" / "Chart.yaml").read_text())
-    assert archive.tag(FINAL) == f"{values()['image']['repository']}:{chart['appVersion']}"
+    assert archive.tag(FINAL) == f"localhost/{chart['name']}:{chart['appVersion']}"
     assert FINAL.labels["org.opencontainers.image.version"] == project()["version"]
     assert FINAL.labels["org.opencontainers.image.description"] == project()["description"]
     assert FINAL.labels["org.opencontainers.image.licenses"] == project()["license"]
+
+
+def test_the_demo_takes_the_image_that_was_built_and_pulls_none() -> None:
+    folder = ROOT / "examples" / "kind"
+    image = yaml.safe_load((folder / "values.yaml").read_text())["image"]
+    assert f"{image['repository']}:{image['tag']}" == archive.tag(FINAL)
+    assert f"image={archive.tag(FINAL)}\n" in (folder / "demo.sh").read_text()
+    brokers = [one for one in yaml.safe_load_all((folder / "brokers.yaml").read_text()) if one["kind"] == "StatefulSet"]
+    [container] = brokers[0]["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == archive.tag(FINAL)
+    assert (image["pullPolicy"], container["imagePullPolicy"]) == ("Never", "Never")
 
 
 def test_the_last_stage_installs_nothing_and_starts_the_program() -> None:

@@ -13,11 +13,12 @@ import pytest
 import yaml
 
 from stage import until
-from trimtab_testbed.control_plane import ControlPlane
-from trimtab_testbed.processes import HOST, Server, free_ports
-from trimtab_testbed.scenarios import scenario
+from trimtab_testbed.servers.kube import ControlPlane
+from trimtab_testbed.servers.processes import HOST, Server, free_ports
+from trimtab_testbed.simulated.scenarios import scenario
 
-KIND = Path(__file__).parents[2] / "examples" / "kind"
+ROOT = Path(__file__).parents[2]
+KIND = ROOT / "examples" / "kind"
 MANIFESTS = ("brokers.yaml", "prometheus.yaml", "policy.yaml")
 
 
@@ -50,7 +51,8 @@ def test_its_pods_are_admitted_where_only_restricted_ones_are(control_plane: Con
 def test_the_script_applies_every_manifest_and_stops_at_errors() -> None:
     text = (KIND / "demo.sh").read_text()
     assert "set -euo pipefail" in text
-    assert all(f"$here/{name}" in text for name in (*MANIFESTS, "kind-config.yaml", "values.yaml", "broker.py"))
+    assert all(f"$here/{name}" in text for name in (*MANIFESTS, "values.yaml", "broker.py"))
+    assert "kind create cluster --config kind-config.yaml" in text, "the script runs at the top of the repository"
     assert os.access(KIND / "demo.sh", os.X_OK)
     done = subprocess.run(["bash", "-n", str(KIND / "demo.sh")], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
@@ -77,7 +79,7 @@ def test_brokers_and_bundles_are_those_of_the_scenario() -> None:
 
 
 def test_the_stronger_node_is_one_of_the_cluster() -> None:
-    [cluster] = documents("kind-config.yaml")
+    cluster = yaml.safe_load((ROOT / "kind-config.yaml").read_text())
     workers = [node for node in cluster["nodes"] if node["role"] == "worker"]
     assert [node["labels"]["trimtab.dev/strength"] for node in workers] == ["1", "1", "2"]
     assert f"{cluster['name']}-worker3=2" in (KIND / "brokers.yaml").read_text()  # kind counts workers from the second
@@ -124,7 +126,7 @@ BUNDLE = "shop-orders-0x00000000-0x08000000"
 
 def bundle(space: dict[str, Any]) -> dict[str, Any]:
     """The first bundle of a TopicNamespace, wished on a broker."""
-    from trimtab_operator.control.cutting import first_bundles  # noqa: PLC0415
+    from trimtab_operator.reconcile.namespaces import first_bundles  # noqa: PLC0415
     from trimtab_operator.resources.topic_namespace import TopicNamespaceSpec  # noqa: PLC0415
 
     spec = TopicNamespaceSpec(**space["spec"])

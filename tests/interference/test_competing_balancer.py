@@ -10,32 +10,32 @@ from hypothesis import given, strategies as st
 
 from policy_scene import Play, PolicyScene, eager
 from records import bundle, wished
-from trimtab_operator.cluster.api import ApiUnavailableError
-from trimtab_operator.control.flaps import flapping, quarantined
-from trimtab_operator.control.memory import Remembered
-from trimtab_operator.control.rivals import FIRST_RETREAT, LONGEST_RETREAT, Fight, writer_of_owner
-from trimtab_operator.control.telling import Teller
-from trimtab_operator.control.turnovers import Change, Kind, Turnovers
+from trimtab_operator.interference.detection import flapping, quarantined
+from trimtab_operator.kube.client import ApiUnavailableError
 from trimtab_operator.resources.bundle import RELEASE
+from trimtab_operator.state.competing_balancer import FIRST_RETREAT, LONGEST_RETREAT, Competition, writer_of_owner
+from trimtab_operator.state.ownership_changes import ChangeKind, OwnershipChange, OwnershipChanges
+from trimtab_operator.state.strategy_state import PolicyState
+from trimtab_operator.status.publisher import StatusPublisher
 from trimtab_strategies.testing import cluster
 
 HOUR = 3600.0
 
 
-def change(left: str, taken: str, at: float, kind: Kind = Kind.MOVED) -> Change:
-    return Change("b", left, taken, at, kind)
+def change(left: str, taken: str, at: float, kind: ChangeKind = ChangeKind.MOVED) -> OwnershipChange:
+    return OwnershipChange("b", left, taken, at, kind)
 
 
-def seen(*records: Any, lost: str = "") -> Turnovers:
+def seen(*records: Any, lost: str = "") -> OwnershipChanges:
     """What is known after a bundle was seen as each of `records`, a second apart."""
-    turnovers = Turnovers(lambda broker: broker != lost)
+    ownership_changes = OwnershipChanges(lambda broker: broker != lost)
     for at, (old, new) in enumerate(pairwise(records)):
-        turnovers.see(old, new, float(at))
-    return turnovers
+        ownership_changes.see(old, new, float(at))
+    return ownership_changes
 
 
-def kinds(turnovers: Turnovers) -> list[Kind]:
-    return [change.kind for change in turnovers.take(lambda _: True, 10.0)]
+def kinds(ownership_changes: OwnershipChanges) -> list[ChangeKind]:
+    return [change.kind for change in ownership_changes.take(lambda _: True, 10.0)]
 
 
 OURS = {"assigned_owner": "y", "assigned_at": 0.0, "reason": "Overloaded"}
@@ -46,25 +46,51 @@ LANDED = bundle(owner="y", **OURS, generation=4, observed_generation=4, resource
 def test_a_wish_that_is_carried_out_is_a_move() -> None:
     released = bundle(owner="y", serving="", **OURS, generation=4, resource_version="9")
 
-    assert kinds(seen(bundle(), FLYING, released, LANDED)) == [Kind.MOVED]
+    assert kinds(seen(bundle(), FLYING, released, LANDED)) == [ChangeKind.MOVED]
 
 
 def test_an_owner_that_changes_by_itself_is_foreign() -> None:
-    assert kinds(seen(bundle(), bundle(serving="z", resource_version="8"))) == [Kind.FOREIGN]
+    assert kinds(seen(bundle(), bundle(serving="z", resource_version="8"))) == [ChangeKind.FOREIGN]
 
 
 def test_a_move_of_ours_that_goes_back_by_itself_is_undone() -> None:
     back = bundle(owner="y", serving="x", **OURS, generation=4, observed_generation=4, resource_version="10")
 
-    assert kinds(seen(bundle(), FLYING, LANDED, back)) == [Kind.MOVED, Kind.UNDONE]
+    assert kinds(seen(bundle(), FLYING, LANDED, back)) == [ChangeKind.MOVED, ChangeKind.UNDONE]
 
 
 def test_somebody_who_writes_over_a_fresh_wish_of_ours_is_told_apart_from_our_own_withdrawal() -> None:
     theirs = bundle(owner="x", **OURS, generation=5, observed_generation=4, resource_version="9")
     withdrawn = bundle(owner="x", assigned_owner="x", assigned_at=1.0, reason="TimedOut", generation=5)
 
-    assert kinds(seen(FLYING, theirs)) == [Kind.OVERWRITTEN]
+    assert kinds(seen(FLYING, theirs)) == [ChangeKind.OVERRULED]
     assert kinds(seen(FLYING, withdrawn)) == []
+
+
+def overruled(ownership_changes: OwnershipChanges, *names: str, at: float) -> list[ChangeKind]:
+    """What it is that somebody writes another owner over fresh wishes of these bundles; ten seconds lie between."""
+    for number, name in enumerate(names):
+        ours = wished(name, **{**OURS, "assigned_at": at})
+        ownership_changes.see(ours, wished(name, destination="z", **{**OURS, "assigned_at": at}), at + 10 * number)
+    return [change.kind for change in ownership_changes.take(lambda _: True, at)]
+
+
+def test_one_batch_of_wishes_is_no_contest_and_the_same_bundle_again_is() -> None:
+    ownership_changes = OwnershipChanges(lambda _: True)
+
+    assert overruled(ownership_changes, "b1", "b2", "b3", "b4", "b5", "b6", at=0) == [ChangeKind.OVERRULED] * 6
+    assert overruled(ownership_changes, "b3", "b1", at=60) == [ChangeKind.OVERWRITTEN] * 2
+    assert overruled(ownership_changes, "b1", at=20 * HOUR) == [ChangeKind.OVERWRITTEN]
+    assert overruled(ownership_changes, "b1", at=45 * HOUR) == [ChangeKind.OVERRULED], "nobody fights once a day"
+
+
+def test_each_further_batch_within_the_hour_counts_once() -> None:
+    """Who writes over other bundles each time is found, too: a tool that holds owners, not a person in one go."""
+    ownership_changes = OwnershipChanges(lambda _: True)
+    told = [overruled(ownership_changes, f"b{at}", f"c{at}", f"d{at}", at=at) for at in (0, 60, 600, 660, 1200)]
+
+    assert [found.count(ChangeKind.OVERWRITTEN) for found in told] == [0, 0, 1, 0, 1]
+    assert overruled(ownership_changes, "e", "f", at=5000) == [ChangeKind.OVERRULED] * 2
 
 
 def test_a_bundle_that_a_lost_broker_leaves_behind_neither_flaps_nor_fights() -> None:
@@ -74,9 +100,9 @@ def test_a_bundle_that_a_lost_broker_leaves_behind_neither_flaps_nor_fights() ->
 @pytest.mark.parametrize("reason", ["BrokerLost", "TimedOut", "Unowned", "Restored", "Drained", "RollingOut"])
 def test_what_upkeep_or_a_drain_moves_does_not_count_as_a_change_of_owner(reason: str) -> None:
     housed = bundle(owner="z", assigned_owner="z", reason=reason, generation=4, resource_version="9")
-    turnovers = seen(bundle(), housed)
+    ownership_changes = seen(bundle(), housed)
 
-    assert (kinds(turnovers), turnovers.history("b")) == ([], ())
+    assert (kinds(ownership_changes), ownership_changes.history("b")) == ([], ())
 
 
 def test_a_child_that_a_policy_placed_and_that_goes_back_is_undone() -> None:
@@ -84,26 +110,31 @@ def test_a_child_that_a_policy_placed_and_that_goes_back_is_undone() -> None:
     landed = bundle(owner="y", **ours, generation=4, observed_generation=4, resource_version="9")
     back = bundle(owner="y", serving="x", **ours, generation=4, observed_generation=4, resource_version="10")
 
-    assert kinds(seen(bundle(), wished(**ours, resource_version="8"), landed, back)) == [Kind.MOVED, Kind.UNDONE]
+    assert kinds(seen(bundle(), wished(**ours, resource_version="8"), landed, back)) == [
+        ChangeKind.MOVED,
+        ChangeKind.UNDONE,
+    ]
 
 
 def test_who_moves_a_bundle_to_and_fro_by_hand_has_his_reasons() -> None:
     there = bundle(owner="y", assigned_owner="x", generation=4, resource_version="8")
     back = bundle(owner="x", assigned_owner="", generation=5, resource_version="9")
-    turnovers = seen(bundle(), there, back)
+    ownership_changes = seen(bundle(), there, back)
 
-    assert kinds(turnovers) == [Kind.WISHED, Kind.WISHED]
-    assert flapping(turnovers.history("b"), 1800) == ""
-    assert flapping([change("x", "y", 0), change("y", "x", 60, Kind.WISHED)], 1800) != ""  # that was the policy's move
+    assert kinds(ownership_changes) == [ChangeKind.WISHED, ChangeKind.WISHED]
+    assert flapping(ownership_changes.history("b"), 1800) == ""
+    assert (
+        flapping([change("x", "y", 0), change("y", "x", 60, ChangeKind.WISHED)], 1800) != ""
+    )  # that was the policy's move
 
 
 def test_changes_of_yesterday_are_forgotten() -> None:
-    turnovers = seen(bundle(), bundle(serving="z", resource_version="8"))
-    turnovers.take(lambda _: True, 100.0)
-    assert turnovers.history("b")
+    ownership_changes = seen(bundle(), bundle(serving="z", resource_version="8"))
+    ownership_changes.take(lambda _: True, 100.0)
+    assert ownership_changes.history("b")
 
-    turnovers.take(lambda _: True, 25 * HOUR)
-    assert not turnovers.history("b")
+    ownership_changes.take(lambda _: True, 25 * HOUR)
+    assert not ownership_changes.history("b")
 
 
 def test_a_bundle_flaps_when_it_comes_back_within_the_cool_down_or_changes_three_times() -> None:
@@ -123,43 +154,43 @@ def test_a_quarantine_ends_by_time_by_release_and_with_the_bundle() -> None:
 
 def test_neither_quarantine_nor_retreat_outlasts_its_limit_when_the_clock_is_set_back() -> None:
     assert quarantined({"b": 5000.0}, {}, 700.0, 100.0, []) == {"b": 700.0}
-    assert not Fight((), 1e9, 1).retreating(1e9 - LONGEST_RETREAT - 1)
-    assert Fight((), 1e9, 1).retreating(1e9 - LONGEST_RETREAT)
+    assert not Competition((), 1e9, 1).retreating(1e9 - LONGEST_RETREAT - 1)
+    assert Competition((), 1e9, 1).retreating(1e9 - LONGEST_RETREAT)
 
 
 def test_each_retreat_is_twice_as_long_as_the_last_until_there_was_a_day_of_peace() -> None:
-    fight, now, lengths = Fight(), 1e6, []
+    competition, now, lengths = Competition(), 1e6, []
     for _ in range(7):
-        fight = fight.after([change("x", "y", now, Kind.UNDONE)] * 5, 5, now)
-        lengths.append(fight.until - now)
-        now = fight.until + 1
+        competition = competition.after([change("x", "y", now, ChangeKind.UNDONE)] * 5, 5, now)
+        lengths.append(competition.until - now)
+        now = competition.until + 1
     assert lengths == [min(LONGEST_RETREAT, FIRST_RETREAT * 2**i) for i in range(7)]
 
     now += 25 * HOUR
-    assert fight.after([change("x", "y", now, Kind.OVERWRITTEN)] * 5, 5, now).until - now == FIRST_RETREAT
+    assert competition.after([change("x", "y", now, ChangeKind.OVERWRITTEN)] * 5, 5, now).until - now == FIRST_RETREAT
 
 
 def test_four_undone_moves_an_hour_or_foreign_ones_are_no_fight() -> None:
-    undone = [change("x", "y", 0, Kind.UNDONE)] * 4
+    undone = [change("x", "y", 0, ChangeKind.UNDONE)] * 4
 
-    assert not Fight().after(undone, 5, 0).retreating(1)
-    assert not Fight().after(undone, 5, 0).after(undone, 5, 2 * HOUR).retreating(2 * HOUR)
-    assert not Fight().after([change("x", "y", 0, Kind.FOREIGN)] * 50, 5, 0).retreating(1)
+    assert not Competition().after(undone, 5, 0).retreating(1)
+    assert not Competition().after(undone, 5, 0).after(undone, 5, 2 * HOUR).retreating(2 * HOUR)
+    assert not Competition().after([change("x", "y", 0, ChangeKind.FOREIGN)] * 50, 5, 0).retreating(1)
 
 
 def test_what_was_moved_before_a_retreat_and_is_undone_during_it_makes_no_second_one() -> None:
-    undone = [change("x", "y", 0, Kind.UNDONE)] * 5
-    fight = Fight().after(undone, 5, 0).after(undone, 5, 600).after([], 5, FIRST_RETREAT + 1)
+    undone = [change("x", "y", 0, ChangeKind.UNDONE)] * 5
+    competition = Competition().after(undone, 5, 0).after(undone, 5, 600).after([], 5, FIRST_RETREAT + 1)
 
-    assert not fight.retreating(FIRST_RETREAT + 2)
-    assert fight.retreats == 1
+    assert not competition.retreating(FIRST_RETREAT + 2)
+    assert competition.retreats == 1
 
 
 @given(st.dictionaries(st.text(max_size=5), st.floats(0, 1e10)), st.lists(st.floats(0, 1e10), max_size=5))
 def test_quarantine_and_fight_survive_a_restart(quarantine: dict[str, float], undone: list[float]) -> None:
-    before = Remembered(quarantine=quarantine, fight=Fight(tuple(undone), 5.0, 2))
+    before = PolicyState(quarantine=quarantine, competition=Competition(tuple(undone), 5.0, 2))
 
-    assert Remembered.from_json(before.to_json()) == before
+    assert PolicyState.from_json(before.to_json()) == before
 
 
 def test_the_writer_of_the_owner_is_read_from_the_managed_fields() -> None:
@@ -183,10 +214,10 @@ def serve(scene: PolicyScene, name: str, owner: str) -> None:
 
 async def brought_back(scene: PolicyScene) -> str:
     """A bundle that the policy moved off broker a, and that somebody has just brought back there."""
-    await scene.turn()
-    moved = min(name for name, wish in scene.wishes().items() if wish != scene.owners()[name])
+    await scene.reconcile()
+    moved = min(name for name, desired in scene.desired_owners().items() if desired != scene.owners()[name])
     await scene.land()
-    await scene.turn(after=1)
+    await scene.reconcile(after=1)
     serve(scene, moved, "a")
     return moved
 
@@ -195,7 +226,7 @@ async def brought_back(scene: PolicyScene) -> str:
 def test_a_bundle_that_somebody_brings_back_is_left_alone_until_it_is_released(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
         moved = await brought_back(scene)
-        await scene.turn(after=5)
+        await scene.reconcile(after=5)
 
         assert scene.condition("Flapping") == ("True", "Quarantined")
         assert scene.status()["quarantined"]["bundles"][0]["bundle"] == moved
@@ -203,40 +234,96 @@ def test_a_bundle_that_somebody_brings_back_is_left_alone_until_it_is_released(p
 
         await scene.land()
         scene.restart()
-        await scene.turn(after=2000)  # past the cool-down
-        assert scene.wishes()[moved] == "a"
+        await scene.reconcile(after=2000)  # past the cool-down
+        assert scene.desired_owners()[moved] == "a"
         assert scene.status()["lastCycle"]["heldBack"]["Quarantined"] == 1
 
         scene.rest.patch(scene.path("bundles", moved), {"metadata": {"annotations": {"trimtab.dev/release": "true"}}})
-        await scene.turn(after=1)
+        await scene.reconcile(after=1)
         assert scene.condition("Flapping") == ("False", "Settled")
         assert "trimtab.dev/release" not in scene.bundles()[moved]["metadata"].get("annotations", {})
 
     play(HOT, story)
 
 
+async def overwrite(scene: PolicyScene, count: int = 1) -> list[str]:
+    """What a rival does: writes broker a over fresh wishes of the policy, and once more when it moved them again."""
+    names: list[str] = []
+    for again in (False, True):
+        wanted = [name for name, desired in scene.desired_owners().items() if desired != scene.owners()[name]]
+        assert set(names) <= set(wanted)
+        names = names or sorted(wanted)[:count]
+        for name in names:
+            scene.give(name, "a")
+        await scene.reconcile(after=1)
+        if not again:
+            assert scene.condition("Contested") in {("", ""), ("False", "Alone")}, "one batch of wishes is no contest"
+            await settled(scene)
+            await scene.cycle()
+    return names
+
+
+async def settled(scene: PolicyScene) -> None:
+    """What people wished has landed, and is noted as theirs."""
+    await scene.land()
+    await scene.reconcile(after=1)
+    await scene.land()
+
+
+@pytest.mark.apiserver
+def test_a_person_who_moves_bundles_is_no_rival_and_one_batch_makes_no_retreat(play: Play) -> None:
+    async def story(scene: PolicyScene) -> None:
+        await scene.reconcile()
+        wanted = [name for name, desired in scene.desired_owners().items() if desired != scene.owners()[name]]
+        assert len(wanted) >= 2
+        for name in wanted:
+            scene.give(name, "a")
+        await scene.reconcile(after=1)
+
+        assert scene.condition("Contested") == ("", "")
+        assert scene.condition("Acting") == ("True", "Acting")
+
+    play(HOT, story, **eager(maxUndoneMoves=1))
+
+
+@pytest.mark.apiserver
+def test_what_people_write_while_the_policy_is_paused_is_no_contest(play: Play) -> None:
+    async def story(scene: PolicyScene) -> None:
+        await scene.reconcile()
+        name = min(name for name, desired in scene.desired_owners().items() if desired != scene.owners()[name])
+        scene.give(name, "a")
+        await settled(scene)
+        await scene.cycle()
+        assert scene.desired_owners()[name] != "a"
+        scene.edit(paused=True)
+        await scene.reconcile(after=1)
+        scene.give(name, "a")
+        await scene.reconcile(after=1)
+
+        assert scene.condition("Contested") == ("", "")
+        assert scene.condition("Acting") == ("False", "Paused")
+
+    play(HOT, story, **eager(maxUndoneMoves=1, coolDown="1s"))
+
+
 @pytest.mark.apiserver
 def test_whoever_writes_over_its_wishes_makes_the_policy_advise_and_is_named(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
-        await scene.turn()
-        wanted = [name for name, wish in scene.wishes().items() if wish != scene.owners()[name]]
-        assert len(wanted) >= 2
-        for name in wanted[:2]:
-            scene.give(name, "a")
-        await scene.turn(after=1)
+        await scene.reconcile()
+        assert len(await overwrite(scene, 2)) == 2
 
         assert scene.condition("Contested") == ("True", "Contested")
         note = next(note for reason, note in scene.events() if reason == "Contested")
         assert "wrote a over spec.owner of" in note
         await scene.land()
-        wishes = scene.wishes()
+        desired_owners = scene.desired_owners()
         await scene.cycle()
         assert scene.status()["lastCycle"]["heldBack"]["Contested"] > 0
-        assert scene.wishes() == wishes
+        assert scene.desired_owners() == desired_owners
 
-        await scene.turn(after=1800)
+        await scene.reconcile(after=1800)
         assert scene.condition("Contested") == ("False", "Alone")
-        assert scene.wishes() != wishes
+        assert scene.desired_owners() != desired_owners
 
     play(HOT, story, **eager(maxUndoneMoves=2, coolDown="1s"))
 
@@ -246,25 +333,23 @@ def test_a_person_ends_a_retreat_and_the_next_one_is_as_short_as_the_first(play:
     async def story(scene: PolicyScene) -> None:
         policy, undo = scene.path("balancingpolicies", "main"), {"metadata": {"annotations": {RELEASE: "true"}}}
 
-        async def undone() -> None:
-            scene.give(min(name for name, wish in scene.wishes().items() if wish != scene.owners()[name]), "a")
-            await scene.turn(after=1)
-
-        await scene.turn()
-        await undone()
+        await scene.reconcile()
+        names = await overwrite(scene)
         assert scene.condition("Contested") == ("True", "Contested")
         await scene.land()
-        wishes = scene.wishes()
+        desired_owners = scene.desired_owners()
         scene.rest.patch(policy, undo)
-        await scene.turn(after=1)
+        await scene.reconcile(after=1)
         assert scene.condition("Contested") == ("False", "Alone")
         assert RELEASE not in scene.policy()["metadata"].get("annotations", {})
         assert "Released" in {reason for reason, _ in scene.events()}
         assert scene.memory()["fight"] == [[], 0.0, 0]
 
+        await scene.land()
         await scene.cycle()
-        assert scene.wishes() != wishes
-        await undone()
+        assert scene.desired_owners() != desired_owners
+        scene.give(*names, "a")
+        await scene.reconcile(after=1)
         assert scene.memory()["fight"] == [[], scene.clock + FIRST_RETREAT, 1]
 
     play(HOT, story, **eager(maxUndoneMoves=1, coolDown="1s"))
@@ -273,52 +358,50 @@ def test_a_person_ends_a_retreat_and_the_next_one_is_as_short_as_the_first(play:
 @pytest.mark.apiserver
 def test_only_the_word_true_ends_a_retreat(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
-        await scene.turn()
-        scene.give(min(name for name, wish in scene.wishes().items() if wish != scene.owners()[name]), "a")
-        await scene.turn(after=1)
+        await scene.reconcile()
+        await overwrite(scene)
         note = next(c["message"] for c in scene.status()["conditions"] if c["type"] == "Contested")
         assert f'{RELEASE}="true"' in note
 
         annotations = {RELEASE: "false"}
         scene.rest.patch(scene.path("balancingpolicies", "main"), {"metadata": {"annotations": annotations}})
-        await scene.turn(after=1)
+        await scene.reconcile(after=1)
 
         assert scene.condition("Contested") == ("True", "Contested")
         assert scene.policy()["metadata"]["annotations"][RELEASE] == "false"
 
-    play(HOT, story, **eager(maxUndoneMoves=1))
+    play(HOT, story, **eager(maxUndoneMoves=1, coolDown="1s"))
 
 
 @pytest.mark.apiserver
 def test_a_retreat_that_a_lower_limit_brings_about_is_told_without_an_example(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
-        await scene.turn()
-        scene.give(min(name for name, wish in scene.wishes().items() if wish != scene.owners()[name]), "a")
-        await scene.turn(after=1)
+        await scene.reconcile()
+        await overwrite(scene)
         assert scene.condition("Contested") == ("", "")
 
         scene.edit(limits={"maxUndoneMoves": 1})
-        await scene.turn(after=1)
+        await scene.reconcile(after=1)
         assert scene.condition("Contested") == ("True", "Contested")
         assert any(reason == "Contested" for reason, _ in scene.events())
 
-    play(HOT, story, **eager(maxUndoneMoves=2))
+    play(HOT, story, **eager(maxUndoneMoves=2, coolDown="1s"))
 
 
 @pytest.mark.apiserver
 def test_a_condition_of_an_earlier_operator_ends_when_nothing_is_remembered_of_it(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
         await brought_back(scene)
-        await scene.turn(after=5)
+        await scene.reconcile(after=5)
         assert scene.condition("Flapping") == ("True", "Quarantined")
 
         scene.restart()
-        await scene.turn(after=7 * HOUR)  # nobody ran while the quarantine ended
+        await scene.reconcile(after=7 * HOUR)  # nobody ran while the quarantine ended
         assert scene.condition("Flapping") == ("False", "Settled")
         assert scene.status()["quarantined"] == {"total": 0, "bundles": []}
 
         scene.edit(interval="50s")
-        await scene.turn(after=1)
+        await scene.reconcile(after=1)
         conditions = {c["type"]: c["observedGeneration"] for c in scene.status()["conditions"]}
         assert conditions["Flapping"] == conditions["Contested"] == scene.policy()["metadata"]["generation"]
 
@@ -331,10 +414,10 @@ def test_what_flapped_is_left_alone_even_if_it_could_not_be_told(play: Play, mon
         moved = await brought_back(scene)
         await scene.seen()
         with monkeypatch.context() as patch:
-            patch.setattr(Teller, "status", refused)
+            patch.setattr(StatusPublisher, "status", refused)
             with pytest.raises(ApiUnavailableError):
-                await scene.turn(after=5)
-        await scene.turn(after=1)
+                await scene.reconcile(after=5)
+        await scene.reconcile(after=1)
 
         assert moved in scene.memory()["quarantine"]
         assert scene.condition("Flapping") == ("True", "Quarantined")

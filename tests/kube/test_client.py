@@ -13,7 +13,7 @@ import pytest
 
 from faulty_api import FaultyApi, status
 from manifests import bundle, topic_namespace
-from trimtab_operator.cluster.api import (
+from trimtab_operator.kube.client import (
     BUNDLES,
     CONFIG_MAPS,
     POLICIES,
@@ -27,8 +27,8 @@ from trimtab_operator.cluster.api import (
     RefusedError,
     ResourceRef,
 )
-from trimtab_operator.cluster.connection import USER_AGENT
-from trimtab_testbed.control_plane import ControlPlane
+from trimtab_operator.kube.connection import USER_AGENT
+from trimtab_testbed.servers.kube import ControlPlane
 
 pytestmark = pytest.mark.apiserver
 

@@ -12,9 +12,9 @@ import pytest
 
 from faulty_api import FaultyApi
 from manifests import policy
-from trimtab_operator.cluster.api import EVENTS, POLICIES, Api
-from trimtab_operator.cluster.events import LONGEST_NOTE, EventPoster
-from trimtab_testbed.control_plane import ControlPlane
+from trimtab_operator.kube.client import EVENTS, POLICIES, Api
+from trimtab_operator.kube.events import LONGEST_NOTE, EventPoster
+from trimtab_testbed.servers.kube import ControlPlane
 
 pytestmark = pytest.mark.apiserver
 
@@ -122,7 +122,7 @@ def test_a_message_that_is_too_long_is_cut(play: Play) -> None:
 def test_an_event_that_cannot_be_posted_is_logged(play: Play, caplog: pytest.LogCaptureFixture) -> None:
     async def story(scene: Scene) -> None:
         scene.proxy.refusing = True
-        with caplog.at_level(logging.WARNING, "trimtab_operator.cluster.events"):
+        with caplog.at_level(logging.WARNING, "trimtab_operator.kube.events"):
             await scene.post("moves 3 bundles")
 
     play(story)

@@ -13,17 +13,10 @@ from typing import Any
 import pytest
 
 from faulty_api import FaultyApi, status, until
-from trimtab_operator.cluster.api import CONFIG_MAPS, Api, ApiUnavailableError, FencedError, NotFoundError
-from trimtab_operator.cluster.fence import Fence
-from trimtab_operator.cluster.lease import (
-    LAST_EPOCH,
-    Candidacy,
-    Elector,
-    EpochsUsedUpError,
-    LeaseLostError,
-    own_identity,
-)
-from trimtab_testbed.control_plane import ControlPlane
+from trimtab_operator.kube.client import CONFIG_MAPS, Api, ApiUnavailableError, FencedError, NotFoundError
+from trimtab_operator.kube.fence import Fence
+from trimtab_operator.kube.lease import LAST_EPOCH, Candidacy, Elector, EpochsUsedUpError, LeaseLostError, own_identity
+from trimtab_testbed.servers.kube import ControlPlane
 
 pytestmark = pytest.mark.apiserver
 

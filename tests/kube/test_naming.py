@@ -7,7 +7,7 @@ import re
 import pytest
 from hypothesis import given, strategies as st
 
-from trimtab_operator.cluster.naming import (
+from trimtab_operator.kube.naming import (
     LONGEST,
     broker_name_of_address,
     broker_name_of_pod,

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from manifests import broker, bundle, topic_namespace
-from trimtab_operator.cluster.brokers import NodeRecord, broker_record, node_record, pod_record
-from trimtab_operator.cluster.bundles import bundle_record
-from trimtab_operator.cluster.status import epoch, micro_timestamp, set_condition, timestamp
-from trimtab_operator.cluster.topic_namespaces import topic_namespace_record
+from trimtab_operator.kube.broker_records import NodeRecord, broker_record, node_record, pod_record
+from trimtab_operator.kube.conditions import epoch, micro_timestamp, set_condition, timestamp
+from trimtab_operator.kube.records import bundle_record, topic_namespace_record
 from trimtab_strategies.model import NO_POLICY, Isolation, NamespacePolicy
 
 NOON = 1_769_860_800.0
@@ -26,15 +25,15 @@ def stored(manifest: dict[str, Any], *, generation: int = 1, status: dict[str, A
 def test_a_bundle_nobody_was_asked_to_own_has_no_open_wish() -> None:
     record = bundle_record(stored(bundle()))
     assert (record.owner, record.status_owner, record.state) == ("", "", "Free")
-    assert not record.open_wish
+    assert not record.owner_pending
     assert math.isnan(record.since)
     assert math.isnan(record.assigned_at)
 
 
 def test_a_wish_is_open_until_its_generation_was_observed() -> None:
     serving = {"owner": "x", "state": "Owned", "since": timestamp(NOON), "observedGeneration": 3}
-    assert bundle_record(stored(bundle(owner="y"), generation=4, status=serving)).open_wish
-    assert not bundle_record(stored(bundle(owner="x"), generation=3, status=serving)).open_wish
+    assert bundle_record(stored(bundle(owner="y"), generation=4, status=serving)).owner_pending
+    assert not bundle_record(stored(bundle(owner="x"), generation=3, status=serving)).owner_pending
 
 
 def test_a_bundle_record_holds_who_decided() -> None:

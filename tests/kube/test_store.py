@@ -11,10 +11,10 @@ import pytest
 
 from faulty_api import FaultyApi, expired_watch, status, until
 from manifests import bundle
-from trimtab_operator.cluster.api import BUNDLES, Api
-from trimtab_operator.cluster.bundles import BundleRecord, bundle_record
-from trimtab_operator.cluster.store import RESUMES, Store
-from trimtab_testbed.control_plane import ControlPlane
+from trimtab_operator.kube.client import BUNDLES, Api
+from trimtab_operator.kube.records import BundleRecord, bundle_record
+from trimtab_operator.kube.store import RESUMES, Store
+from trimtab_testbed.servers.kube import ControlPlane
 
 pytestmark = pytest.mark.apiserver
 

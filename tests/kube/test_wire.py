@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from trimtab_operator.cluster.errors import ApiUnavailableError
-from trimtab_operator.cluster.wire import parse_page
+from trimtab_operator.kube.errors import ApiUnavailableError
+from trimtab_operator.kube.wire import parse_page
 
 META = {"continue": "more", "remainingItemCount": 7, "resourceVersion": "42"}
 OBJECTS = [

@@ -8,12 +8,17 @@ from concurrent.futures import Future
 
 import pytest
 
-from manifests import bundle
+from faulty_api import until
+from manifests import broker, bundle
 from policy_scene import Play, PolicyScene
 from trimtab_operator import app, leadership
-from trimtab_operator.cluster.api import FencedError, RefusedError
-from trimtab_operator.control.context import Context
-from trimtab_operator.control.cycle import at_most
+from trimtab_operator.aio import at_most
+from trimtab_operator.kube.client import FencedError, RefusedError
+from trimtab_operator.kube.fence import Fence
+from trimtab_operator.kube.lease import Candidacy, Elector
+from trimtab_operator.state.cluster import ClusterState
+from trimtab_pipeline.api import SourceUnavailableError
+from trimtab_pipeline.testing import StaticSources
 from trimtab_strategies.testing import cluster
 
 LEVEL = cluster(bundles=2, a=0.5, b=0.5)
@@ -61,6 +66,22 @@ def test_a_broker_whose_status_is_refused_does_not_hide_that_others_are_lost(pla
             "a": True,
             "b": False,
         }
+
+    play(LEVEL, story)
+
+
+@pytest.mark.apiserver
+def test_a_declared_broker_is_current_once_it_was_looked_at_and_again_after_each_edit(play: Play) -> None:
+    """As Helm's --wait, Flux and kstatus judge: its status speaks of the object's generation."""
+
+    async def story(scene: PolicyScene) -> None:
+        scene.rest.create(scene.path("brokers"), broker("declared", address="10.0.0.7:8080"))
+        for edit in ({}, {"schedulable": False}):
+            scene.rest.patch(scene.path("brokers", "declared"), {"spec": edit})
+            await scene.seen()
+            await app.discover_once(scene.context)
+            found = scene.rest.get(scene.path("brokers", "declared"))
+            assert found["status"]["observedGeneration"] == found["metadata"]["generation"]
 
     play(LEVEL, story)
 
@@ -122,13 +143,15 @@ def test_an_engine_that_fails_to_warm_up_holds_no_cycle_back_for_good(play: Play
             return outcome
 
     async def story(scene: PolicyScene) -> None:
-        context: Context = scene.context
+        context: ClusterState = scene.context
         context.engine.clear()
         context.sources = Cold()  # type: ignore[assignment]
 
-        await app._warm_up(context)
+        warming = asyncio.create_task(app.warm_up(context))
+        await asyncio.wait_for(context.engine.wait(), 10)
+        warming.cancel()
 
-        assert context.engine.is_set()
+        assert context.cold == "MemoryError: no heap"
 
     play(LEVEL, story)
 
@@ -160,3 +183,40 @@ def test_the_first_failure_ends_the_rest() -> None:
     with pytest.raises(ValueError, match="0"):
         asyncio.run(at_most(2, fail, range(50)))
     assert begun == [0, 1]
+
+
+class ColdSources(StaticSources):
+    """Sources whose engine does not start until `works`."""
+
+    works = False
+
+    def warm_up(self) -> Future[None]:
+        """Fails until it works."""
+        if self.works:
+            return super().warm_up()
+        failed: Future[None] = Future()
+        failed.set_exception(SourceUnavailableError("the history can't be used: read-only"))
+        return failed
+
+
+@pytest.mark.apiserver
+def test_a_standby_whose_engine_never_warmed_up_is_not_ready_until_it_has(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app, "WARM_AGAIN", 0.01)
+
+    async def story(scene: PolicyScene) -> None:
+        sources = scene.context.sources = ColdSources(scene.source)
+        elector = Elector(scene.context.api, scene.namespace, Candidacy(identity="me"), Fence())
+        warming = asyncio.create_task(app.warm_up(scene.context))
+        await until("the engine failed", lambda: bool(scene.context.cold))
+
+        ready, why = app.readiness(scene.context, elector)
+        assert (ready, "the history can't be used: read-only" in why) == (False, True)
+        assert scene.context.engine.is_set(), "the cycles go on, and tell what is wrong"
+
+        sources.works = True
+        await warming
+        assert app.readiness(scene.context, elector)[0]
+
+    play(LEVEL, story)

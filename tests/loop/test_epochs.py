@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from policy_scene import Play, PolicyScene
-from trimtab_operator.control.leading import announce, unused_epoch
+from trimtab_operator.leadership import announce, unused_epoch
 from trimtab_pipeline.testing import StaticSource
 from trimtab_strategies.model import ClusterLoad
 from trimtab_strategies.testing import cluster
-from trimtab_testbed.kube_rest import KubeApiError
+from trimtab_testbed.servers.kube_rest import KubeApiError
 
 pytestmark = pytest.mark.apiserver
 
@@ -26,7 +26,7 @@ PATIENT = {
 
 def assign(scene: PolicyScene, name: str, epoch: int) -> None:
     """A leader of that epoch gives the bundle to whom has it."""
-    owner = scene.wishes()[name]
+    owner = scene.desired_owners()[name]
     assignment = {"owner": owner, "epoch": epoch, "reason": "Overloaded", "time": "2026-01-31T12:00:00Z"}
     scene.rest.patch(scene.path("bundles", name), {"spec": {"owner": owner, "assignment": assignment}})
 
@@ -38,7 +38,7 @@ def moves(scene: PolicyScene) -> dict[str, str]:
         scene.names[full]: load.brokers.names[owner]
         for full, owner in zip(load.bundles.names, load.bundles.owner.tolist(), strict=True)
     }
-    return {name: owner for name, owner in scene.wishes().items() if owner != first[name]}
+    return {name: owner for name, owner in scene.desired_owners().items() if owner != first[name]}
 
 
 def exchanged(load: ClusterLoad) -> ClusterLoad:
@@ -75,7 +75,7 @@ def test_an_unused_epoch_is_above_what_bundles_carry_though_all_memory_is_gone(p
 def test_an_unused_epoch_is_above_that_of_a_leader_who_wrote_no_bundle(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
         lead(scene, "x", 7)
-        await scene.turn()
+        await scene.reconcile()
         assert scene.memory()["epoch"] == 7
 
         assert await unused_epoch(scene.context) == 8
@@ -86,7 +86,7 @@ def test_an_unused_epoch_is_above_that_of_a_leader_who_wrote_no_bundle(play: Pla
 def test_every_assignment_and_memory_carries_the_leaders_epoch_and_the_policy_says_who_leads(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
         lead(scene, "replica-x", 7)
-        await scene.turn()
+        await scene.reconcile()
 
         moved = [
             found["spec"]["assignment"]["epoch"] for found in scene.bundles().values() if "assignment" in found["spec"]
@@ -122,7 +122,7 @@ def test_a_person_may_still_move_a_bundle_and_take_the_assignment_away(play: Pla
         scene.rest.patch(scene.path("bundles", first), {"spec": {"assignment": None}})
         assign(scene, first, 1)
 
-        assert scene.wishes()[first] == "b"
+        assert scene.desired_owners()[first] == "b"
 
     play(LEVEL, story)
 
@@ -136,7 +136,7 @@ def test_a_late_leader_is_told_that_its_move_was_refused(play: Play) -> None:
 
         await scene.cycle()
 
-        assert scene.wishes() == scene.owners()
+        assert scene.desired_owners() == scene.owners()
         assert any("assignment.epoch never goes back" in note for _, note in scene.events())
 
     play(HOT, story, limits={"coolDown": "1s"})
@@ -145,14 +145,14 @@ def test_a_late_leader_is_told_that_its_move_was_refused(play: Play) -> None:
 def test_hits_that_one_leader_counted_count_for_the_next(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
         lead(scene, "x", 1)
-        await scene.turn()
+        await scene.reconcile()
         await scene.cycle()
         assert scene.memory()["shedder"]["hits"] == 2
 
         lead(scene, "y", 2)
         await scene.cycle()
         assert scene.memory()["shedder"]["hits"] == 3
-        assert scene.wishes() == scene.owners()
+        assert scene.desired_owners() == scene.owners()
 
         await scene.cycle()
         assert moves(scene)  # more than three in a row; a leader who forgets would have seen two
@@ -163,13 +163,13 @@ def test_hits_that_one_leader_counted_count_for_the_next(play: Play) -> None:
 def test_a_bundle_that_one_leader_moved_cools_down_under_the_next(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
         lead(scene, "x", 1)
-        await scene.turn()
+        await scene.reconcile()
         moved = moves(scene)
         await scene.land()
         scene.source = StaticSource(exchanged(scene.load))
 
         lead(scene, "y", 2)
-        await scene.turn(after=120)
+        await scene.reconcile(after=120)
 
         assert moved
         assert moves(scene) == moved

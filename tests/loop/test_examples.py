@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from trimtab_operator.control.settings import Settings
-from trimtab_testbed.control_plane import ControlPlane
+from trimtab_operator.state.settings import Settings
+from trimtab_testbed.servers.kube import ControlPlane
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.yaml"))
 README = Path(__file__).parents[2] / "README.md"

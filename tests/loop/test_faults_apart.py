@@ -8,8 +8,8 @@ import pytest
 
 from odd_sources import Broken
 from policy_scene import Play, PolicyScene
-from trimtab_operator.control import recorder
-from trimtab_operator.control.memory import Remembered
+from trimtab_operator.decision_log import store
+from trimtab_operator.state.strategy_state import PolicyState
 from trimtab_strategies.model import Memory
 from trimtab_strategies.testing import cluster
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.apiserver
 LEVEL = cluster(bundles=2, a=0.5, b=0.5, c=0.5)
 
 
-async def homeless(scene: PolicyScene) -> str:
+async def unassigned(scene: PolicyScene) -> str:
     """A bundle that nobody serves, and nobody is wished to."""
     name = min(scene.bundles())
     scene.rest.patch(scene.path("bundles", name), {"spec": {"owner": ""}})
@@ -30,10 +30,10 @@ async def homeless(scene: PolicyScene) -> str:
 def test_a_source_with_a_defect_keeps_no_bundle_without_an_owner(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
         scene.source = Broken(scene.load)
-        name = await homeless(scene)
+        name = await unassigned(scene)
         await scene.whole_turn()
 
-        assert scene.wishes()[name] in {"a", "b", "c"}
+        assert scene.desired_owners()[name] in {"a", "b", "c"}
         assert scene.condition("Ready") == ("False", "InternalError")
 
     play(LEVEL, story)
@@ -43,12 +43,12 @@ def test_memory_that_the_placement_trips_over_keeps_no_bundle_without_an_owner(p
     garbage: dict[str, Any] = {"names": ["a"], "ema": "garbage", "usage": {"a": "much"}, "brokers": {"ema": "garbage"}}
 
     async def story(scene: PolicyScene) -> None:
-        await scene.turn()
-        scene.loop._remembered = Remembered(Memory(placement=garbage), epoch=1)
-        name = await homeless(scene)
+        await scene.reconcile()
+        scene.loop._remembered = PolicyState(Memory(placement=garbage), epoch=1)
+        name = await unassigned(scene)
         await scene.whole_turn(after=1)
 
-        assert scene.wishes()[name] in {"a", "b", "c"}
+        assert scene.desired_owners()[name] in {"a", "b", "c"}
 
     play(LEVEL, story)
 
@@ -60,8 +60,8 @@ def test_a_decision_that_can_not_be_recorded_is_offered_all_the_same(
         raise KeyError("bundle")
 
     async def story(scene: PolicyScene) -> None:
-        monkeypatch.setattr(recorder, "recounted", broken)
-        await scene.turn()
+        monkeypatch.setattr(store, "decision_record", broken)
+        await scene.reconcile()
 
         assert scene.condition("ProposalReady") == ("True", "ProposalReady")
 

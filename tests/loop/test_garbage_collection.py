@@ -14,12 +14,12 @@ from faulty_api import until
 from manifests import topic_namespace
 from policy_scene import PolicyScene
 from trimtab_operator.app import new_context
-from trimtab_operator.cluster.api import Api
-from trimtab_operator.control.cutting import cut
+from trimtab_operator.kube.client import Api
+from trimtab_operator.reconcile.namespaces import cut
 from trimtab_operator.telemetry.metrics import Metrics
 from trimtab_pipeline.testing import StaticSources
 from trimtab_strategies.testing import cluster
-from trimtab_testbed.control_plane import ControlPlane
+from trimtab_testbed.servers.kube import ControlPlane
 
 pytestmark = pytest.mark.controllers
 
@@ -61,7 +61,7 @@ def test_deleting_a_topic_namespace_removes_its_bundles_and_no_others(collected:
 
 def test_deleting_a_policy_removes_what_it_remembers(collected: PolicyScene) -> None:
     async def story(scene: PolicyScene) -> None:
-        await scene.turn()
+        await scene.reconcile()
         assert scene.memory()["epoch"] == 1
 
         scene.rest.delete(scene.path("balancingpolicies", "main"))

@@ -10,13 +10,13 @@ import pytest
 from faulty_api import FaultyApi, status
 from trimtab_operator import leadership
 from trimtab_operator.app import new_context
-from trimtab_operator.cluster.api import Api, FencedError
-from trimtab_operator.cluster.fence import Fence
-from trimtab_operator.cluster.lease import Candidacy, Elector, LeaseLostError
+from trimtab_operator.kube.client import Api, FencedError
+from trimtab_operator.kube.fence import Fence
+from trimtab_operator.kube.lease import Candidacy, Elector, LeaseLostError
 from trimtab_operator.telemetry.metrics import Metrics
 from trimtab_pipeline.testing import StaticSource, StaticSources
 from trimtab_strategies.testing import cluster
-from trimtab_testbed.control_plane import ControlPlane
+from trimtab_testbed.servers.kube import ControlPlane
 
 pytestmark = pytest.mark.apiserver
 

@@ -34,12 +34,12 @@ def held_back(scene: PolicyScene, reason: str) -> float:
 def test_a_mass_failure_stops_everything_says_so_everywhere_and_ends_by_itself(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
         await scene.cycle()
-        before = scene.wishes()
+        before = scene.desired_owners()
         await ready(scene, "abc", is_ready=False)
-        await scene.turn(after=1)
+        await scene.reconcile(after=1)
         await scene.cycle()
 
-        assert scene.wishes() == before
+        assert scene.desired_owners() == before
         assert scene.condition("Ready") == scene.condition("Acting") == ("False", "MassFailure")
         told = [note for reason, note in scene.events() if reason == "MassFailure"]
         assert any("3 of 5 brokers are lost: their bundles stay where they are" in note for note in told)
@@ -54,15 +54,15 @@ def test_a_mass_failure_stops_everything_says_so_everywhere_and_ends_by_itself(p
         await scene.cycle()
         assert scene.condition("Ready") == ("True", "Cycled")
         assert scene.condition("Acting") == ("True", "Acting")
-        assert scene.wishes() == before
+        assert scene.desired_owners() == before
 
     play(FIVE, story)
 
 
 async def moving(scene: PolicyScene) -> list[str]:
     """Names of the bundles that a cycle moves, on their way."""
-    await scene.turn()
-    flying = sorted(scene.context.flights.open)
+    await scene.reconcile()
+    flying = sorted(scene.context.pending_moves.open)
     assert flying
     assert scene.status()["inFlight"] == len(flying)
     return flying
@@ -78,8 +78,8 @@ def test_a_bundle_that_is_deleted_while_it_moves_ends_its_move_and_is_not_made_a
 
         assert gone not in scene.bundles()
         assert set(others) <= set(scene.bundles())
-        assert gone not in scene.context.flights.open
-        assert gone not in scene.context.flights.landed
+        assert gone not in scene.context.pending_moves.open
+        assert gone not in scene.context.pending_moves.landed
         assert scene.condition("Ready")[0] == "True"
         assert "InternalError" not in {reason for reason, _ in scene.events()}
 
@@ -92,18 +92,18 @@ def test_a_namespace_that_is_deleted_while_its_bundles_move_leaves_nothing_behin
         scene.rest.delete(scene.path("topicnamespaces", "public-a"))
         spaces = scene.context.stores.topic_namespaces.items
         await until("the store shows it", lambda: "public-a" not in spaces)
-        await scene.turn(after=1)  # its bundles are still there for a moment
+        await scene.reconcile(after=1)  # its bundles are still there for a moment
         half = [name for name in scene.bundles() if name.startswith("public-a-")]
         for name in half[::2]:
             scene.rest.delete(scene.path("bundles", name))
-        await scene.turn(after=90)  # past the time-out of the moves
+        await scene.reconcile(after=90)  # past the time-out of the moves
         for name in half[1::2]:
             scene.rest.delete(scene.path("bundles", name))
         await scene.cycle()
 
         assert flying
         assert not [name for name in scene.bundles() if name.startswith("public-a-")]
-        assert not set(scene.context.flights.open) | set(scene.context.flights.landed)
+        assert not set(scene.context.pending_moves.open) | set(scene.context.pending_moves.landed)
         assert scene.status()["inFlight"] == 0
         assert "InternalError" not in {reason for reason, _ in scene.events()}
 
@@ -131,7 +131,7 @@ async def look(scene: PolicyScene, *, after: float = 0.0) -> set[str]:
 
 def test_a_discovered_broker_is_forgotten_once_its_pod_is_gone_for_good_and_it_owns_nothing(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
-        await scene.turn()
+        await scene.reconcile()
         for name in ("idle", "busy", "mine"):
             await discovered(scene, name)
         scene.rest.patch(scene.path("brokers", "mine"), {"spec": {"weight": 2}})

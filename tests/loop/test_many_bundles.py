@@ -11,12 +11,12 @@ import pytest
 from manifests import bundle
 from odd_sources import Meanwhile
 from policy_scene import PolicyScene, Story
-from trimtab_operator.cluster.naming import parse_pulsar_bundle
-from trimtab_operator.control.foresee import foresee
+from trimtab_operator.kube.naming import parse_pulsar_bundle
+from trimtab_operator.loop.preview import preview
 from trimtab_strategies.model import ClusterLoad
 from trimtab_strategies.testing import cluster
-from trimtab_testbed.control_plane import ControlPlane
-from trimtab_testbed.many_bundles import make_bundles
+from trimtab_testbed.servers.kube import ControlPlane
+from trimtab_testbed.simulated.bulk import make_bundles
 
 pytestmark = pytest.mark.apiserver
 
@@ -60,7 +60,7 @@ def test_an_idle_cycle_over_2_000_bundles_writes_nothing_but_one_status(
     trimtab_crds: ControlPlane, kube_namespace: str
 ) -> None:
     async def story(scene: PolicyScene) -> None:
-        await scene.turn()  # says for the first time what brokers carry
+        await scene.reconcile()  # says for the first time what brokers carry
         before = scene.versions("bundles")
         scene.requests.clear()
 
@@ -79,18 +79,18 @@ def test_a_large_plan_keeps_to_its_caps_and_leaves_what_others_changed_meanwhile
 ) -> None:
     async def story(scene: PolicyScene) -> None:
         assert isinstance(scene, Crowd)
-        foreseen = await foresee(scene.context, "main")
+        foreseen = await preview(scene.context, "main")
         taken = [scene.names[move.bundle] for move in foreseen.plan.moves[:TAKEN]]
         scene.source = Meanwhile(scene.load, lambda: [scene.give(name, "b") for name in taken])
 
-        await scene.turn()
+        await scene.reconcile()
 
         last, moved = scene.status()["lastCycle"], scene.moved()
         assert last["moved"] == len(moved) == PER_CYCLE - TAKEN
         assert last["heldBack"]["Conflict"] == TAKEN
         assert last["heldBack"]["CycleCap"] >= 1
         assert max(Counter(moved).values()) <= PER_BROKER
-        assert {scene.wishes()[name] for name in taken} == {"b"}
+        assert {scene.desired_owners()[name] for name in taken} == {"b"}
 
     caps = {"maxMovesPerCycle": PER_CYCLE, "maxMovesPerBroker": PER_BROKER}
     played(trimtab_crds, kube_namespace, HOT, story, limits=caps)

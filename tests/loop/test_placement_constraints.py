@@ -11,8 +11,8 @@ import pytest
 from faulty_api import until
 from policy_scene import Play, PolicyScene
 from trimtab_operator import app
-from trimtab_operator.cluster.api import RefusedError
-from trimtab_operator.control.examining import Examiner
+from trimtab_operator.kube.client import RefusedError
+from trimtab_operator.reconcile.namespaces import Examiner
 from trimtab_strategies.testing import cluster, with_bundles
 
 pytestmark = pytest.mark.apiserver
@@ -80,7 +80,7 @@ def test_a_namespace_isolated_to_two_brokers_is_never_moved_elsewhere(play: Play
 
 def test_without_isolation_the_same_bundles_go_to_whoever_is_least_used(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
-        await scene.turn()
+        await scene.reconcile()
 
         assert where(scene, "public-a")["c"] > 0
 
@@ -91,7 +91,7 @@ def test_a_namespace_without_isolation_keeps_off_the_brokers_of_others(play: Pla
     async def story(scene: PolicyScene) -> None:
         await ask(scene, "public-c", isolation={"primary": ["c"]})
 
-        await scene.turn()
+        await scene.reconcile()
 
         assert set(where(scene, "public-a")) == {"a", "b"}
 
@@ -102,7 +102,7 @@ def test_an_unowned_bundle_goes_to_a_broker_its_namespace_names(play: Play) -> N
     async def story(scene: PolicyScene) -> None:
         await ask(scene, "public-new", isolation={"primary": ["a|b"]})
 
-        await scene.turn()
+        await scene.reconcile()
 
         assert set(where(scene, "public-new")) == {"a", "b"}
 
@@ -113,7 +113,7 @@ def test_an_unowned_bundle_that_no_broker_may_have_waits_and_is_told_why(play: P
     async def story(scene: PolicyScene) -> None:
         await ask(scene, "public-new", isolation={"primary": ["nobody"]})
 
-        await scene.turn()
+        await scene.reconcile()
 
         assert set(where(scene, "public-new")) == {""}
         told = dict(scene.events())
@@ -128,7 +128,7 @@ def test_secondary_brokers_serve_while_too_few_primary_ones_can(play: Play) -> N
         await ask(scene, "public-new", isolation={"primary": ["a"], "secondary": ["b"]})
         scene.rest.patch(scene.path("brokers", "a", "status"), {"status": {"ready": False}})
 
-        await scene.turn()
+        await scene.reconcile()
 
         assert set(where(scene, "public-new")) == {"b"}
 
@@ -140,7 +140,7 @@ def test_namespaces_of_a_group_are_kept_on_different_brokers(play: Play) -> None
         for space in ("public-a", "public-b"):
             await ask(scene, space, antiAffinityGroup="shop")
 
-        await scene.turn()
+        await scene.reconcile()
 
         assert len({*where(scene, "public-a"), *where(scene, "public-b")} - {""}) == 2
 
@@ -149,7 +149,7 @@ def test_namespaces_of_a_group_are_kept_on_different_brokers(play: Play) -> None
 
 def test_without_a_group_both_go_to_the_least_used_broker(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
-        await scene.turn()
+        await scene.reconcile()
 
         assert {*where(scene, "public-a"), *where(scene, "public-b")} == {"c"}
 
@@ -163,7 +163,7 @@ def test_a_group_is_spread_over_failure_domains_first(play: Play) -> None:
         for name, zone in {"a": "north", "b": "south", "c": "south", "d": "south"}.items():
             await describe(scene, name, failureDomain=zone)
 
-        await scene.turn()
+        await scene.reconcile()
 
         owners = {*where(scene, "public-a"), *where(scene, "public-b")}
         assert "a" in owners, "the most used broker, as it is the only one of its zone"
@@ -176,7 +176,7 @@ def test_a_namespace_that_is_not_balanced_stays_where_it_is(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
         await ask(scene, "public-a", balanced=False)
 
-        await scene.turn()
+        await scene.reconcile()
 
         assert where(scene, "public-a") == {"a": 8}
         assert held_back(scene)["Excluded"] == 8
@@ -188,7 +188,7 @@ def test_a_namespace_that_is_not_balanced_still_gets_owners(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
         await ask(scene, "public-new", balanced=False)
 
-        await scene.turn()
+        await scene.reconcile()
 
         assert "" not in where(scene, "public-new")
 
@@ -197,7 +197,7 @@ def test_a_namespace_that_is_not_balanced_still_gets_owners(play: Play) -> None:
 
 def test_the_extensible_selection_counts_topics(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
-        await scene.turn()
+        await scene.reconcile()
 
         assert where(scene, "public-a") == {"a": 7, "c": 1}
         assert held_back(scene)["TopicLimit"] > 0
@@ -207,7 +207,7 @@ def test_the_extensible_selection_counts_topics(play: Play) -> None:
 
 def test_the_modular_selection_distributes_a_namespace_evenly(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
-        await scene.turn()
+        await scene.reconcile()
 
         owners = where(scene, "public-a")
         assert owners["b"] > 0
@@ -221,7 +221,7 @@ def test_a_selection_that_prefers_later_versions_leaves_out_the_older_broker(pla
         for name, version in {"a": "4.2.4", "b": "4.2.4", "c": "4.0.8"}.items():
             await describe(scene, name, version=version)
 
-        await scene.turn()
+        await scene.reconcile()
 
         assert set(where(scene, "public-a")) == {"a", "b"}
 
@@ -233,7 +233,7 @@ def test_a_broker_that_does_not_name_its_load_manager_passes_and_another_one_doe
         await describe(scene, "b", failureDomain="north")
         await describe(scene, "c", loadManager="Theirs")
 
-        await scene.turn()
+        await scene.reconcile()
 
         assert set(where(scene, "public-a")) == {"a", "b"}
 
@@ -244,7 +244,7 @@ def test_a_broker_that_is_primary_and_secondary_is_told_until_that_is_mended(pla
     async def story(scene: PolicyScene) -> None:
         await ask(scene, "public-a", isolation={"primary": ["a", "b"], "secondary": ["[bc]"]})
         await examine(scene)
-        await scene.turn()
+        await scene.reconcile()
         problem = "host 'b' is primary and secondary of the isolation policy: let only one pattern match it"
         assert valid(scene, "public-a") == ("False", "InvalidPolicy", problem)
         assert held_back(scene)["InvalidPolicy"] == 1

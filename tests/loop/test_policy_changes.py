@@ -9,7 +9,7 @@ import pytest
 
 from odd_sources import Broken, Meanwhile, Silent
 from policy_scene import Play, PolicyScene
-from trimtab_operator.control.loop import PolicyLoop
+from trimtab_operator.loop.policy_loop import PolicyLoop
 from trimtab_pipeline.testing import StaticSource
 from trimtab_strategies.testing import cluster
 
@@ -26,10 +26,10 @@ def test_a_policy_edited_while_its_cluster_is_measured_moves_nothing_by_its_old_
     async def story(scene: PolicyScene) -> None:
         scene.source = Meanwhile(scene.load, lambda: scene.edit(**edit))
 
-        await scene.turn()
-        assert scene.wishes() == scene.owners()
+        await scene.reconcile()
+        assert scene.desired_owners() == scene.owners()
 
-        await scene.turn()
+        await scene.reconcile()
         assert scene.status()["observedGeneration"] == 2
         assert scene.status()["lastCycle"]["moved"] <= 1
 
@@ -43,10 +43,10 @@ def test_a_policy_paused_by_annotation_while_its_cluster_is_measured_moves_nothi
             scene.load, lambda: scene.rest.patch(scene.path("balancingpolicies", "main"), annotation)
         )
 
-        await scene.turn()
-        await scene.turn()
+        await scene.reconcile()
+        await scene.reconcile()
 
-        assert scene.wishes() == scene.owners()
+        assert scene.desired_owners() == scene.owners()
         assert scene.condition("Ready") == ("False", "Paused")
 
     play(HOT, story)
@@ -63,7 +63,7 @@ def test_a_policy_edited_while_its_status_is_written_is_told_all_the_same(play: 
                 scene.edit(interval="61s")
             return found
 
-        await scene.turn()
+        await scene.reconcile()
         scene.context.api.get = edited_after  # type: ignore[method-assign]
         await scene.cycle()
 
@@ -76,14 +76,14 @@ def test_a_policy_edited_while_its_status_is_written_is_told_all_the_same(play: 
 def test_a_policy_that_is_refused_writes_its_status_once_and_not_each_turn(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
         second = scene.add_policy("second")
-        await scene.turn()
-        await second.turn()
+        await scene.reconcile()
+        await second.reconcile()
         before = scene.policy("second")["metadata"]["resourceVersion"]
         scene.requests.clear()
 
         for _ in range(5):
             scene.clock += 2
-            await second.turn()
+            await second.reconcile()
 
         assert scene.policy("second")["metadata"]["resourceVersion"] == before
         assert scene.requests["patch"] == 0
@@ -95,14 +95,14 @@ def test_a_policy_that_is_refused_writes_its_status_once_and_not_each_turn(play:
 def test_the_second_policy_goes_on_when_the_first_one_is_deleted(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
         second = scene.add_policy("second")
-        await scene.turn()
-        await second.turn()
+        await scene.reconcile()
+        await second.reconcile()
         stopped = asyncio.Event()
         stopped.set()
         await scene.loop.run(stopped)
 
         scene.clock += 2
-        await second.turn()
+        await second.reconcile()
 
         assert scene.condition("Ready", "second") == ("True", "Cycled")
 
@@ -163,11 +163,11 @@ def test_a_defect_is_told_in_the_policys_status_and_the_next_turn_goes_on(play: 
 
 def test_many_failures_of_one_kind_are_a_handful_of_events(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
-        await scene.turn()
+        await scene.reconcile()
         for name, owner in scene.owners().items():
             scene.give(name, "c" if owner != "c" else "a")
-        await scene.turn(after=1)
-        await scene.turn(after=120)
+        await scene.reconcile(after=1)
+        await scene.reconcile(after=120)
 
         told = [note for reason, note in scene.events() if reason == "TimedOut"]
         assert 1 < len(told) <= 6
@@ -185,14 +185,14 @@ def test_homeless_bundles_that_nobody_can_take_are_told_once(play: Play) -> None
         scene.rest.patch(scene.path("bundles", orphan, "status"), {"status": {"owner": ""}})
 
         for _ in range(3):
-            await scene.turn(after=11)
+            await scene.reconcile(after=11)
 
         told = [note for reason, note in scene.events() if reason == "NoCandidate"]
         assert told == ["1 bundles wait: no broker is ready and schedulable"]
 
         scene.rest.patch(scene.path("brokers", "b"), {"spec": {"schedulable": True}})
-        await scene.turn(after=11)
-        assert scene.wishes()[orphan] == "b"
+        await scene.reconcile(after=11)
+        assert scene.desired_owners()[orphan] == "b"
 
     play(LEVEL, story, mode="DryRun")
 
@@ -201,7 +201,7 @@ def test_a_policy_that_is_kept_from_its_cycle_is_in_no_hurry(play: Play) -> None
     async def story(scene: PolicyScene) -> None:
         reads = []
         second = scene.add_policy("second")
-        await scene.turn()
+        await scene.reconcile()
         read = second.read
         second.read = lambda: reads.append(1) or read()
         stopped = asyncio.Event()
@@ -217,16 +217,16 @@ def test_a_policy_that_is_kept_from_its_cycle_is_in_no_hurry(play: Play) -> None
 
 def test_a_shorter_interval_counts_from_the_edit_and_not_from_the_old_ones_end(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
-        await scene.turn()
+        await scene.reconcile()
         scene.edit(interval="30s")
-        await scene.turn(after=1)
+        await scene.reconcile(after=1)
         edited = scene.status()["lastCycle"]["time"]
         assert scene.status()["observedGeneration"] == 2
 
-        await scene.turn(after=29)
+        await scene.reconcile(after=29)
         assert scene.status()["lastCycle"]["time"] == edited
 
-        await scene.turn(after=1)
+        await scene.reconcile(after=1)
         assert scene.status()["lastCycle"]["time"] > edited
 
     play(LEVEL, story, interval="10m")
@@ -234,7 +234,7 @@ def test_a_shorter_interval_counts_from_the_edit_and_not_from_the_old_ones_end(p
 
 def test_a_policy_that_names_a_thousand_missing_brokers_still_gets_its_status(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
-        await scene.turn()
+        await scene.reconcile()
 
         assert scene.condition("Valid") == ("False", "UnknownBroker")
         [message] = {c["message"] for c in scene.status()["conditions"] if c["type"] == "Valid"}
@@ -245,9 +245,9 @@ def test_a_policy_that_names_a_thousand_missing_brokers_still_gets_its_status(pl
 
 def test_brokers_beyond_the_policys_names_are_neither_shed_from_nor_moved_to(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
-        await scene.turn()
+        await scene.reconcile()
 
-        assert set(scene.wishes().values()) == {"a", "b"}
+        assert set(scene.desired_owners().values()) == {"a", "b"}
         brokers = scene.rest.get(scene.path("brokers"))["items"]
         assert {b["metadata"]["name"] for b in brokers if b["status"].get("load")} == {"a", "b"}
 

@@ -10,8 +10,8 @@ import pytest
 
 from odd_sources import Meanwhile
 from policy_scene import Play, PolicyScene, eager
-from trimtab_operator.cluster.status import timestamp
-from trimtab_operator.control.foresee import foresee
+from trimtab_operator.kube.conditions import timestamp
+from trimtab_operator.loop.preview import preview
 from trimtab_pipeline.testing import StaticSource
 from trimtab_strategies.model import ClusterLoad
 from trimtab_strategies.testing import cluster
@@ -28,7 +28,7 @@ def moves(scene: PolicyScene) -> dict[str, str]:
         scene.names[full]: scene.load.brokers.names[owner]
         for full, owner in zip(scene.load.bundles.names, scene.load.bundles.owner.tolist(), strict=True)
     }
-    return {name: owner for name, owner in scene.wishes().items() if owner != first[name]}
+    return {name: owner for name, owner in scene.desired_owners().items() if owner != first[name]}
 
 
 def swapped(load: ClusterLoad, one: str, other: str) -> ClusterLoad:
@@ -42,7 +42,7 @@ def swapped(load: ClusterLoad, one: str, other: str) -> ClusterLoad:
 
 def test_an_overloaded_broker_sheds_and_all_of_it_is_told(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
-        await scene.turn()
+        await scene.reconcile()
 
         moved = moves(scene)
         assert moved
@@ -69,7 +69,7 @@ def test_dry_run_shows_the_moves_and_touches_no_bundle(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
         before = scene.versions("bundles")
 
-        await scene.turn()
+        await scene.reconcile()
         await scene.cycle()
 
         assert scene.status()["proposal"]["total"] > 0
@@ -82,12 +82,12 @@ def test_dry_run_shows_the_moves_and_touches_no_bundle(play: Play) -> None:
 
 def test_a_bundle_that_somebody_else_changed_meanwhile_keeps_that_change(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
-        foreseen = await foresee(scene.context, "main")
+        foreseen = await preview(scene.context, "main")
         first, *others = [scene.names[move.bundle] for move in foreseen.plan.moves]
         assert others
         scene.source = Meanwhile(scene.load, lambda: scene.give(first, "b"))
 
-        await scene.turn()
+        await scene.reconcile()
 
         bundles = scene.bundles()
         assert (bundles[first]["spec"]["owner"], bundles[first]["spec"].get("assignment")) == ("b", None)
@@ -106,11 +106,11 @@ def test_a_bundle_that_somebody_else_changed_meanwhile_keeps_that_change(play: P
 
 def test_a_bundle_that_was_deleted_meanwhile_is_dropped_and_the_others_move(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
-        foreseen = await foresee(scene.context, "main")
+        foreseen = await preview(scene.context, "main")
         first, *others = [scene.names[move.bundle] for move in foreseen.plan.moves]
         scene.source = Meanwhile(scene.load, lambda: scene.rest.delete(scene.path("bundles", first)))
 
-        await scene.turn()
+        await scene.reconcile()
 
         assert first not in scene.bundles()
         assert set(moves(scene)) == set(others)
@@ -130,7 +130,7 @@ def test_a_bundle_that_was_deleted_meanwhile_is_dropped_and_the_others_move(play
 )
 def test_a_cap_ends_the_moves_and_is_told(limits: dict[str, int], reason: str, play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
-        await scene.turn()
+        await scene.reconcile()
 
         assert len(moves(scene)) == 1
         assert scene.status()["lastCycle"]["heldBack"][reason] >= 1
@@ -140,7 +140,7 @@ def test_a_cap_ends_the_moves_and_is_told(limits: dict[str, int], reason: str, p
 
 def test_the_hours_moves_still_count_after_a_restart(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
-        await scene.turn()
+        await scene.reconcile()
         assert len(moves(scene)) == 1
         await scene.land()
 
@@ -157,7 +157,7 @@ def test_the_hours_moves_still_count_after_a_restart(play: Play) -> None:
 def test_moves_of_a_leader_that_died_before_it_noted_them_count_for_the_next_one(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
         scene.wall_step = time.time() - scene.clock  # bundles and policy tell of one and the same time
-        await scene.loop.turn()
+        await scene.loop.reconcile()
         noted = scene.memory() | {"moves": []}
         scene.rest.patch(
             f"/api/v1/namespaces/{scene.namespace}/configmaps/trimtab-memory-main",
@@ -178,17 +178,17 @@ def test_moves_of_a_leader_that_died_before_it_noted_them_count_for_the_next_one
 
 def test_a_bundle_that_moved_cools_down(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
-        await scene.turn()
+        await scene.reconcile()
         moved = moves(scene)
         await scene.land()
         scene.source = StaticSource(swapped(scene.load, "a", "b"))
 
-        await scene.turn(after=120)
+        await scene.reconcile(after=120)
 
         assert moves(scene) == moved
         assert scene.status()["lastCycle"]["heldBack"]["CoolDown"] == len(moved)
 
-        await scene.turn(after=1800)
+        await scene.reconcile(after=1800)
         assert moves(scene).items() < moved.items()
 
     play(cluster(bundles={"a": [1] * 8, "b": []}, a=0.8, b=0.2), story)
@@ -196,12 +196,12 @@ def test_a_bundle_that_moved_cools_down(play: Play) -> None:
 
 def test_what_a_policy_remembers_is_stored_and_found_again(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
-        await scene.turn()
+        await scene.reconcile()
         stored = scene.memory()
         assert stored["shedder"]["brokers"]["ema"].keys() == {"a", "b"}
 
         scene.restart()
-        await scene.turn()
+        await scene.reconcile()
 
         assert scene.memory()["epoch"] == stored["epoch"] + 1
         assert scene.memory()["shedder"] == stored["shedder"]
@@ -211,7 +211,7 @@ def test_what_a_policy_remembers_is_stored_and_found_again(play: Play) -> None:
 
 def test_an_idle_cluster_gets_no_event_and_no_write_but_the_policys_status(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
-        await scene.turn()
+        await scene.reconcile()
         await scene.cycle()
         events, brokers, bundles = scene.events(), scene.versions("brokers"), scene.versions("bundles")
         assert events == []
@@ -219,7 +219,7 @@ def test_an_idle_cluster_gets_no_event_and_no_write_but_the_policys_status(play:
 
         for _ in range(3):
             await scene.cycle()
-            await scene.turn(after=2)
+            await scene.reconcile(after=2)
 
         assert (scene.events(), scene.versions("brokers"), scene.versions("bundles")) == (events, brokers, bundles)
         assert scene.requests["patch"] == 3
@@ -231,11 +231,11 @@ def test_an_idle_cluster_gets_no_event_and_no_write_but_the_policys_status(play:
 
 def test_a_restart_on_an_idle_cluster_writes_no_broker(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
-        await scene.turn()
+        await scene.reconcile()
         before = scene.versions("brokers")
 
         scene.restart()
-        await scene.turn()
+        await scene.reconcile()
 
         assert scene.versions("brokers") == before
 
@@ -244,10 +244,10 @@ def test_a_restart_on_an_idle_cluster_writes_no_broker(play: Play) -> None:
 
 def test_what_is_foreseen_is_what_the_next_turn_does(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
-        foreseen = await foresee(scene.context, "main")
+        foreseen = await preview(scene.context, "main")
         assert foreseen.plan.moves
 
-        await scene.turn()
+        await scene.reconcile()
 
         assert moves(scene) == {scene.names[move.bundle]: move.destination for move in foreseen.plan.moves}
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from trimtab_operator.control.loop import JITTER, PolicyLoop
+from trimtab_operator.loop.policy_loop import JITTER, PolicyLoop
 
 
 def loop_at(now: float, chance: float) -> Any:

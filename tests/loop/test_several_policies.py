@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from faulty_api import until
+from manifests import topic_namespace
 from policy_scene import Play, PolicyScene, eager
-from trimtab_operator.control.context import Context
+from trimtab_operator.state.cluster import ClusterState
 from trimtab_strategies.testing import cluster
 
 pytestmark = pytest.mark.apiserver
@@ -14,9 +16,11 @@ TWO_PAIRS = cluster(bundles={"a": [1] * 8, "b": [1], "c": [1] * 8, "d": [1]}, a=
 FIRST, SECOND = {"names": ["a", "b"]}, {"names": ["c", "d"]}
 
 
-def add_bundle(scene: PolicyScene) -> None:
-    """There is a bundle `new-bundle` that nobody owns yet."""
-    full = f"{scene.load.namespaces[0]}/0xfffffff0_0xffffffff"
+async def add_bundle(scene: PolicyScene) -> None:
+    """There is a bundle `new-bundle`, the only one of its namespace, that nobody owns yet."""
+    scene.rest.create(scene.path("topicnamespaces"), topic_namespace("t-new", tenant="t", name="new"))
+    await until("its namespace is known", lambda: "t-new" in scene.context.stores.topic_namespaces.items)
+    full = "t/new/0x00000000_0xffffffff"
     scene.names[full] = "new-bundle"
     scene.add_bundle(full, "")
 
@@ -26,19 +30,19 @@ def test_each_policy_moves_bundles_of_its_own_brokers_alone(play: Play) -> None:
         before = scene.owners()
         second = scene.add_policy("second", **eager(), brokers=SECOND)
         await scene.cycle()
-        left = {before[name] for name, wish in scene.wishes().items() if wish != before[name]}
+        left = {before[name] for name, desired in scene.desired_owners().items() if desired != before[name]}
         assert left == {"a"}
 
-        await second.turn()
+        await second.reconcile()
         await scene.seen()
 
-        moved = {(before[name], wish) for name, wish in scene.wishes().items() if wish != before[name]}
+        moved = {(before[name], desired) for name, desired in scene.desired_owners().items() if desired != before[name]}
         assert moved == {("a", "b"), ("c", "d")}
         assert scene.condition("Ready") == scene.condition("Ready", "second") == ("True", "Cycled")
         policies = {
             scene.bundles()[name]["spec"]["assignment"]["policy"]
             for name in before
-            if scene.wishes()[name] in {"b", "d"} and before[name] in {"a", "c"}
+            if scene.desired_owners()[name] in {"b", "d"} and before[name] in {"a", "c"}
         }
         assert policies == {"main", "second"}
 
@@ -49,7 +53,7 @@ def test_a_second_policy_that_shares_a_broker_is_refused_naming_both_until_it_do
     async def story(scene: PolicyScene) -> None:
         second = scene.add_policy("second", **eager(), brokers={"names": ["b", "c", "d"]})
         await scene.cycle()
-        await second.turn()
+        await second.reconcile()
 
         assert scene.condition("Valid", "second") == ("False", "InvalidPolicy")
         message = next(c["message"] for c in scene.status("second")["conditions"] if c["type"] == "Valid")
@@ -57,7 +61,7 @@ def test_a_second_policy_that_shares_a_broker_is_refused_naming_both_until_it_do
         assert scene.condition("Ready") == ("True", "Cycled")
 
         scene.rest.patch(scene.path("balancingpolicies", "second"), {"spec": {"brokers": SECOND}})
-        await second.turn()
+        await second.reconcile()
         assert scene.condition("Ready", "second") == ("True", "Cycled")
 
     play(TWO_PAIRS, story, brokers=FIRST)
@@ -66,13 +70,13 @@ def test_a_second_policy_that_shares_a_broker_is_refused_naming_both_until_it_do
 def test_bundles_of_a_lost_broker_stay_among_the_brokers_of_its_policy(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
         second = scene.add_policy("second", **eager(maxLostBrokers=60), brokers=SECOND)
-        await scene.turn()
-        await second.turn()
+        await scene.reconcile()
+        await second.reconcile()
         orphans = [name for name, owner in scene.owners().items() if owner == "c"]
         scene.rest.patch(scene.path("brokers", "c", "status"), {"status": {"ready": False}})
         for _ in range(3):
-            await scene.turn(after=31)
-            await second.turn()
+            await scene.reconcile(after=31)
+            await second.reconcile()
             await scene.land()
 
         assert {scene.owners()[name] for name in orphans} == {"d"}
@@ -83,13 +87,13 @@ def test_bundles_of_a_lost_broker_stay_among_the_brokers_of_its_policy(play: Pla
 def test_a_new_bundle_is_housed_once_by_the_oldest_policy(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
         second = scene.add_policy("second", **eager(), brokers=SECOND)
-        add_bundle(scene)
+        await add_bundle(scene)
         for _ in range(2):
-            await scene.turn(after=2)
-            await second.turn()
+            await scene.reconcile(after=2)
+            await second.reconcile()
             await scene.seen()
 
-        assert scene.wishes()["new-bundle"] in {"a", "b"}
+        assert scene.desired_owners()["new-bundle"] in {"a", "b"}
         assert scene.bundles()["new-bundle"]["metadata"]["generation"] == 2
 
     play(TWO_PAIRS, story, brokers=FIRST)
@@ -100,11 +104,11 @@ def test_a_look_at_the_brokers_goes_through_no_bundles(play: Play, monkeypatch: 
 
     async def story(scene: PolicyScene) -> None:
         second = scene.add_policy("second", mode="DryRun", brokers=SECOND)
-        await second.turn()
-        await scene.turn()
-        await scene.turn(after=5)
-        monkeypatch.setattr(Context, "_caretaker", lambda _, record: asked.append(record.name) or "main")
-        await scene.turn(after=5)
+        await second.reconcile()
+        await scene.reconcile()
+        await scene.reconcile(after=5)
+        monkeypatch.setattr(ClusterState, "caretaker", lambda _, record: asked.append(record.name) or "main")
+        await scene.reconcile(after=5)
 
         assert asked == []
 
@@ -119,11 +123,11 @@ def test_a_mistake_in_the_older_policy_does_not_set_a_younger_one_loose(play: Pl
     async def story(scene: PolicyScene) -> None:
         second = scene.add_policy("second", **eager())
         scene.edit(**NOWHERE)
-        await scene.turn()
-        await second.turn()
+        await scene.reconcile()
+        await second.reconcile()
 
         assert scene.condition("Valid") == scene.condition("Valid", "second") == ("False", "InvalidPolicy")
-        assert scene.wishes() == scene.owners()
+        assert scene.desired_owners() == scene.owners()
 
     play(TWO_PAIRS, story, brokers=FIRST)
 
@@ -132,25 +136,25 @@ def test_others_give_owners_to_new_bundles_while_the_oldest_policy_can_not_be_ru
     async def story(scene: PolicyScene) -> None:
         second = scene.add_policy("second", **eager(), brokers=SECOND)
         scene.edit(**NOWHERE)
-        await scene.turn()
-        add_bundle(scene)
+        await scene.reconcile()
+        await add_bundle(scene)
         await scene.seen()
-        await second.turn()
+        await second.reconcile()
 
-        assert scene.wishes()["new-bundle"] in {"c", "d"}
+        assert scene.desired_owners()["new-bundle"] in {"c", "d"}
 
     play(TWO_PAIRS, story, brokers=FIRST)
 
 
 def test_a_policy_that_is_edited_wrongly_still_gives_owners_to_its_bundles(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
-        await scene.turn()
+        await scene.reconcile()
         scene.edit(**NOWHERE)
-        add_bundle(scene)
-        await scene.turn(after=1)
+        await add_bundle(scene)
+        await scene.reconcile(after=1)
 
         assert scene.condition("Valid") == ("False", "InvalidPolicy")
-        assert scene.wishes()["new-bundle"] in {"a", "b"}
+        assert scene.desired_owners()["new-bundle"] in {"a", "b"}
 
     play(TWO_PAIRS, story, mode="DryRun", brokers=FIRST)
 
@@ -166,12 +170,12 @@ def test_when_a_policy_goes_its_brokers_are_free_for_another(play: Play) -> None
     async def story(scene: PolicyScene) -> None:
         second = scene.add_policy("second", **eager())
         await scene.cycle()
-        await second.turn()
+        await second.reconcile()
         assert scene.condition("Valid", "second") == ("False", "InvalidPolicy")
 
         scene.context.leave("main")
         assert b'policy="main"' not in b"".join(gauges(scene))
-        await second.turn()
+        await second.reconcile()
         assert scene.condition("Ready", "second") == ("True", "Cycled")
 
     play(TWO_PAIRS, story, brokers=FIRST)

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from policy_scene import Play, PolicyScene
-from trimtab_operator.cluster.api import ConflictError
-from trimtab_operator.cluster.naming import LONGEST
-from trimtab_operator.control.memory import MemoryStore, Remembered
+from trimtab_operator.kube.client import ConflictError
+from trimtab_operator.kube.naming import LONGEST
+from trimtab_operator.state.strategy_state import PolicyState, PolicyStateStore
 from trimtab_strategies.model import Memory
 from trimtab_strategies.testing import cluster
 
@@ -30,7 +30,7 @@ def test_a_memory_that_is_not_ours_is_told_and_the_policy_begins_anew(text: str,
     async def story(scene: PolicyScene) -> None:
         put(scene, text)
 
-        await scene.turn()
+        await scene.reconcile()
 
         assert scene.condition("Ready") == ("True", "Cycled")
         [note] = [note for reason, note in scene.events() if reason == "InternalError"]
@@ -43,7 +43,7 @@ def test_a_memory_that_is_not_ours_is_told_and_the_policy_begins_anew(text: str,
 
 def test_memory_that_a_strategy_trips_over_is_dropped_and_told_and_the_policy_goes_on(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
-        put(scene, Remembered(Memory({"brokers": {"ema": "garbage"}})).to_json())
+        put(scene, PolicyState(Memory({"brokers": {"ema": "garbage"}})).to_json())
 
         await scene.whole_turn()
 
@@ -56,9 +56,9 @@ def test_memory_that_a_strategy_trips_over_is_dropped_and_told_and_the_policy_go
 
 def test_what_was_moved_is_told_when_the_memory_cannot_be_stored(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
-        put(scene, Remembered().to_json(), immutable=True)
+        put(scene, PolicyState().to_json(), immutable=True)
 
-        await scene.turn()
+        await scene.reconcile()
 
         assert scene.status()["lastCycle"]["moved"] > 0
         assert {reason for reason, _ in scene.events()} == {"Overloaded", "InternalError"}
@@ -74,11 +74,11 @@ def test_a_policy_with_the_longest_name_remembers_too(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
         names = ["p" * LONGEST, "p" * (LONGEST - 1) + "q"]
         for epoch, name in enumerate(names, start=1):
-            store = MemoryStore(scene.context.api, scene.namespace, name, "0b5f1e2c-0000-4000-8000-000000000000")
-            assert await store.load() == Remembered()
-            await store.save(Remembered(epoch=epoch))
+            store = PolicyStateStore(scene.context.api, scene.namespace, name, "0b5f1e2c-0000-4000-8000-000000000000")
+            assert await store.load() == PolicyState()
+            await store.save(PolicyState(epoch=epoch))
 
-        found = [await MemoryStore(scene.context.api, scene.namespace, name, "uid").load() for name in names]
+        found = [await PolicyStateStore(scene.context.api, scene.namespace, name, "uid").load() for name in names]
 
         assert [remembered.epoch for remembered in found] == [1, 2]
 
@@ -87,15 +87,15 @@ def test_a_policy_with_the_longest_name_remembers_too(play: Play) -> None:
 
 def test_a_memory_that_did_not_change_is_not_written_and_a_deleted_one_comes_back(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
-        store = MemoryStore(scene.context.api, scene.namespace, "main", scene.loop.uid)
-        await store.save(Remembered(epoch=1))
+        store = PolicyStateStore(scene.context.api, scene.namespace, "main", scene.loop.uid)
+        await store.save(PolicyState(epoch=1))
         scene.requests.clear()
 
-        await store.save(Remembered(epoch=1))
+        await store.save(PolicyState(epoch=1))
         assert not scene.requests
 
         scene.rest.delete(f"/api/v1/namespaces/{scene.namespace}/configmaps/trimtab-memory-main")
-        await store.save(Remembered(epoch=2))
+        await store.save(PolicyState(epoch=2))
         assert scene.memory()["epoch"] == 2
 
     play(LEVEL, story)
@@ -103,13 +103,13 @@ def test_a_memory_that_did_not_change_is_not_written_and_a_deleted_one_comes_bac
 
 def test_what_a_later_leader_remembers_is_not_overwritten_by_an_earlier_one(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
-        early, late = (MemoryStore(scene.context.api, scene.namespace, "main", scene.loop.uid) for _ in range(2))
-        await early.save(Remembered(epoch=1))
+        early, late = (PolicyStateStore(scene.context.api, scene.namespace, "main", scene.loop.uid) for _ in range(2))
+        await early.save(PolicyState(epoch=1))
         await late.load()
-        await late.save(Remembered(epoch=2))
+        await late.save(PolicyState(epoch=2))
 
         with pytest.raises(ConflictError, match="epoch 2"):
-            await early.save(Remembered(epoch=1, moves=((1.0, 1),)))
+            await early.save(PolicyState(epoch=1, moves=((1.0, 1),)))
 
         assert scene.memory()["epoch"] == 2
 
@@ -118,12 +118,12 @@ def test_what_a_later_leader_remembers_is_not_overwritten_by_an_earlier_one(play
 
 def test_a_new_policy_does_not_remember_what_an_earlier_one_of_its_name_did(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
-        await scene.turn()
+        await scene.reconcile()
         assert scene.memory()["moves"]
         scene.rest.delete(scene.path("balancingpolicies", "main"))
         scene.context.leave("main")
         scene.loop = scene.add_policy(mode="DryRun")
-        await scene.turn(after=1)
+        await scene.reconcile(after=1)
 
         path = f"/api/v1/namespaces/{scene.namespace}/configmaps/trimtab-memory-main"
         assert (scene.memory()["moves"], scene.memory()["epoch"]) == ([], 2)
@@ -134,12 +134,12 @@ def test_a_new_policy_does_not_remember_what_an_earlier_one_of_its_name_did(play
 
 def test_a_memory_that_a_person_edited_is_written_over(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
-        store = MemoryStore(scene.context.api, scene.namespace, "main", scene.loop.uid)
-        await store.save(Remembered(epoch=1))
+        store = PolicyStateStore(scene.context.api, scene.namespace, "main", scene.loop.uid)
+        await store.save(PolicyState(epoch=1))
         path = f"/api/v1/namespaces/{scene.namespace}/configmaps/trimtab-memory-main"
         scene.rest.patch(path, {"metadata": {"labels": {"seen-by": "me"}}})
 
-        await store.save(Remembered(epoch=1, moves=((1.0, 1),)))
+        await store.save(PolicyState(epoch=1, moves=((1.0, 1),)))
 
         assert scene.memory()["moves"] == [[1.0, 1]]
         assert scene.rest.get(path)["metadata"]["labels"] == {"seen-by": "me"}

@@ -10,7 +10,7 @@ from faulty_api import until
 from odd_sources import Counting, Silent
 from policy_scene import Play, PolicyScene
 from records import wished
-from trimtab_operator.control.flights import Flights
+from trimtab_operator.state.pending_moves import PendingMoves
 from trimtab_strategies.testing import cluster
 
 pytestmark = pytest.mark.apiserver
@@ -21,19 +21,19 @@ LEVEL = cluster(bundles=2, a=0.5, b=0.5, c=0.5)
 
 def test_the_bundles_of_a_deleted_broker_get_other_owners(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
-        await scene.turn()
+        await scene.reconcile()
         orphans = [name for name, owner in scene.owners().items() if owner == "a"]
         assert orphans
 
         scene.rest.delete(scene.path("brokers", "a"))
-        await scene.turn(after=1)
+        await scene.reconcile(after=1)
         assert scene.owners()[orphans[0]] == "a", "not before lostAfter"
         for _ in range(3):
-            await scene.turn(after=31)
+            await scene.reconcile(after=31)
             await scene.land()
 
         assert all(owner in {"b", "c"} for owner in scene.owners().values())
-        assert scene.wishes() == scene.owners()
+        assert scene.desired_owners() == scene.owners()
 
     play(LEVEL, story)
 
@@ -42,10 +42,10 @@ def test_a_policy_that_finds_its_brokers_by_label_does_not_complain_before_they_
     async def story(scene: PolicyScene) -> None:
         for name in scene.load.brokers.names:
             scene.rest.delete(scene.path("brokers", name))
-        await scene.turn(after=1)
+        await scene.reconcile(after=1)
         assert scene.events() == []
 
-        await scene.turn(after=31)
+        await scene.reconcile(after=31)
         assert [reason for reason, _ in scene.events()] == ["NoBrokers"]
 
     play(LEVEL, story, brokers={"podLabels": {"app": "pulsar"}})
@@ -55,7 +55,7 @@ def test_the_bundles_of_one_of_two_brokers_go_to_the_other_when_it_is_lost(play:
     async def story(scene: PolicyScene) -> None:
         scene.rest.patch(scene.path("brokers", "b", "status"), {"status": {"ready": False}})
         for _ in range(3):
-            await scene.turn(after=31)
+            await scene.reconcile(after=31)
             await scene.land()
 
         assert set(scene.owners().values()) == {"a"}
@@ -65,13 +65,13 @@ def test_the_bundles_of_one_of_two_brokers_go_to_the_other_when_it_is_lost(play:
 
 def test_when_every_broker_object_is_gone_no_bundle_is_touched(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
-        await scene.turn()
+        await scene.reconcile()
         before = scene.versions("bundles")
 
         for name in scene.load.brokers.names:
             scene.rest.delete(scene.path("brokers", name))
         for _ in range(3):
-            await scene.turn(after=31)
+            await scene.reconcile(after=31)
 
         assert scene.versions("bundles") == before
         assert [reason for reason, _ in scene.events()] == ["NoBrokers"]
@@ -81,15 +81,15 @@ def test_when_every_broker_object_is_gone_no_bundle_is_touched(play: Play) -> No
 
 def test_a_wall_clock_that_jumps_ahead_makes_no_broker_lost_and_no_move_overdue(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
-        await scene.turn()
+        await scene.reconcile()
         scene.rest.patch(scene.path("brokers", "c", "status"), {"status": {"ready": False}})
-        await scene.turn(after=1)
-        before = scene.wishes()
+        await scene.reconcile(after=1)
+        before = scene.desired_owners()
 
         scene.wall_step += 3600
-        await scene.turn(after=1)
+        await scene.reconcile(after=1)
 
-        assert scene.wishes() == before
+        assert scene.desired_owners() == before
         assert not {reason for reason, _ in scene.events()} & {"TimedOut", "Assigned", "BrokerLost"}
 
     play(HOT, story)
@@ -97,7 +97,7 @@ def test_a_wall_clock_that_jumps_ahead_makes_no_broker_lost_and_no_move_overdue(
 
 def test_a_wall_clock_that_jumps_back_does_not_stop_the_cycles(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
-        await scene.turn()
+        await scene.reconcile()
         first = scene.status()["lastCycle"]["time"]
 
         scene.wall_step -= 3600
@@ -111,12 +111,12 @@ def test_a_wall_clock_that_jumps_back_does_not_stop_the_cycles(play: Play) -> No
 def test_while_the_source_is_silent_homeless_bundles_get_owners_and_the_cycle_gives_up(
     play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trimtab_operator.control.deciding.MEASURE_WITHIN", 1.0)
-    monkeypatch.setattr("trimtab_operator.control.deciding.TEND_EVERY", 0.1)
-    monkeypatch.setattr("trimtab_operator.control.tending.HOUSE_WITHIN", 0.1)
+    monkeypatch.setattr("trimtab_operator.loop.cycle.MEASURE_WITHIN", 1.0)
+    monkeypatch.setattr("trimtab_operator.loop.cycle.RECONCILE_EVERY", 0.1)
+    monkeypatch.setattr("trimtab_operator.reconcile.bundles.ASSIGN_WITHIN", 0.1)
 
     async def story(scene: PolicyScene) -> None:
-        await scene.turn()
+        await scene.reconcile()
         scene.source = Silent(scene.load)
         [orphan] = [name for name, owner in scene.owners().items() if owner == "b"][:1]
         scene.give(orphan, "")
@@ -124,7 +124,7 @@ def test_while_the_source_is_silent_homeless_bundles_get_owners_and_the_cycle_gi
 
         await scene.cycle()
 
-        assert scene.wishes()[orphan]
+        assert scene.desired_owners()[orphan]
         assert scene.condition("DataTrusted") == ("False", "SourceUnavailable")
 
     play(LEVEL, story)
@@ -133,7 +133,7 @@ def test_while_the_source_is_silent_homeless_bundles_get_owners_and_the_cycle_gi
 def test_a_bundle_whose_namespace_is_gone_asks_for_no_measurement(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
         stray = next(iter(scene.names.values()))
-        await scene.turn()
+        await scene.reconcile()
         scene.give(stray, "")
         scene.rest.patch(scene.path("bundles", stray, "status"), {"status": {"owner": ""}})
         scene.rest.delete(scene.path("topicnamespaces", "public-a"))
@@ -142,25 +142,25 @@ def test_a_bundle_whose_namespace_is_gone_asks_for_no_measurement(play: Play) ->
         scene.source = counting
 
         for _ in range(3):
-            await scene.turn(after=11)
+            await scene.reconcile(after=11)
 
         assert counting.looks == 0
-        assert scene.wishes()[stray] == ""
+        assert scene.desired_owners()[stray] == ""
 
     play(LEVEL, story)
 
 
 def test_outcomes_that_nobody_asks_for_do_not_pile_up() -> None:
-    flights = Flights()
+    pending_moves = PendingMoves()
     for generation in range(30_000):
-        flights.see(wished(generation=generation, destination=f"y{generation}"), None, now=0)
+        pending_moves.see(wished(generation=generation, destination=f"y{generation}"), None, now=0)
 
-    assert len(list(flights.outcomes())) <= 10_000
+    assert len(list(pending_moves.outcomes())) <= 10_000
 
 
 def test_a_burst_of_changes_makes_one_turn(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
-        await scene.turn()
+        await scene.reconcile()
         turns = Counting(scene.load)
         scene.source = turns
         scene.clock += 1
@@ -170,7 +170,7 @@ def test_a_burst_of_changes_makes_one_turn(play: Play) -> None:
             scene.rest.patch(scene.path("bundles", name), {"spec": {"owner": ""}})
             scene.rest.patch(scene.path("bundles", name, "status"), {"status": {"owner": ""}})
             await asyncio.sleep(0)
-        await until("every bundle is wished on a broker", lambda: all(scene.wishes().values()))
+        await until("every bundle is wished on a broker", lambda: all(scene.desired_owners().values()))
 
         assert turns.looks <= 3
         stopped.set()

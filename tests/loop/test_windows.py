@@ -11,8 +11,8 @@ from hypothesis import given, strategies as st
 from pydantic import ValidationError
 
 from policy_scene import Play, PolicyScene
-from trimtab_operator.control.windows import Opening, opening
-from trimtab_operator.resources.windows import Day, Window
+from trimtab_operator.loop.gates import Opening, opening
+from trimtab_operator.resources.common import Day, Window
 from trimtab_strategies.testing import cluster
 
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -125,18 +125,18 @@ def test_what_is_no_window_is_refused(field: str, value: Any, told: str) -> None
 @pytest.mark.apiserver
 def test_outside_its_windows_a_policy_shows_its_plan_and_says_when_it_acts(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
-        before = scene.wishes()
-        await scene.turn()
+        before = scene.desired_owners()
+        await scene.reconcile()
 
-        assert scene.wishes() == before
+        assert scene.desired_owners() == before
         assert scene.status()["proposal"]["total"] > 0
         assert scene.condition("Acting") == ("False", "OutsideWindow")
         assert scene.condition("Ready") == ("True", "Cycled")
 
         scene.edit(windows=None)
-        await scene.turn(after=1)
+        await scene.reconcile(after=1)
         assert scene.condition("Acting") == ("True", "Acting")
-        assert scene.wishes() != before
+        assert scene.desired_owners() != before
 
     hot = cluster(bundles={"a": [1] * 8, "b": [1]}, a=0.8, b=0.2, c=0.2)
     play(hot, story, windows=[{"kind": "Deny", "start": "00:00", "duration": "24h"}])

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 import asked_board
-from trimtab_testbed import prometheus_binary
+from trimtab_testbed.programs import find
 
 FILES = Path(__file__).parents[2] / "charts" / "trimtab" / "files"
 
@@ -18,7 +18,7 @@ FILES = Path(__file__).parents[2] / "charts" / "trimtab" / "files"
 @pytest.fixture(scope="session")
 def promtool() -> Path:
     """The program that checks rules, and plays them."""
-    return prometheus_binary.find(prometheus_binary.TOOL)
+    return find.find_prometheus(find.TOOL)
 
 
 @pytest.fixture(scope="session")

@@ -147,6 +147,14 @@ CASES = (
     ),
     Case("TrimtabDataNotTrusted", "a dry run with good data", {state("DryRun"): "1x60"}, quiet=(30, 60)),
     Case(
+        "TrimtabHistoryNotWritten",
+        "the volume is full for twenty minutes",
+        {of_policy("trimtab_history_writable"): "1x9 0x20 1x20"},
+        (21, 29),
+        (9, 15, 31),
+        summary="The history of policy main in messaging can't be written",
+    ),
+    Case(
         "TrimtabMassFailure",
         "brokers go, and come back",
         {state("Acting"): "1x4 stale", state("MassFailure"): "_x4 1x9 stale"},
@@ -211,6 +219,27 @@ CASES = (
         "bundles move that nobody wished",
         {of_policy("trimtab_foreign_moves_total", ', kind="Foreign"'): "0x4 50x99"},
         quiet=(6, 40),
+    ),
+    Case(
+        "TrimtabHashRingBroken",
+        "a bundle is deleted, and made again",
+        {of_pod("trimtab_hash_ring_faults", labels=', kind="Gap"'): "0x9 1x20 0x20"},
+        (16, 25),
+        (5, 13, 35),
+        {**HERE, "kind": "Gap"},
+        "Gap in the hash rings of messaging: 1",
+    ),
+    Case(
+        "TrimtabHashRingBroken",
+        "two bundles overlap others, also after a takeover",
+        {
+            of_pod("trimtab_hash_ring_faults", labels=', kind="Overlap"'): "0x4 2x5 stale",
+            of_pod("trimtab_hash_ring_faults", "trimtab-1", ', kind="Overlap"'): "_x11 2x20",
+        },
+        (12, 20),
+        (3, 8),
+        {**HERE, "kind": "Overlap"},
+        "Overlap in the hash rings of messaging: 2",
     ),
     Case(
         "TrimtabProposalWaits",

@@ -12,13 +12,14 @@ import pytest
 from asked_board import NEEDS_PULSAR, Asked
 from promql import OTHERS, grouping, known_metrics, selectors
 from stage import API, NAMESPACE, POLICY, Stage, until
-from trimtab_operator.bridge.orders import Result
-from trimtab_operator.control.metering import ACTING, BECAME, TRUSTED
-from trimtab_operator.control.turnovers import Kind
+from trimtab_operator.proposals.states import BECAME
+from trimtab_operator.pulsar.bridge.unload_request import UnloadResult
+from trimtab_operator.state.ownership_changes import ChangeKind
+from trimtab_operator.status.metrics import ACTING, TRUSTED
 from trimtab_strategies.model import RESOURCES, Reason
-from trimtab_testbed.binaries import KubeBinaries
-from trimtab_testbed.prometheus import Target
-from trimtab_testbed.scenarios import LEARNING_POLICY, SCENARIOS
+from trimtab_testbed.programs.find import KubeBinaries
+from trimtab_testbed.servers.prometheus import Target
+from trimtab_testbed.simulated.scenarios import LEARNING_POLICY, SCENARIOS
 
 DEMO = SCENARIOS["skewed-96"]
 
@@ -28,9 +29,9 @@ PATIENCE = 200.0
 WORDS = {
     "state": {ACTING, *map(str, Reason)},
     "data": {TRUSTED, *map(str, Reason)},
-    "result": {"Written", *map(str, Reason), *map(str, Result)},
+    "result": {"Written", *map(str, Reason), *map(str, UnloadResult)},
     "event": set(BECAME.values()),
-    "kind": {kind.value for kind in Kind},
+    "kind": {kind.value for kind in ChangeKind},
     "resource": {*RESOURCES, "memory"},
 }
 """What the values of some labels can be."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from trimtab_operator.cli.command import VERBS, parser_for
+from trimtab_operator.cli.parser import VERBS, parser_for
 
 RUNBOOKS = sorted((Path(__file__).parents[2] / "docs" / "runbooks").glob("*.md"))
 COMMAND = re.compile(r"(?:^|`)(trimtab [^`#|\n]+)", re.MULTILINE)

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from policy_scene import Play, PolicyScene
-from trimtab_operator.cluster.api import RefusedError
-from trimtab_pipeline.source import Credentials, SourceMisconfiguredError
+from trimtab_operator.kube.client import RefusedError
+from trimtab_pipeline.api import Credentials, SourceMisconfiguredError
 from trimtab_pipeline.testing import StaticSource
 from trimtab_strategies.testing import cluster
 
@@ -55,7 +55,7 @@ def told(scene: PolicyScene) -> str:
 def test_every_way_to_prove_oneself_is_read_from_its_secret(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
         put(scene, user="me\n", password="open sesame", ca=PEM + "CA", crt=PEM + "CRT", key=PEM + "KEY", org="team-a")
-        await scene.turn()
+        await scene.reconcile()
         assert scene.condition("Valid") == ("True", "Valid")
         assert used(scene) == Credentials(
             username="me",
@@ -83,7 +83,7 @@ def test_every_way_to_prove_oneself_is_read_from_its_secret(play: Play) -> None:
 def test_a_token_that_changes_counts_from_the_next_cycle(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
         put(scene, token="first")
-        await scene.turn()
+        await scene.reconcile()
         assert used(scene).bearer_token == "first"
         put(scene, token="second")
         await scene.cycle()
@@ -95,7 +95,7 @@ def test_a_token_that_changes_counts_from_the_next_cycle(play: Play) -> None:
 def test_a_secret_nobody_released_is_refused_with_the_label_that_releases_it(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
         put(scene, released="", token="do-not-send")
-        await scene.turn()
+        await scene.reconcile()
         assert scene.condition("Valid") == ("False", "InvalidPolicy")
         assert "auth.bearerToken: Secret prometheus is not released" in told(scene)
         assert "label it trimtab.dev/credentials=true" in told(scene)
@@ -124,9 +124,9 @@ def test_a_secret_that_cant_be_used_is_a_condition_and_upkeep_goes_on(
     async def story(scene: PolicyScene) -> None:
         if entries is not None:
             put(scene, **entries)
-        homeless = scene.load.bundles.names[0]
-        scene.give(scene.names[homeless], "")
-        await scene.turn()
+        unassigned = scene.load.bundles.names[0]
+        scene.give(scene.names[unassigned], "")
+        await scene.reconcile()
         assert scene.condition("Valid") == ("False", "InvalidPolicy")
         assert scene.condition("Ready") == ("False", "InvalidPolicy")
         assert all(word in told(scene) for word in words), told(scene)
@@ -145,7 +145,7 @@ def test_an_operator_that_may_not_read_secrets_says_so(play: Play, monkeypatch: 
             return await get(ref, namespace, name)
 
         monkeypatch.setattr(scene.context.api, "get", forbidden)
-        await scene.turn()
+        await scene.reconcile()
         assert "Secret prometheus can't be read: secrets is forbidden" in told(scene)
 
     play(LEVEL, story, source=source(**TOKEN))
@@ -154,10 +154,10 @@ def test_an_operator_that_may_not_read_secrets_says_so(play: Play, monkeypatch: 
 def test_secrets_are_read_once_a_cycle_not_once_a_turn(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
         put(scene, token="x")
-        await scene.turn()
+        await scene.reconcile()
         before = scene.requests["get"]
         for _ in range(3):
-            await scene.turn(after=2)
+            await scene.reconcile(after=2)
         assert scene.requests["get"] == before
 
     play(LEVEL, story, source=source(**TOKEN))
@@ -168,7 +168,7 @@ def test_a_query_that_cant_be_used_makes_the_policy_invalid_and_says_why(play: P
         measured = StaticSource(scene.load)
         measured.error = SourceMisconfiguredError("source.prometheus.queries.cpu is refused: parse error")
         scene.source = measured
-        await scene.turn()
+        await scene.reconcile()
         assert scene.condition("Valid") == ("False", "InvalidPolicy")
         assert told(scene) == "source.prometheus.queries.cpu is refused: parse error"
         settings = scene.context.sources.settings[f"{scene.namespace}/main"]  # type: ignore[attr-defined]

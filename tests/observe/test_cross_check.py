@@ -8,8 +8,16 @@ import numpy as np
 import pytest
 
 from policy_scene import Play, PolicyScene
-from trimtab_operator.control.crosschecking import FACTOR, FRESH, LASTING, ROUNDS, Compared, Crosscheck, distrust
-from trimtab_operator.control.link import OneHand
+from trimtab_operator.state.pulsar_link import (
+    FACTOR,
+    FRESH,
+    LASTING,
+    ROUNDS,
+    Compared,
+    CrossCheck,
+    OwnBalancerState,
+    distrust,
+)
 from trimtab_pipeline.testing import StaticSource
 from trimtab_strategies.model import ClusterLoad, Reason
 from trimtab_strategies.testing import cluster
@@ -24,9 +32,9 @@ def showing(load: ClusterLoad, **rates: float) -> ClusterLoad:
     return replace(load, brokers=replace(load.brokers, traffic=traffic))
 
 
-def checked(shown: dict[str, float], told: dict[str, float], times: int = ROUNDS) -> Crosscheck:
+def checked(shown: dict[str, float], told: dict[str, float], times: int = ROUNDS) -> CrossCheck:
     """What is found after so many comparisons. shown, told: msg/s in."""
-    check = Crosscheck()
+    check = CrossCheck()
     for k in range(times):
         check.see(showing(HOT, **shown), 100.0 * k)
         for name, rate in told.items():
@@ -34,7 +42,7 @@ def checked(shown: dict[str, float], told: dict[str, float], times: int = ROUNDS
     return check
 
 
-def untrusted(check: Crosscheck) -> set[str]:
+def untrusted(check: CrossCheck) -> set[str]:
     load = distrust(HOT, check)
     assert load.quality.doubts.keys() == {n for n, ok in zip(NAMES, load.brokers.trusted, strict=True) if not ok}
     assert all(doubt.reason is Reason.UNTRUSTED for doubt in load.quality.doubts.values())
@@ -71,11 +79,11 @@ def test_brokers_that_do_next_to_nothing_do_not_differ(shown: float, told: float
 @pytest.mark.parametrize(("shown", "told"), [(0.0, 300.0), (300.0, 0.0), (1000.0, 4000.0)])
 def test_what_differs_by_a_large_factor_is_odd_either_way(shown: float, told: float) -> None:
     assert Compared(shown, told).differs
-    assert Crosscheck(compared={"a": Compared(shown, told)}).worst > FACTOR
+    assert CrossCheck(compared={"a": Compared(shown, told)}).worst > FACTOR
 
 
 def test_a_broker_of_which_prometheus_shows_nothing_is_not_compared() -> None:
-    check = Crosscheck()
+    check = CrossCheck()
     check.see(showing(HOT, **(SAME | {"b": float("nan")})), 0.0)
     assert check.compare("b", 900.0, 1.0) is None
     assert check.compare("gone", 900.0, 1.0) is None
@@ -85,7 +93,7 @@ def test_a_broker_of_which_prometheus_shows_nothing_is_not_compared() -> None:
 
 
 def test_what_was_shown_once_counts_once_and_not_for_ever() -> None:
-    check = Crosscheck()
+    check = CrossCheck()
     check.see(showing(HOT, **SAME), 0.0)
     for k in range(50):
         check.compare("a", 0.0, float(k))
@@ -95,7 +103,7 @@ def test_what_was_shown_once_counts_once_and_not_for_ever() -> None:
 
 
 def test_a_broker_that_was_just_emptied_is_not_doubted() -> None:
-    check = Crosscheck()
+    check = CrossCheck()
     for k in range(2 * ROUNDS):  # Prometheus is a scrape behind for 40 s
         check.see(showing(HOT, **SAME), 5.0 * k)
         check.compare("a", 0.0, 5.0 * k)
@@ -110,14 +118,14 @@ def test_a_prometheus_that_shows_another_cluster_stops_moves_and_says_so(play: P
         link = scene.context.link
         scene.source = StaticSource(showing(HOT, **SAME))
         scene.context.relink()
-        await scene.turn()
-        link.ids, link.problem, link.hand = dict.fromkeys(NAMES, "id"), "", OneHand(held=True, text="")
+        await scene.reconcile()
+        link.ids, link.problem, link.hand = dict.fromkeys(NAMES, "id"), "", OwnBalancerState(held=True, text="")
         for _ in range(ROUNDS):
-            link.crosscheck.see(showing(HOT, **SAME), scene.clock)
+            link.cross_check.see(showing(HOT, **SAME), scene.clock)
             for name, rate in told.items():
-                link.crosscheck.compare(name, 2 * rate, scene.clock)
+                link.cross_check.compare(name, 2 * rate, scene.clock)
             scene.clock += LASTING / (ROUNDS - 1)
-        await scene.turn(after=61)
+        await scene.reconcile(after=61)
         status = scene.policy()["status"]
         condition = next(c for c in status["conditions"] if c["type"] == "DataTrusted")
         assert (condition["status"], condition["reason"]) == ("False", "Untrusted")
@@ -125,8 +133,8 @@ def test_a_prometheus_that_shows_another_cluster_stops_moves_and_says_so(play: P
         assert status["lastCycle"]["moved"] == 0
 
         for name, rate in SAME.items():
-            link.crosscheck.compare(name, 2 * rate, scene.clock)
-        await scene.turn(after=61)
+            link.cross_check.compare(name, 2 * rate, scene.clock)
+        await scene.reconcile(after=61)
         assert scene.policy()["status"]["lastCycle"]["moved"] > 0
 
     play(HOT, story, actuator="Pulsar", pulsar={"adminUrl": "http://pulsar:8080"})

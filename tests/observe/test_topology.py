@@ -8,13 +8,15 @@ import numpy as np
 import pytest
 
 from records import broker, bundle, wished
-from trimtab_operator.control.flights import Flight
-from trimtab_operator.control.topology import Picture, last_unload, topology
+from trimtab_operator.observe.topology import ClusterRecords, last_unload, topology
+from trimtab_operator.state.pending_moves import PendingMove
 from trimtab_strategies.model import CPU, MEMORY
 
 
-def picture(*bundles, flights=(), clock=0.0):  # noqa: ANN001, ANN002, ANN201  builders speak for themselves
-    return Picture([broker("x"), broker("y", capacity={"cpu": 4.0})], bundles, {"t-n": "t/n"}, flights, clock)
+def picture(*bundles, pending_moves=(), clock=0.0):  # noqa: ANN001, ANN002, ANN201  builders speak for themselves
+    return ClusterRecords(
+        [broker("x"), broker("y", capacity={"cpu": 4.0})], bundles, {"t-n": "t/n"}, pending_moves, clock
+    )
 
 
 def test_a_move_in_flight_counts_as_done() -> None:
@@ -44,9 +46,9 @@ def test_an_owner_that_is_no_broker_is_nobody() -> None:
 
 
 def test_a_landed_move_is_partly_measured_at_its_source() -> None:
-    flight = Flight("a", "y", "x", generation=1, since=0, landed=30)
+    pending = PendingMove("a", "y", "x", generation=1, since=0, landed=30)
 
-    rows, _ = topology(picture(bundle("a", "x"), flights=[flight], clock=45), window=60)
+    rows, _ = topology(picture(bundle("a", "x"), pending_moves=[pending], clock=45), window=60)
 
     assert rows.moving_from.tolist() == [1]
     assert rows.moving_share.tolist() == [pytest.approx(0.75)]
@@ -69,6 +71,7 @@ def test_declared_capacities_override_and_the_others_stay_open() -> None:
         ({"reason": "Splitting", "assigned_at": 100.0}, math.nan),
         ({"reason": "Bandwidth", "assigned_at": 100.0}, 100.0),
         ({"assigned_owner": "y", "assigned_at": 100.0, "since": 300.0}, 300.0),
+        ({"reason": "Admin", "assigned_at": 9000.0, "since": 300.0}, 300.0),
         ({"assigned_owner": "", "since": 300.0, "generation": 1}, math.nan),
         ({"reason": "Adopted", "assigned_at": 100.0}, 100.0),
         ({"reason": "Found", "assigned_at": 100.0}, math.nan),
@@ -80,6 +83,7 @@ def test_declared_capacities_override_and_the_others_stay_open() -> None:
         "cut out",
         "cut out and moved",
         "moved by a person",
+        "noted long after a person moved it",
         "created with an owner",
         "moved by somebody",
         "found with an owner",

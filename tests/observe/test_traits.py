@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from records import broker, pod, topic_namespace
-from trimtab_operator.control.asked import ZONE, policies, traits
-from trimtab_operator.control.examining import examined
+from trimtab_operator.observe.topology import ZONE, policies, traits
+from trimtab_operator.reconcile.namespaces import examined
 from trimtab_strategies.model import NamespacePolicy
 
 SHOP = NamespacePolicy(anti_affinity_group="shop")

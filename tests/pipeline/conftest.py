@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from fake_prometheus import FakePrometheus, add_broker, add_bundle
-from trimtab_pipeline.source import LoadSource, PrometheusSettings
+from trimtab_pipeline.api import LoadSource, PrometheusSettings
 from trimtab_pipeline.spark_source import SparkLoadSources
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from pipeline_worlds import topology
 from trimtab_pipeline.align import Measured, align, one_row_each, with_last_times
+from trimtab_pipeline.api import PrometheusSettings
 from trimtab_pipeline.cycle import BROKER_STATE, BUNDLE_STATE
-from trimtab_pipeline.source import PrometheusSettings
 from trimtab_strategies.model import CPU, DIRECT_MEMORY, MEMORY, NETWORK_IN, RATE_IN, ClusterLoad
 
 NOW = 1_750_000_000.0

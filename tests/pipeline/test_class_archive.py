@@ -13,8 +13,8 @@ from pyspark import SparkContext
 from trimtab_pipeline import class_archive
 from trimtab_pipeline.archiving import forget_older
 from trimtab_pipeline.class_archive import archive_for, trusted, using
+from trimtab_pipeline.factory import archive_classes
 from trimtab_pipeline.session import Engine
-from trimtab_pipeline.source import archive_classes
 from trimtab_pipeline.spark_settings import SparkSettings, java_version, require_java
 
 JAVA = """\

@@ -15,7 +15,8 @@ import pytest
 from connect_server import ConnectServer
 from fake_prometheus import FakePrometheus, Faults, add_bundle
 from pipeline_worlds import topology
-from trimtab_pipeline.source import LoadSource, PrometheusSettings, SourceUnavailableError, spark_sources
+from trimtab_pipeline.api import LoadSource, PrometheusSettings, SourceUnavailableError
+from trimtab_pipeline.factory import spark_sources
 from trimtab_pipeline.spark_source import SparkLoadSources
 from trimtab_strategies.model import RATE_IN, ClusterLoad
 
@@ -30,9 +31,7 @@ def look(source: LoadSource, at: float = AT) -> ClusterLoad:
 
 def test_without_the_client_the_error_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "grpc", None)
-    with pytest.raises(
-        SourceUnavailableError, match=r"sc://spark:15002 needs grpc.*: pip install 'trimtab\[connect\]'"
-    ):
+    with pytest.raises(SourceUnavailableError, match=r"sc://spark:15002 needs grpc.*: pip install 'WHEEL\[connect\]'"):
         spark_sources(tmp_path, master="sc://spark:15002")
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from guarded_server import Asked, GuardedServer, vector
+from trimtab_pipeline.api import Credentials, CredentialsError, PrometheusSettings
 from trimtab_pipeline.prometheus import Prometheus, PrometheusStatusError, PrometheusUnreachableError
-from trimtab_pipeline.source import Credentials, CredentialsError, PrometheusSettings
-from trimtab_testbed.certificates import Authority
+from trimtab_testbed.servers.certificates import Authority
 
 TOKEN, PASSWORD = "tok-5f3a9c", "pass-wörd-77"
 

@@ -8,18 +8,20 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from fake_prometheus import FakePrometheus
 from guarded_server import Asked, GuardedServer
 from page_server import PageServer
 from pipeline_worlds import topology
+from trimtab_pipeline.api import LoadSource, PrometheusSettings, SourceMisconfiguredError
 from trimtab_pipeline.asking import ReadRequest, ShardRequest
+from trimtab_pipeline.coverage import rated
 from trimtab_pipeline.prometheus import Prometheus as Client
-from trimtab_pipeline.queries import SIGNALS, UnknownSignalError, tables
+from trimtab_pipeline.queries import SIGNALS, Series, UnknownSignalError, tables
 from trimtab_pipeline.reading import read_shard
-from trimtab_pipeline.source import LoadSource, PrometheusSettings, SourceMisconfiguredError
-from trimtab_testbed.prometheus import Prometheus, Target
+from trimtab_testbed.servers.prometheus import Prometheus, Target
 
 PAGE = """\
 my_cpu{namespace="ns",pod="a",core="0"} 1
@@ -131,6 +133,44 @@ def test_a_query_of_something_that_is_not_measured_is_refused_with_what_is() -> 
 def test_every_signal_fills_a_column() -> None:
     settings = PrometheusSettings("http://x", "ns", queries=tuple((name, f"q_{name}") for name in SIGNALS))
     assert sorted(SIGNALS) == sorted(signal for table in tables(settings) for signal in table.custom.values())
+
+
+OWN = PrometheusSettings(
+    "http://x",
+    "ns",
+    queries=(
+        ("cpu", "sum by (pod) (rate(my_cpu_seconds_total{$broker} [$window]))"),
+        ("cpu_limit", "max by (pod) (my_limit{$broker})"),
+        ("memory", "max by (pod) (my_memory{$broker})"),
+    ),
+)
+
+
+def test_the_counter_that_a_query_takes_the_rate_of_is_looked_at() -> None:
+    asked = ShardRequest.of(OWN, ["a"]).sampled
+    assert asked["cpu"] == Series('my_cpu_seconds_total{namespace="ns",pod=~"a"}[300s]', counts=True, checked=True)
+    assert "memory" not in asked
+    assert {"network_in", "network_out"} <= set(asked)
+
+
+@pytest.mark.parametrize(
+    ("newest", "cover"),
+    [(10.0, 60.0), (16.0, 60.0), (25.0, 42.5), (50.0, 0.0)],
+)
+def test_a_rate_of_ones_own_covers_what_prometheus_stretches_it_to(newest: float, cover: float) -> None:
+    points = np.array([[1000 - newest - 15 * k, 1.0] for k in reversed(range(20))])
+    assert rated(points, 60.0, 1000.0).cover == cover
+
+
+@pytest.mark.prometheus
+def test_a_rate_of_ones_own_tells_how_far_its_samples_reach(server: str) -> None:
+    own = "max by (pod) (rate(my_total{$broker}[$window]))"
+    brokers, _, report = read(server, cpu=own)
+    assert report["ok"], report
+    (row,) = brokers
+    assert row["cpu"] == 0.0
+    assert 0 < row["cpu_cover"] < 45
+    assert row["cpu_interval"] < 5
 
 
 @pytest.mark.spark

@@ -11,7 +11,7 @@ import pytest
 
 from trimtab_pipeline.cycle import BUNDLE_STATE, LONG, SHORT, BySamples, ByTime, next_state, remembered
 from trimtab_pipeline.queries import BUNDLES, TRAFFIC
-from trimtab_strategies.averages import UNSEEN
+from trimtab_strategies.usage import UNSEEN
 
 AT = 1000.0
 KNOWN = {"topics": 3.0, "sessions": 9.0, "seen": 940.0, "time": 940.0, "count": 400.0}

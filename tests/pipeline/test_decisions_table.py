@@ -7,10 +7,10 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from trimtab_pipeline.api import Retention
 from trimtab_pipeline.decision_entries import Entry, KeepsDecisions
 from trimtab_pipeline.decisions import FOLDER, DecisionHistories, decision_history, decisions
 from trimtab_pipeline.housekeeping import Housekeeping
-from trimtab_pipeline.source import Retention
 
 POLICY = "messaging/main"
 AT = 1_750_000_000.0

@@ -7,9 +7,9 @@ import json
 import pytest
 
 from guarded_server import Asked, GuardedServer, vector
+from trimtab_pipeline.api import Credentials, PrometheusSettings
 from trimtab_pipeline.prometheus import Prometheus, PrometheusStatusError
 from trimtab_pipeline.samples import parse_vector
-from trimtab_pipeline.source import Credentials, PrometheusSettings
 
 SERIES = '{"metric":{"pod":"a"},"value":[1,"2"]}'
 THANOS_WARNING = "fetch series for {cluster: c} : rpc error: code = Unavailable desc = connection refused"

@@ -11,8 +11,9 @@ import pytest
 
 from fake_prometheus import FakePrometheus, Faults, add_bundle
 from pipeline_worlds import topology
+from trimtab_pipeline.api import LoadSource, PrometheusSettings, SourceUnavailableError
 from trimtab_pipeline.direct_source import DirectLoadSources
-from trimtab_pipeline.source import LoadSource, PrometheusSettings, SourceUnavailableError, direct_sources
+from trimtab_pipeline.factory import direct_sources
 from trimtab_pipeline.spark_source import SparkLoadSources
 from trimtab_strategies.model import ClusterLoad
 

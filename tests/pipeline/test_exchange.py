@@ -144,6 +144,8 @@ def packed(path: Path, members: dict[str, bytes], form: str = "trimtab-history/1
         ({"prod/one/other.parquet": b""}, "which no export writes"),
         ({"prod/one/bundles.parquet": b"damaged"}, "holds prod/one/bundles.parquet, but it can't be read"),
         ({}, "holds no policy"),
+        ({"manifest.json": b"[" * 60_000, "prod/one/bundles.parquet": b""}, "is of format None"),
+        ({"manifest.json": b" " * 70_000 + b'{"format": 1}', "prod/one/bundles.parquet": b""}, "is of format None"),
     ],
 )
 def test_an_archive_of_anything_else_is_refused_and_leaves_nothing(

@@ -18,7 +18,7 @@ import pytest
 
 from fault_scene import BUNDLES, CORES, HOT, MAX_AGE, RATE, WORLD, FaultScene, fault_scene, moves
 from faulty_proxy import Fault
-from trimtab_pipeline.source import SourceUnavailableError
+from trimtab_pipeline.api import SourceUnavailableError
 from trimtab_pipeline.spark_source import SparkLoadSources
 from trimtab_strategies.model import CPU, RATE_IN, ClusterLoad
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from kept_histories import AT, LOAD, keep
+from trimtab_pipeline.api import Retention
 from trimtab_pipeline.keeping import TABLES, Background, Keeping
 from trimtab_pipeline.past import Past
-from trimtab_pipeline.source import Retention
 
 POLICY, HORIZON = "prod/one", 1e6
 WRITTEN = ("quality", "picture", "brokers", "bundles")
@@ -27,7 +27,7 @@ from kept_histories import AT, LOAD, tables
 from pipeline_worlds import topology
 from trimtab_pipeline.align import Measured
 from trimtab_pipeline.keeping import Background, Keeping
-from trimtab_pipeline.source import Retention
+from trimtab_pipeline.api import Retention
 
 folder, fatal = Path(sys.argv[1]), sys.argv[3]
 put_in_place = Path.replace
@@ -47,7 +47,7 @@ background.close()
 
 def killed_while_placing(table: str, root: Path) -> int:
     """Exit status of a program that writes the cycle of minute 2 and dies between writing `table` and renaming it."""
-    support = str(Path(__file__).parents[1] / "support")
+    support = str(Path(__file__).parents[1] / "support" / "prometheus")
     command = [sys.executable, "-c", _WRITES, str(root / POLICY), support, table]
     return subprocess.run(command, check=False, timeout=120).returncode
 

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from trimtab_pipeline.history import History
+from trimtab_pipeline.history_files import read_state
 
 SCHEMA = pa.schema([("bundle", pa.string()), ("seen", pa.float64())])
 AT = 1_750_000_000.0
@@ -135,11 +136,12 @@ def test_a_file_that_turned_out_unreadable_is_checked_again_once_it_is_doubted(t
     assert seen(files.state(AT + 120, HOUR)) == [1.0]
 
 
-def test_a_folder_that_cant_be_made_is_told_when_it_is_used(tmp_path: Path) -> None:
+def test_a_folder_that_cant_be_made_is_told_when_it_is_written_to(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     files = history(tmp_path / "file" / "bundles")
+    assert len(read_state(files.state(AT, HOUR))) == 0
     with pytest.raises(OSError, match="Not a directory"):
-        files.state(AT, HOUR)
+        files.write(rows(1), AT)
 
 
 def test_a_disk_that_is_full_leaves_no_half_behind_and_the_state_as_it_was(tmp_path: Path) -> None:

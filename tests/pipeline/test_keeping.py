@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import logging
+import shutil
 from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from pipeline_worlds import topology
 from trimtab_pipeline.align import Measured
+from trimtab_pipeline.api import Retention
 from trimtab_pipeline.cycle import BROKER_STATE, BUNDLE_STATE
+from trimtab_pipeline.history_files import read_state
 from trimtab_pipeline.housekeeping import Housekeeping
 from trimtab_pipeline.keeping import TABLES, Background, Keeping
 from trimtab_pipeline.picture import broker_table, load_of, quality_table
-from trimtab_pipeline.source import Retention
 from trimtab_strategies.model import Brokers, ClusterLoad, DataQuality
 
 HOUR = 3600.0
@@ -87,22 +90,57 @@ def test_hours_are_merged_beside_the_cycles(tmp_path: Path, at_once: Background)
         assert (tmp_path / table / "20250615T15Z.parquet").exists()
 
 
-def test_a_table_that_cant_be_written_leaves_the_state_of_the_cycle_before(
+def test_a_table_that_cant_be_written_keeps_the_next_state_in_memory(
     tmp_path: Path, at_once: Background, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
     keeping = Keeping(tmp_path, Retention(), at_once)
-    keeping.keep(MEASURED, load(AT), WORLD)
+    assert keeping.keep(MEASURED, load(AT), WORLD) == ""
     for minute in (1, 2):
         (tmp_path / "brokers" / f"_20250615T150{minute}00.000000Z.parquet.tmp").symlink_to("/dev/full")
-        keeping.keep(MEASURED, load(AT + 60 * minute), WORLD)
-    assert keeping.bundles.state(AT + 180, HOUR).name == "20250615T150000.000000Z.parquet"
-    assert keeping.brokers.state(AT + 180, HOUR).name == "20250615T150000.000000Z.parquet"
-    assert caplog.text.count("can't be written, averages go on from its last file") == 1
-    assert "No space left on device" in caplog.text
-    keeping.keep(MEASURED, load(AT + 180), WORLD)
-    assert keeping.bundles.state(AT + 240, HOUR).name == "20250615T150300.000000Z.parquet"
+        seen = replace(MEASURED, bundles=bundles(AT + 60 * minute))
+        assert "No space left on device" in keeping.keep(seen, load(AT + 60 * minute), WORLD)
+    assert read_state(keeping.bundles.state(AT + 180, HOUR))["seen"].to_pylist() == [AT + 120]
+    assert keeping.bundles.state(AT + 120, HOUR) == tmp_path / "bundles" / "20250615T150000.000000Z.parquet"
+    assert not isinstance(keeping.brokers.state(AT + 180, HOUR), Path)
+    assert caplog.text.count("can't be written, averages go on in memory") == 1
+    assert keeping.keep(MEASURED, load(AT + 180), WORLD) == ""
+    assert keeping.bundles.state(AT + 240, HOUR) == tmp_path / "bundles" / "20250615T150300.000000Z.parquet"
     assert caplog.text.count(f"the history below {tmp_path} is written again") == 1
+
+
+def bundles(at: float) -> pa.Table:
+    return pa.Table.from_pylist([{"bundle": "t/n/1", "seen": at}], BUNDLE_STATE)
+
+
+def test_what_is_too_old_is_removed_though_nothing_can_be_written(tmp_path: Path, at_once: Background) -> None:
+    keeping = Keeping(tmp_path, Retention(seconds=HOUR), at_once)
+    for minute in (0, 1):
+        keeping.keep(MEASURED, load(AT + 60 * minute), WORLD)
+    later = AT + 5 * HOUR
+    (tmp_path / "quality" / "_20250615T200000.000000Z.parquet.tmp").symlink_to("/dev/full")
+    (tmp_path / "bundles" / "_20250615T15Z.parquet.tmp").mkdir()  # nor can the hour be merged
+    assert "No space left on device" in keeping.keep(MEASURED, load(later), WORLD)
+    assert [path.name for path in tmp_path.glob("bundles/*.parquet")] == ["20250615T150100.000000Z.parquet"]
+
+
+def test_a_folder_that_was_removed_is_made_again(tmp_path: Path, at_once: Background) -> None:
+    keeping = Keeping(tmp_path / "ns" / "p", Retention(), at_once)
+    keeping.bundles.state(AT, HOUR)
+    keeping.keep(MEASURED, load(AT), WORLD)
+    shutil.rmtree(tmp_path / "ns")
+    assert len(read_state(keeping.bundles.state(AT + 60, HOUR))) == 0
+    shutil.rmtree(tmp_path / "ns")
+    assert keeping.keep(MEASURED, load(AT + 60), WORLD) == ""
+    assert len(list(tmp_path.glob("ns/p/*/20250615T150100.000000Z.parquet"))) == len(TABLES)
+
+
+def test_a_folder_that_cant_be_made_costs_files_and_no_averages(tmp_path: Path, at_once: Background) -> None:
+    (tmp_path / "ns").write_text("a file where the folder belongs")
+    keeping = Keeping(tmp_path / "ns" / "p", Retention(), at_once)
+    assert len(read_state(keeping.bundles.state(AT, HOUR))) == 0
+    assert "Not a directory" in keeping.keep(replace(MEASURED, bundles=bundles(AT)), load(AT), WORLD)
+    assert read_state(keeping.bundles.state(AT + 60, HOUR))["bundle"].to_pylist() == ["t/n/1"]
 
 
 def test_a_history_that_cant_be_tidied_is_told_once_and_every_cycle_kept(

@@ -11,18 +11,17 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from exposition_reader import history, rate
+from exposition_reader import history, increase, rate
 from page_server import PageServer, scraped
 from pipeline_worlds import topology
 from trimtab_pipeline.align import Measured, align, shown
+from trimtab_pipeline.api import PrometheusSettings
 from trimtab_pipeline.asking import ReadRequest, ShardRequest
 from trimtab_pipeline.cycle import BUNDLE_STATE
 from trimtab_pipeline.prometheus import Prometheus as Client
-from trimtab_pipeline.queries import BUNDLES, brokers, render
 from trimtab_pipeline.reading import read_shard
-from trimtab_pipeline.source import PrometheusSettings
 from trimtab_strategies.model import CPU, MEMORY, NETWORK_IN, NETWORK_OUT, ClusterLoad
-from trimtab_testbed.prometheus import Prometheus, Target
+from trimtab_testbed.servers.prometheus import Prometheus, Target
 
 pytestmark = pytest.mark.prometheus
 
@@ -109,9 +108,9 @@ class Kubelets:
 def observed(url: str, at: float) -> tuple[ClusterLoad, dict[str, np.ndarray]]:
     """What the preset makes of the server as of `at`, without Spark."""
     settings = PrometheusSettings(url, "ns", window=WINDOW, nic_speed=1e9)
-    shard = ShardRequest(render(brokers("kubernetes"), settings, PODS), render(BUNDLES, settings, PODS))
+    request = ReadRequest.of(settings, at, [ShardRequest.of(settings, PODS)])
     with Client(url, 5) as client:
-        rows, *_, report = read_shard(ReadRequest(url, at, 5, (shard,)), 0, lambda promql: client.query(promql, at))
+        rows, *_, report = read_shard(request, 0, lambda promql: client.query(promql, at))
     assert json.loads(report["report"][0].as_py())["ok"], report["report"]
     table = pa.Table.from_struct_array(rows["broker"])
     measured = Measured(table, BUNDLE_STATE.empty_table())
@@ -152,10 +151,11 @@ def test_every_figure_equals_what_numpy_reads_from_the_pages(prometheus_binary: 
         assert usage[row, CPU] == pytest.approx(per_second(_CPU), rel=1e-6)
         assert usage[row, NETWORK_IN] == pytest.approx(per_second("container_network_receive_bytes_total"), rel=1e-6)
         assert usage[row, NETWORK_OUT] == pytest.approx(per_second("container_network_transmit_bytes_total"), rel=1e-6)
-        throttled = per_second("container_cpu_cfs_throttled_periods_total") / per_second(
-            "container_cpu_cfs_periods_total"
+        throttled, periods = (
+            increase(history(pages.served, f"container_cpu_cfs_{name}periods_total", labels), at, WINDOW)
+            for name in ("throttled_", "")
         )
-        assert extra["throttled"][row] == pytest.approx(throttled, rel=1e-6)
+        assert extra["throttled"][row] == pytest.approx(throttled / periods, rel=1e-6)
     assert limit[:, CPU].tolist() == [4.0, 2.0, 16.0]  # its limit, its request, its node
     assert limit[:, MEMORY].tolist() == [8 * GIB, 4 * GIB, 64 * GIB]
     assert limit[:, NETWORK_IN].tolist() == limit[:, NETWORK_OUT].tolist() == [2.5e9, 1.25e10, 1.25e10]

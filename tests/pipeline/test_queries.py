@@ -6,8 +6,17 @@ import re
 
 import pytest
 
-from trimtab_pipeline.queries import BUNDLES, RESOURCE_PRESETS, UnknownPresetError, asked_late, brokers, render
-from trimtab_pipeline.source import PrometheusSettings
+from trimtab_pipeline.api import PrometheusSettings
+from trimtab_pipeline.queries import (
+    BUNDLES,
+    RESOURCE_PRESETS,
+    Series,
+    UnknownPresetError,
+    asked_late,
+    brokers,
+    render,
+    render_series,
+)
 
 SETTINGS = PrometheusSettings("http://x", "pulsar", window=45)
 
@@ -33,21 +42,37 @@ def test_every_query_fills_a_column(preset: str) -> None:
 
 
 def test_rates_use_the_window_and_the_container_is_named() -> None:
-    cpu = render(brokers("kubernetes"), SETTINGS, ["a"])["cpu"]
-    assert cpu.startswith('max by (pod) (rate(container_cpu_usage_seconds_total{namespace="pulsar",pod=~"a",container=')
-    assert '"broker"}[45s]) and ' in cpu
+    throttled = render(brokers("kubernetes"), SETTINGS, ["a"])["throttled"]
+    throttling = 'rate(container_cpu_cfs_throttled_periods_total{namespace="pulsar",pod=~"a",container="broker"}[45s])'
+    assert throttled.startswith(f"max by (pod) ({throttling} / ")
+
+
+def test_usage_is_asked_for_as_raw_samples_of_five_windows() -> None:
+    series = render_series(brokers("kubernetes"), SETTINGS, ["a"])
+    where = 'namespace="pulsar",pod=~"a",container="broker"'
+    assert series["cpu"] == Series(f"container_cpu_usage_seconds_total{{{where}}}[225s]", counts=True)
+    assert series["memory"] == Series(f"container_memory_working_set_bytes{{{where}}}[225s]")
+    assert not any(one.counts for one in render_series(brokers("pulsar"), SETTINGS, ["a"]).values())
+
+
+@pytest.mark.parametrize("preset", RESOURCE_PRESETS)
+def test_raw_samples_are_asked_for_of_these_pods_alone_and_fill_a_column(preset: str) -> None:
+    table = brokers(preset)
+    assert set(table.sampled) <= set(table.columns)
+    for one in render_series(table, SETTINGS, ["a-0", "a-1"]).values():
+        assert re.search(r'\{namespace="pulsar",pod=~"a-0\|a-1"', one.promql)
 
 
 def test_a_window_below_a_second_is_told_in_milliseconds() -> None:
     settings = PrometheusSettings("http://x", "pulsar", window=1.5)
-    assert "[1500ms]" in render(brokers("kubernetes"), settings, ["a"])["cpu"]
+    assert "[1500ms]" in render(brokers("kubernetes"), settings, ["a"])["throttled"]
 
 
 def test_the_namespace_label_of_brokers_can_be_another_one() -> None:
     settings = PrometheusSettings("http://x", "pulsar", namespace_label="kubernetes_namespace")
     table = brokers("kubernetes")
     assert '{kubernetes_namespace="pulsar",pod' in render(table, settings, ["a"])["rate_in"]
-    assert '{namespace="pulsar",pod' in render(table, settings, ["a"])["cpu"]
+    assert '{namespace="pulsar",pod' in render(table, settings, ["a"])["throttled"]
 
 
 def test_names_are_taken_literally() -> None:

@@ -11,9 +11,9 @@ import pytest
 
 from metrics_exporter import Exporter
 from pipeline_worlds import topology
-from trimtab_pipeline.source import LoadSource, Trust
+from trimtab_pipeline.api import LoadSource, Trust
 from trimtab_strategies.model import CPU, MEMORY, NETWORK_IN, NETWORK_OUT, RATE_IN, RATE_OUT, ClusterLoad
-from trimtab_testbed.prometheus import Prometheus, Target
+from trimtab_testbed.servers.prometheus import Prometheus, Target
 
 pytestmark = [pytest.mark.spark, pytest.mark.prometheus]
 

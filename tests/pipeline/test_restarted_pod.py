@@ -18,13 +18,13 @@ from exposition_reader import samples_of
 from page_server import PageServer, scraped
 from pipeline_worlds import topology
 from trimtab_pipeline.align import Measured, align
+from trimtab_pipeline.api import PrometheusSettings
 from trimtab_pipeline.asking import ReadRequest, ShardRequest
 from trimtab_pipeline.cycle import BUNDLE_STATE
 from trimtab_pipeline.prometheus import Prometheus as Client
 from trimtab_pipeline.reading import read_shard
-from trimtab_pipeline.source import PrometheusSettings
 from trimtab_strategies.model import CPU, RATE_IN, RESOURCES, ClusterLoad
-from trimtab_testbed.prometheus import Prometheus, Target
+from trimtab_testbed.servers.prometheus import Prometheus, Target
 
 pytestmark = pytest.mark.prometheus
 

@@ -78,7 +78,7 @@ def test_an_empty_answer_has_no_rows() -> None:
         (b"<html>login</html>", "no JSON.*<html>login"),
         (TWO[:-20], "no JSON"),
         (b'{"status":"error","errorType":"timeout","error":"query timed out"}', "status is not success.*timed out"),
-        (b'{"status":"success","data":{"resultType":"matrix","result":[]}}', "no instant vector"),
+        (b'{"status":"success","data":{"resultType":"scalar","result":[]}}', "no instant vector"),
         (b'{"status":"success","data":{"resultType":"vector","result":[{"metric":{}}]}}', "no value"),
         (b'{"status":"success","data":{"resultType":"vector","result":[{"metric":{},"value":[1,"x"]}]}}', "'x'"),
         (b"[1]", "status is not success"),
@@ -126,3 +126,18 @@ def test_a_mangled_body_is_read_or_told_but_breaks_nothing() -> None:
         except MalformedBodyError:
             continue
         assert all(len(column) == len(read) and column.to_pylist() for column in read.labels.values())
+
+
+def test_raw_samples_are_read_with_their_times_and_series_of_histograms_are_left_out() -> None:
+    series = [
+        {"metric": {"pod": "a"}, "values": [[100.5, "1"], [115.5, "NaN"], [130.5, "2.5"]]},
+        {"metric": {"pod": "b"}, "histograms": [[100.5, {"count": "1"}]]},
+        {"metric": {"pod": "c", "id": "x"}, "values": [[99, "+Inf"]]},
+    ]
+    answer = {"status": "success", "data": {"resultType": "matrix", "result": series}, "warnings": ["partial"]}
+    read = parse_vector(json.dumps(answer).encode())
+    assert (read.label("pod").to_pylist(), read.label("id").to_pylist()) == (["a", "c"], ["", "x"])
+    assert read.values.to_pylist() == [2.5, math.inf]
+    assert [points[:, 0].tolist() for points in read.points] == [[100.5, 115.5, 130.5], [99.0]]
+    assert [len(points) for points in read.of_pods(["c"]).points] == [1]
+    assert read.warnings == ("partial",)

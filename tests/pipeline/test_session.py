@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import queue
 import subprocess
 import sys
@@ -15,11 +16,12 @@ import pytest
 from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
 
+from trimtab_pipeline.api import SourceUnavailableError
+from trimtab_pipeline.factory import spark_sources
 from trimtab_pipeline.interrupting import interrupt_abandoned
 from trimtab_pipeline.scratch import Scratch
-from trimtab_pipeline.source import SourceUnavailableError, spark_sources
 from trimtab_pipeline.spark_errors import translated
-from trimtab_pipeline.spark_settings import JavaMissingError, SparkSettings, require_java
+from trimtab_pipeline.spark_settings import JavaMissingError, SparkSettings, require_java, usable_cores
 
 
 def java_that_says(folder: Path, text: str) -> None:
@@ -60,6 +62,42 @@ def test_there_is_a_shard_per_core(master: str, cores: int) -> None:
     assert SparkSettings(master).cores == cores
 
 
+def cgroup(folder: Path, name: str, **files: str) -> None:
+    (folder / name).mkdir(parents=True, exist_ok=True)
+    for file, text in files.items():
+        (folder / name / file.replace("__", ".")).write_text(f"{text}\n")
+
+
+@pytest.mark.parametrize(("quota", "cores"), [("max", 64), ("200000", 2), ("150000", 2), ("50000", 1), ("9900000", 64)])
+def test_no_more_cores_are_used_than_the_container_may_use(tmp_path: Path, quota: str, cores: int) -> None:
+    cgroup(tmp_path, "", cpu__max=f"{quota} 100000")
+    assert usable_cores(64, tmp_path, "0::/\n") == cores
+
+
+def test_the_tightest_quota_of_all_groups_around_counts(tmp_path: Path) -> None:
+    cgroup(tmp_path, "pods/ours", cpu__max="max 100000")
+    cgroup(tmp_path, "pods", cpu__max="300000 100000")
+    assert usable_cores(64, tmp_path, "0::/pods/ours\n") == 3
+
+
+def test_older_cgroups_have_a_quota_in_two_files(tmp_path: Path) -> None:
+    cgroup(tmp_path, "cpu", cpu__cfs_quota_us="200000", cpu__cfs_period_us="100000")
+    assert usable_cores(64, tmp_path, "4:cpu,cpuacct:/kubepods/ours\n1:name=systemd:/\n") == 2
+    cgroup(tmp_path, "cpu", cpu__cfs_quota_us="-1")
+    assert usable_cores(64, tmp_path, "4:cpu,cpuacct:/kubepods/ours\n") == 64
+
+
+@pytest.mark.parametrize("text", ["", "banana", "200000", "200000 0"])
+def test_a_quota_that_can_not_be_read_limits_nothing(tmp_path: Path, text: str) -> None:
+    cgroup(tmp_path, "", cpu__max=text)
+    assert usable_cores(64, tmp_path, "0::/\n") == 64
+    assert usable_cores(64, tmp_path / "none", "") == 64
+
+
+def test_all_cores_are_those_that_this_process_may_use() -> None:
+    assert 1 <= SparkSettings("local[*]").cores <= len(os.sched_getaffinity(0))
+
+
 @pytest.mark.parametrize("master", ["local", "yarn", "spark://host:7077", "local[2,3]"])
 def test_other_masters_are_refused_with_those_that_work(master: str) -> None:
     with pytest.raises(ValueError, match=r"must be local\[N\]"):
@@ -74,7 +112,7 @@ def test_memory_that_spark_would_refuse_is_refused_with_the_bound(memory: str) -
 
 def test_the_door_loads_neither_spark_nor_arrow_nor_pandas() -> None:
     code = (
-        "import sys, trimtab_pipeline.source, trimtab_pipeline.testing; "
+        "import sys, trimtab_pipeline.api, trimtab_pipeline.testing; "
         "sys.exit(bool({'pyspark', 'pyarrow', 'pandas'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
@@ -88,7 +126,8 @@ sys.path.insert(0, sys.argv[2])
 from fake_prometheus import FakePrometheus, add_broker
 from pipeline_worlds import topology
 from pyspark import SparkContext
-from trimtab_pipeline.source import PrometheusSettings, SourceUnavailableError, spark_sources
+from trimtab_pipeline.api import PrometheusSettings, SourceUnavailableError
+from trimtab_pipeline.factory import spark_sources
 
 sources = spark_sources(Path(sys.argv[1]), master="local[1]")
 with FakePrometheus() as fake:
@@ -113,7 +152,7 @@ except SourceUnavailableError as error:
 
 @pytest.mark.spark
 def test_a_lost_jvm_is_replaced_and_none_is_left_behind(tmp_path: Path) -> None:
-    support = Path(__file__).parents[1] / "support"
+    support = Path(__file__).parents[1] / "support" / "prometheus"
     command = [sys.executable, "-W", "error", "-X", "dev", "-c", _LIFE, str(tmp_path), str(support)]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     assert (ended.returncode, ended.stdout) == (0, ""), ended.stderr
@@ -129,7 +168,8 @@ sys.path.insert(0, sys.argv[2])
 from fake_prometheus import FakePrometheus, Faults, add_broker
 from pipeline_worlds import topology
 from pyspark import SparkContext
-from trimtab_pipeline.source import PrometheusSettings, SourceUnavailableError, spark_sources
+from trimtab_pipeline.api import PrometheusSettings, SourceUnavailableError
+from trimtab_pipeline.factory import spark_sources
 
 sources = spark_sources(Path(sys.argv[1]), master="local[1]")
 world = topology({"a": "a"}, {})
@@ -155,7 +195,8 @@ sources.close()
 _OUT_OF_MEMORY = """
 import sys
 from pathlib import Path
-from trimtab_pipeline.source import SourceUnavailableError, spark_sources
+from trimtab_pipeline.api import SourceUnavailableError
+from trimtab_pipeline.factory import spark_sources
 
 sources = spark_sources(Path(sys.argv[1]), master="local[1]", memory="480m")
 hungry = "select size(collect_list(repeat(cast(id as string), 1000000))) from range(4000)"
@@ -174,7 +215,8 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[2])
 from fake_prometheus import FakePrometheus, Faults, add_broker
 from pipeline_worlds import topology
-from trimtab_pipeline.source import PrometheusSettings, SourceUnavailableError, spark_sources
+from trimtab_pipeline.api import PrometheusSettings, SourceUnavailableError
+from trimtab_pipeline.factory import spark_sources
 
 sources = spark_sources(Path(sys.argv[1]), master="local[1]")
 world = topology({"a": "a"}, {})
@@ -196,7 +238,8 @@ with FakePrometheus() as fake:
 _SECOND_TRY = """
 import os, sys
 from pathlib import Path
-from trimtab_pipeline.source import SourceUnavailableError, spark_sources
+from trimtab_pipeline.api import SourceUnavailableError
+from trimtab_pipeline.factory import spark_sources
 
 fake = Path(sys.argv[1], "bin", "java")
 fake.parent.mkdir()
@@ -219,7 +262,7 @@ _KILLED = """
 import sys, time
 from pathlib import Path
 from pyspark import SparkContext
-from trimtab_pipeline.source import spark_sources
+from trimtab_pipeline.factory import spark_sources
 
 sources = spark_sources(Path(sys.argv[1]), master="local[1]")
 sources.warm_up().result()
@@ -229,7 +272,15 @@ time.sleep(60)
 
 
 def program(code: str, folder: Path) -> list[str]:
-    return [sys.executable, "-W", "error", "-c", code, str(folder), str(Path(__file__).parents[1] / "support")]
+    return [
+        sys.executable,
+        "-W",
+        "error",
+        "-c",
+        code,
+        str(folder),
+        str(Path(__file__).parents[1] / "support" / "prometheus"),
+    ]
 
 
 @pytest.mark.spark

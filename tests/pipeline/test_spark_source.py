@@ -6,6 +6,7 @@ import errno
 import logging
 import math
 import re
+import shutil
 import signal
 import time
 from collections.abc import Callable
@@ -17,10 +18,10 @@ import pytest
 
 from fake_prometheus import FakePrometheus, Faults, add_broker, add_bundle
 from pipeline_worlds import topology
-from trimtab_pipeline.source import LoadSource, PrometheusSettings, SourceUnavailableError
+from trimtab_pipeline.api import LoadSource, PrometheusSettings, SourceUnavailableError
 from trimtab_pipeline.spark_source import SparkLoadSources
-from trimtab_strategies.averages import LONG_WINDOW, SHORT_WINDOW, UNSEEN, with_sample
 from trimtab_strategies.model import CPU, RATE_IN, ClusterLoad
+from trimtab_strategies.usage import LONG_WINDOW, SHORT_WINDOW, UNSEEN, with_sample
 
 pytestmark = pytest.mark.spark
 
@@ -347,11 +348,12 @@ def test_a_full_disk_costs_the_history_not_the_cycle_and_is_told_once(
         disk.setattr(pq, "ParquetWriter", full)
         first, second = look(source, AT + 60), look(source, AT + 120)
     assert first.brokers.trusted.all()
-    assert second.bundles.long[0, RATE_IN] == 60.0, "after the one sample that could be written"
+    assert first.bundles.long[0, RATE_IN] == 60.0
+    assert second.bundles.long[0, RATE_IN] == pytest.approx(230 / 3), "every sample counts, also what is not written"
     assert caplog.text.count("the history can't be written") == 1
     caplog.set_level(logging.INFO)
     third = look(source, AT + 180)
-    assert third.bundles.long[0, RATE_IN] == 60.0
+    assert third.bundles.long[0, RATE_IN] == pytest.approx(85.0)
     assert "written again" in caplog.text
 
 
@@ -362,12 +364,23 @@ def test_a_history_that_cant_be_used_is_told_and_used_again_once_it_can(
     way.parent.mkdir(exist_ok=True)
     way.write_text("in the way")
     source = observing(fake.url)
-    with pytest.raises(
-        SourceUnavailableError, match=r"Not a directory: .*; give a folder that can be read and written"
-    ):
-        look(source)
+    told = source.observe(WORLD, AT).result(timeout=120)
+    assert told.load.brokers.trusted.all()
+    assert told.unwritten is not None
+    assert "Not a directory" in told.unwritten
     way.unlink()
-    assert look(source).brokers.trusted.all()
+    assert source.observe(WORLD, AT + 60).result(timeout=120).unwritten == ""
+
+
+def test_a_history_that_was_removed_is_written_anew(
+    fake: FakePrometheus, observing: Observing, sources: SparkLoadSources
+) -> None:
+    source = observing(fake.url)
+    look(source)
+    shutil.rmtree(sources.history_dir / "tests")
+    assert look(source, AT + 60).brokers.trusted.all()
+    assert source.observe(WORLD, AT + 120).result(timeout=120).unwritten == ""
+    assert len(list(sources.history_dir.glob("tests/*/bundles/*.parquet"))) == 2
 
 
 def test_a_state_damaged_between_two_cycles_costs_one_cycle_not_all(

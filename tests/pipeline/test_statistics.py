@@ -14,15 +14,15 @@ import pytest
 from admin_server import AdminServer, topic_statistics
 from fake_prometheus import FakePrometheus
 from pipeline_worlds import topology
+from trimtab_pipeline.api import Credentials, LoadSource, PrometheusSettings, StatisticsSettings, Topology
 from trimtab_pipeline.asking import ReadRequest, ShardRequest
 from trimtab_pipeline.direct_source import DirectLoadSources
 from trimtab_pipeline.ranges import Ranges
 from trimtab_pipeline.reading import read_shard
-from trimtab_pipeline.source import Credentials, LoadSource, PrometheusSettings, StatisticsSettings, Topology
 from trimtab_pipeline.spark_source import SparkLoadSources
 from trimtab_pipeline.statistics import ask_brokers
+from trimtab_strategies.hash_ring import topic_hash
 from trimtab_strategies.model import RATE_IN, RATE_OUT, ClusterLoad
-from trimtab_strategies.topics import topic_hash
 
 LOW, HIGH, IDLE = "t/n/0x00000000_0x80000000", "t/n/0x80000000_0xffffffff", "t/idle/0x00000000_0xffffffff"
 WORLD = topology({"broker-a": "a", "broker-b": "b"}, {LOW: "broker-a", HIGH: "broker-b", IDLE: "broker-b"})

@@ -9,8 +9,8 @@ import pytest
 
 from pipeline_worlds import topology
 from trimtab_pipeline.align import Measured, align
+from trimtab_pipeline.api import LoadSource, LoadSources, PrometheusSettings, SourceUnavailableError
 from trimtab_pipeline.cycle import BROKER_STATE, BUNDLE_STATE
-from trimtab_pipeline.source import LoadSource, LoadSources, PrometheusSettings, SourceUnavailableError
 from trimtab_pipeline.testing import StaticSource, StaticSources
 from trimtab_strategies.model import CPU, ClusterLoad
 

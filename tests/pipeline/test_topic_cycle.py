@@ -9,9 +9,9 @@ import pytest
 
 from fake_prometheus import FakePrometheus, add_bundle
 from pipeline_worlds import topology
-from trimtab_pipeline.source import LoadSource
+from trimtab_pipeline.api import LoadSource
+from trimtab_strategies.hash_ring import topic_hash
 from trimtab_strategies.model import RATE_IN, RATE_OUT
-from trimtab_strategies.topics import topic_hash
 
 pytestmark = pytest.mark.spark
 

@@ -18,7 +18,7 @@ from trimtab_pipeline.ranges import Ranges, Summing, namespaces_of
 from trimtab_pipeline.reading import read_shard
 from trimtab_pipeline.samples import Samples
 from trimtab_pipeline.topics import full_names, hottest
-from trimtab_strategies.topics import LAST_HASH, bundle_names, default_boundaries, find_bundle, topic_hash
+from trimtab_strategies.hash_ring import LAST_HASH, bundle_names, default_boundaries, find_bundle, topic_hash
 
 NAMES = (*bundle_names("t/b", default_boundaries(3)), *bundle_names("t/a", default_boundaries(4)))
 RANGES = Ranges.of(NAMES)

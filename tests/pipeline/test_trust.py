@@ -10,9 +10,9 @@ import pytest
 
 from pipeline_worlds import topology
 from trimtab_pipeline.align import Measured, align
+from trimtab_pipeline.api import PrometheusSettings, Trust
 from trimtab_pipeline.cycle import BROKER_STATE, BUNDLE_STATE
 from trimtab_pipeline.queries import CHECKS, tables
-from trimtab_pipeline.source import PrometheusSettings, Trust
 from trimtab_strategies.model import RATE_IN, ClusterLoad, Reason
 
 NOW = 1_750_000_000.0
@@ -160,6 +160,16 @@ def test_more_samples_may_be_asked_for() -> None:
     assert not seen({}, trust=Trust(min_samples=5)).brokers.trusted.any()
 
 
+def test_counts_of_less_than_one_sample_are_no_scrape_interval() -> None:
+    rows = [{"pod": pod, **USAGE, **TIMES, **CHECKED, "samples": 0.001} for pod in "ab"]
+    measured = Measured(pa.Table.from_pylist(rows, BROKER_STATE), BUNDLE_STATE.empty_table(), reports=(), shards=())
+
+    quality = align(measured, WORLD, SETTINGS, NOW).quality
+
+    assert {doubt.reason for doubt in quality.doubts.values()} == {Reason.UNTRUSTED}
+    assert quality.notes[0].startswith("no broker has a whole sample of CPU in 60 s (the most is 0.001)")
+
+
 @pytest.mark.parametrize(
     "bound", [{"above_limit": 0.5}, {"max_resets": -1}, {"max_clock_skew": 301}, {"min_samples": 1}]
 )
@@ -179,7 +189,8 @@ def test_a_servers_clock_that_is_wrong_is_noted(clock: float, told: str) -> None
 def test_checks_look_at_series_of_the_preset_only() -> None:
     own = PrometheusSettings("http://x", "pulsar", queries=(("cpu", "max by (pod) (mine)"),))
     assert not set(CHECKS) & set(tables(own)[0].queries)
-    assert set(CHECKS) <= set(tables(SETTINGS)[0].queries)
+    assert "cpu" not in tables(own)[0].sampled
+    assert {"copies", "ahead"} <= set(tables(SETTINGS)[0].queries)
 
 
 def bundle(name: str, time: float | None, rate: float = 10.0) -> dict[str, object]:

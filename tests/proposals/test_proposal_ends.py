@@ -22,8 +22,8 @@ def test_an_edited_policy_supersedes_its_proposal_and_offers_another(play: Play)
 
         scene.edit(limits={"coolDown": "31m"})
         ask(scene, "approve", first["id"])
-        await scene.turn(after=2)
-        await scene.turn(after=2)
+        await scene.reconcile(after=2)
+        await scene.reconcile(after=2)
 
         assert moved(scene) == {}
         assert proposal(scene)["state"] == "ProposalReady"
@@ -38,9 +38,9 @@ def test_an_edited_policy_supersedes_its_proposal_and_offers_another(play: Play)
 
 def test_after_an_edit_all_conditions_speak_of_the_policy_as_it_is(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
-        await scene.turn()
+        await scene.reconcile()
         scene.edit(interval="50s")
-        await scene.turn(after=1)
+        await scene.reconcile(after=1)
 
         generation = scene.policy()["metadata"]["generation"]
         assert {c["observedGeneration"] for c in scene.status()["conditions"]} == {generation}
@@ -53,7 +53,7 @@ def test_a_proposal_expires_and_can_not_be_approved_any_more(play: Play) -> None
         first = await offered(scene)
         ask(scene, "approve", first["id"])
 
-        await scene.turn(after=121)
+        await scene.reconcile(after=121)
 
         assert moved(scene) == {}
         assert annotations(scene) == {}
@@ -72,7 +72,7 @@ def test_a_broker_that_is_closed_supersedes_the_plan_and_another_one_is_offered_
         scene.rest.patch(scene.path("brokers", closed), {"spec": {"schedulable": False}})
         ask(scene, "approve", first["id"])
 
-        await scene.turn(after=2)
+        await scene.reconcile(after=2)
 
         assert moved(scene) == {}
         assert command(scene)[0] == "False"
@@ -95,7 +95,7 @@ def test_a_broker_that_is_lost_to_the_plan_supersedes_it(change: str, play: Play
             scene.rest.delete(path)
         ask(scene, "approve", first["id"])
 
-        await scene.turn(after=2)
+        await scene.reconcile(after=2)
 
         assert moved(scene) == {}
         assert proposal(scene)["state"] == "PendingProposal"
@@ -114,9 +114,9 @@ def test_refresh_replaces_the_proposal_by_one_of_what_is_seen_now(play: Play) ->
         first = await offered(scene)
 
         ask(scene, "refresh")
-        await scene.turn(after=2)
+        await scene.reconcile(after=2)
         assert proposal(scene)["state"] == "PendingProposal"
-        await scene.turn(after=1)
+        await scene.reconcile(after=1)
 
         assert annotations(scene) == {}
         assert proposal(scene)["state"] == "ProposalReady"
@@ -130,18 +130,18 @@ def test_stop_withdraws_a_waiting_proposal_until_somebody_refreshes(play: Play) 
         first = await offered(scene)
 
         ask(scene, "stop")
-        await scene.turn(after=2)
+        await scene.reconcile(after=2)
         await scene.cycle()
         assert (proposal(scene)["state"], proposal(scene)["total"]) == ("Stopped", 0)
 
         ask(scene, "approve", first["id"])
-        await scene.turn(after=2)
+        await scene.reconcile(after=2)
         assert command(scene)[0] == "False"
         assert moved(scene) == {}
 
         ask(scene, "refresh")
-        await scene.turn(after=2)
-        await scene.turn(after=2)
+        await scene.reconcile(after=2)
+        await scene.reconcile(after=2)
         assert proposal(scene)["state"] == "ProposalReady"
 
     play(HOT, story, **APPROVE)
@@ -153,16 +153,16 @@ def test_stop_in_the_middle_writes_nothing_more_and_leaves_every_bundle_whole(pl
         assert len(moved(scene)) == 1 < found["total"]
 
         ask(scene, "stop")
-        await scene.turn(after=2)
+        await scene.reconcile(after=2)
         assert proposal(scene)["state"] == "Stopped"
         assert (progress(scene)["inFlight"], progress(scene).get("finishedAt")) == (1, None)
 
         await scene.land()
-        await scene.turn(after=2)
-        await scene.turn(after=2)
+        await scene.reconcile(after=2)
+        await scene.reconcile(after=2)
 
         assert len(moved(scene)) == 1
-        assert scene.owners() == scene.wishes()
+        assert scene.owners() == scene.desired_owners()
         shown = progress(scene)
         assert (shown["landed"], shown["failed"], shown["inFlight"], shown["total"]) == (1, 0, 0, found["total"])
         assert shown["finishedAt"]
@@ -177,7 +177,7 @@ def test_stop_in_the_middle_writes_nothing_more_and_leaves_every_bundle_whole(pl
         (APPROVE, "aprove", None, "'aprove': write approve, refresh or stop"),
         (APPROVE, "approve", "0badc0de", "it is for proposal 0badc0de, and the one there is now is "),
         ({"mode": "DryRun"}, "approve", None, "spec.mode is DryRun: set it to Approve"),
-        ({"mode": "Auto", "paused": True}, "stop", None, "spec.mode is Auto: it moves by itself; `trimtab pause`"),
+        ({"mode": "Auto", "paused": True}, "stop", None, "spec.mode is Auto: it moves by itself; `trimtab pause"),
     ],
     ids=lambda value: value if isinstance(value, str) else None,
 )
@@ -185,10 +185,10 @@ def test_a_command_that_can_not_be_taken_is_refused_with_what_to_do(
     spec: dict[str, Any], word: str, pinned: str | None, complaint: str, play: Play
 ) -> None:
     async def story(scene: PolicyScene) -> None:
-        await scene.turn()
+        await scene.reconcile()
 
         ask(scene, word, pinned)
-        await scene.turn(after=2)
+        await scene.reconcile(after=2)
 
         assert moved(scene) == {}
         assert annotations(scene) == {}
@@ -199,18 +199,35 @@ def test_a_command_that_can_not_be_taken_is_refused_with_what_to_do(
     play(HOT, story, **spec)
 
 
+def test_what_became_of_a_command_is_shown_for_an_hour_from_each_command_on(play: Play) -> None:
+    async def story(scene: PolicyScene) -> None:
+        await offered(scene)
+        ask(scene, "approved")
+        await scene.reconcile(after=1)
+        ask(scene, "rebalance")
+        await scene.reconcile(after=3000)
+        assert command(scene)[0] == "False"
+        await scene.reconcile(after=3500)
+        assert "is 'rebalance'" in command(scene)[1], "the second one is not an hour ago"
+
+        await scene.reconcile(after=200)
+        assert scene.condition("CommandTaken") == ("", "")
+
+    play(HOT, story, **APPROVE)
+
+
 def test_a_paused_policy_takes_no_approval_and_holds_what_was_approved(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
         found = await approved(scene)
         scene.edit(paused=True)
         await scene.land()
 
-        await scene.turn(after=2)
+        await scene.reconcile(after=2)
         assert len(moved(scene)) == 1 < found["total"]
         assert proposal(scene)["state"] == "Rebalancing"
 
         scene.edit(paused=False)
-        await scene.turn(after=2)
+        await scene.reconcile(after=2)
         assert len(moved(scene)) == 2
 
     play(HOT, story, **eager(maxMovesInFlight=1) | APPROVE)
@@ -222,7 +239,7 @@ def test_leaving_the_mode_ends_what_was_approved_as_stop_does(play: Play) -> Non
 
         scene.edit(mode="DryRun")
         await scene.land()
-        await scene.turn(after=2)
+        await scene.reconcile(after=2)
         await scene.cycle()
 
         assert len(moved(scene)) == 1
@@ -232,7 +249,7 @@ def test_leaving_the_mode_ends_what_was_approved_as_stop_does(play: Play) -> Non
         assert scene.condition("ProposalReady") == scene.condition("Rebalancing") == ("", "")
 
         scene.edit(mode="Approve")
-        await scene.turn(after=2)
+        await scene.reconcile(after=2)
         assert proposal(scene)["state"] == "ProposalReady"
 
     play(HOT, story, **eager(maxMovesInFlight=1) | APPROVE)

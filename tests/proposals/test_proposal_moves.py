@@ -62,9 +62,9 @@ def test_a_bundle_that_changed_meanwhile_costs_its_own_move_alone(how: str, reas
         await blocked_by(scene, first, how)
         ask(scene, "approve", found["id"])
 
-        await scene.turn(after=2)
+        await scene.reconcile(after=2)
         await scene.land()
-        await scene.turn(after=2)
+        await scene.reconcile(after=2)
 
         assert {name: owner for name, owner in moved(scene).items() if name != first["bundle"]} == {
             move["bundle"]: move["destination"] for move in others
@@ -86,10 +86,10 @@ def test_a_bundle_that_a_person_moved_and_that_landed_there_is_left_there(play: 
         await scene.land()
         ask(scene, "approve", found["id"])
 
-        await scene.turn(after=2)
-        await scene.turn(after=2)
+        await scene.reconcile(after=2)
+        await scene.reconcile(after=2)
 
-        assert scene.wishes()[first["bundle"]] == elsewhere
+        assert scene.desired_owners()[first["bundle"]] == elsewhere
         [failure] = progress(scene)["failures"]
         assert failure["reason"] == "Conflict"
         assert f"it is on {elsewhere} now, and not on a any more" in failure["detail"]
@@ -113,9 +113,9 @@ def test_what_changes_in_the_middle_refuses_the_moves_that_are_left(how: str, re
         }
 
         for _ in found["moves"]:
-            await scene.turn(after=2)
+            await scene.reconcile(after=2)
             await scene.land()
-        await scene.turn(after=2)
+        await scene.reconcile(after=2)
 
         failures = progress(scene)["failures"]
         assert {failure["reason"] for failure in failures} == {reason}
@@ -130,13 +130,13 @@ def test_the_hours_moves_are_counted_while_a_proposal_is_carried_out(play: Play)
     async def story(scene: PolicyScene) -> None:
         found = await offered(scene)
         scene.edit(mode="Auto")  # a person is impatient, and turns back
-        await scene.turn(after=2)
+        await scene.reconcile(after=2)
         spent = len(moved(scene))
         assert spent == found["total"] == 2
         await scene.land()
         scene.edit(mode="Approve")
 
-        await scene.turn(after=2)
+        await scene.reconcile(after=2)
 
         assert proposal(scene)["state"] == "PendingProposal"
         assert scene.status()["lastCycle"]["heldBack"]["HourCap"] >= 1
@@ -149,9 +149,9 @@ def test_a_move_that_nobody_confirms_is_withdrawn_and_counts_as_failed(play: Pla
         found = await approved(scene)
         assert len(moved(scene)) == found["total"] == 1
 
-        await scene.turn(after=31)
+        await scene.reconcile(after=31)
         await scene.land()
-        await scene.turn(after=2)
+        await scene.reconcile(after=2)
 
         assert moved(scene) == {}
         [failure] = progress(scene)["failures"]
@@ -169,11 +169,11 @@ def test_a_waiting_proposal_survives_the_operator(play: Play) -> None:
         found = await offered(scene)
 
         scene.restart()
-        await scene.turn(after=2)
+        await scene.reconcile(after=2)
         assert proposal(scene) == found
 
         ask(scene, "approve", found["id"])
-        await scene.turn(after=2)
+        await scene.reconcile(after=2)
         assert moved(scene) == destinations(found)
 
     play(HOT, story, **APPROVE)
@@ -186,10 +186,10 @@ def test_an_execution_goes_on_where_the_operator_died(play: Play) -> None:
 
         for _ in range(found["total"]):
             scene.restart()
-            await scene.turn(after=2)
+            await scene.reconcile(after=2)
             await scene.land()
         scene.restart()
-        await scene.turn(after=2)
+        await scene.reconcile(after=2)
 
         assert moved(scene) == destinations(found)
         assert (progress(scene)["landed"], progress(scene)["failed"]) == (found["total"], 0)
@@ -210,9 +210,9 @@ def test_a_move_that_was_written_and_not_noted_is_not_written_again(play: Play) 
         ask(scene, "approve", found["id"])
 
         scene.restart()
-        await scene.turn(after=2)
+        await scene.reconcile(after=2)
         await scene.land()
-        await scene.turn(after=2)
+        await scene.reconcile(after=2)
 
         assert proposal(scene)["state"] == "Ready"
         assert {b["metadata"]["generation"] for b in scene.bundles().values()} == {1, 2}
@@ -255,7 +255,7 @@ def test_splits_are_offered_and_asked_for_once_approved(play: Play) -> None:
         assert splits(scene) == {}
 
         ask(scene, "approve", found["id"])
-        await scene.turn(after=2)
+        await scene.reconcile(after=2)
 
         [made] = splits(scene).values()
         assert made["spec"]["bundle"] == shown["bundle"]
@@ -272,7 +272,7 @@ def test_a_split_of_a_bundle_that_moved_meanwhile_is_not_asked_for(play: Play) -
         await scene.land()
 
         ask(scene, "approve", found["id"])
-        await scene.turn(after=2)
+        await scene.reconcile(after=2)
 
         assert splits(scene) == {}
         [failure] = progress(scene)["failures"]

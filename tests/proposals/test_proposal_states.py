@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 
-from trimtab_operator.control.proposal_states import COMMANDS, MEANINGS, REFUSALS, TRANSITIONS, Event, after, may
-from trimtab_operator.resources.proposal import ProposalState as State
+from trimtab_operator.proposals.states import COMMANDS, MEANINGS, REFUSALS, TRANSITIONS, Event, after, may
+from trimtab_operator.resources.policy_status import ProposalState as State
 
 EVERY = list(itertools.product(State, Event))
 ASKED = frozenset(COMMANDS.values())

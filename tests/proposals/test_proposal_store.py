@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from records import bundle, wished
-from trimtab_operator.cluster.naming import bundle_name, parse_pulsar_bundle
-from trimtab_operator.control.progress import Execution, Mark, in_words
-from trimtab_operator.control.proposal_store import Standing, packed
-from trimtab_operator.control.proposals import ForeignProposalError, Proposal, cost
-from trimtab_operator.resources.proposal import ProposalState
+from trimtab_operator.kube.naming import bundle_name, parse_pulsar_bundle
+from trimtab_operator.proposals.model import ForeignProposalError, Proposal, cost
+from trimtab_operator.proposals.progress import Execution, Mark, in_words
+from trimtab_operator.proposals.store import Standing, packed
+from trimtab_operator.resources.policy_status import ProposalState
 from trimtab_strategies.model import HeldBack, Move, Plan, Reason, Split
 from trimtab_strategies.testing import NOW, cluster, with_bundles
 

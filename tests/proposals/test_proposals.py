@@ -22,10 +22,10 @@ from proposal_scene import (
     progress,
     proposal,
 )
-from trimtab_operator.control.shares import Claim
-from trimtab_pipeline.source import SourceUnavailableError
+from trimtab_operator.state.policies import Claim
+from trimtab_pipeline.api import SourceUnavailableError
 from trimtab_strategies.testing import NOW, cluster, with_bundles
-from trimtab_testbed.control_plane import ControlPlane
+from trimtab_testbed.servers.kube import ControlPlane
 
 pytestmark = pytest.mark.apiserver
 
@@ -44,7 +44,7 @@ def test_a_plan_is_offered_with_what_it_changes_and_costs_and_moves_nothing(play
         assert {r["resource"] for r in found["ranges"]} >= {"cpu", "networkIn", "networkOut"}
         assert {b["broker"] for b in found["brokers"]} == {"a", "b", "c"}
         assert found["cost"] == {"connections": 60 * found["total"], "topics": 6 * found["total"], "unknown": 0}
-        assert found["id"] in found["message"]
+        assert found["message"].endswith(f"trimtab approve main -n {scene.namespace} --proposal {found['id']}")
         assert scene.condition("ProposalReady") == ("True", "ProposalReady")
         assert scene.condition("Rebalancing") == ("False", "ProposalReady")
         assert scene.versions("bundles") == before
@@ -82,7 +82,7 @@ def test_a_proposal_that_waits_stays_as_it_is_while_cycles_go_on(play: Play) -> 
 
 def test_nothing_is_offered_where_nothing_is_to_move(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
-        await scene.turn()
+        await scene.reconcile()
         await scene.cycle()
 
         assert proposal(scene)["state"] == "PendingProposal"
@@ -106,7 +106,7 @@ def test_approving_carries_out_exactly_what_was_shown(play: Play) -> None:
         assert moved(scene) == destinations(found)
 
         await scene.land()
-        await scene.turn(after=2)
+        await scene.reconcile(after=2)
 
         assert proposal(scene)["state"] == "Ready"
         total = found["total"]
@@ -127,7 +127,7 @@ def test_only_so_many_moves_are_open_at_once(play: Play) -> None:
         for done in range(found["total"]):
             open_at_once.append(len(moved(scene)) - done)
             await scene.land()
-            await scene.turn(after=2)
+            await scene.reconcile(after=2)
 
         assert open_at_once == [1] * found["total"]
         assert proposal(scene)["state"] == "Ready"
@@ -147,10 +147,10 @@ def test_progress_is_stored_now_and_then_and_not_at_each_landing(play: Play) -> 
 
         before = version()
         await scene.land()
-        await scene.turn(after=0.5)
+        await scene.reconcile(after=0.5)
         assert (len(moved(scene)), version()) == (2, before)
 
-        await scene.turn(after=2)
+        await scene.reconcile(after=2)
         assert version() != before
         assert progress(scene)["landed"] == 1
 
@@ -161,7 +161,7 @@ def test_the_rest_of_the_time_is_told_at_the_pace_so_far(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
         found = await approved(scene)
         await scene.land()
-        await scene.turn(after=10)
+        await scene.reconcile(after=10)
 
         done, total = progress(scene)["done"], found["total"]
         assert (done, progress(scene)["inFlight"]) == (1, 1)
@@ -175,10 +175,10 @@ def test_the_next_plan_is_offered_once_the_last_one_is_done(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
         first = await approved(scene)
         await scene.land()
-        await scene.turn(after=2)
+        await scene.reconcile(after=2)
         assert proposal(scene)["state"] == "Ready"
 
-        await scene.turn(after=3600)
+        await scene.reconcile(after=3600)
 
         again = proposal(scene)
         assert (again["state"], again["id"] != first["id"]) == ("ProposalReady", True)
@@ -215,7 +215,7 @@ def test_kubectl_waits_for_a_proposal_and_lists_its_state(play: Play, trimtab_cr
 
 
 def test_moves_go_on_and_stop_is_heard_while_prometheus_is_slow(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trimtab_operator.control.deciding.TEND_EVERY", 0.1)
+    monkeypatch.setattr("trimtab_operator.loop.cycle.RECONCILE_EVERY", 0.1)
 
     async def story(scene: PolicyScene) -> None:
         found = await approved(scene)
@@ -241,7 +241,7 @@ def test_moves_go_on_and_stop_is_heard_while_prometheus_is_slow(play: Play, monk
 def test_what_was_approved_rests_when_an_older_policy_takes_over_in_the_middle_of_a_cycle(
     play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trimtab_operator.control.deciding.TEND_EVERY", 0.05)
+    monkeypatch.setattr("trimtab_operator.loop.cycle.RECONCILE_EVERY", 0.05)
 
     async def story(scene: PolicyScene) -> None:
         await approved(scene)
@@ -267,11 +267,11 @@ def test_nothing_is_ready_to_be_approved_while_an_older_policy_has_the_brokers(p
         first = await offered(scene)
 
         scene.context.claims["older"] = Claim("older", "1970")
-        await scene.turn(after=2)
+        await scene.reconcile(after=2)
         assert scene.condition("ProposalReady") == ("False", "InvalidPolicy")
 
         scene.context.leave("older")
-        await scene.turn(after=2)
+        await scene.reconcile(after=2)
         assert scene.condition("ProposalReady") == ("True", "ProposalReady")
         assert proposal(scene)["id"] == first["id"]
 
@@ -284,11 +284,11 @@ def test_nothing_is_ready_to_be_approved_of_a_policy_that_can_not_be_run(play: P
 
         scene.edit(interval="0s")
         scene.restart()
-        await scene.turn(after=2)
+        await scene.reconcile(after=2)
         assert scene.condition("ProposalReady") == scene.condition("Valid") == ("False", "InvalidPolicy")
 
         scene.edit(interval="30s")
-        await scene.turn(after=2)
+        await scene.reconcile(after=2)
         assert scene.condition("ProposalReady") == ("True", "ProposalReady")
         assert proposal(scene)["id"] != first["id"]
 

@@ -10,16 +10,15 @@ import pytest
 
 from manifests import policy
 from records import broker, bundle, topic_namespace, wished
-from trimtab_operator.actuators.declarative import DryRunActuator
-from trimtab_operator.control.executing import Executor
-from trimtab_operator.control.link import Link
-from trimtab_operator.control.memory import Remembered
-from trimtab_operator.control.progress import Execution
-from trimtab_operator.control.proposals import Cost, Proposal
-from trimtab_operator.control.rollout import Departures
-from trimtab_operator.control.settings import Settings
-from trimtab_operator.control.turn import Turn
-from trimtab_operator.control.validating import Scene, obstacle
+from trimtab_operator.actuators import DryRunActuator
+from trimtab_operator.proposals.executor import Executor, ValidationContext, obstacle
+from trimtab_operator.proposals.model import Cost, Proposal
+from trimtab_operator.proposals.progress import Execution
+from trimtab_operator.state.policy_run import PolicyRun
+from trimtab_operator.state.pulsar_link import PulsarLink
+from trimtab_operator.state.rolling_restart import Departures
+from trimtab_operator.state.settings import Settings
+from trimtab_operator.state.strategy_state import PolicyState
 from trimtab_pipeline.testing import StaticSource
 from trimtab_strategies.model import Isolation, Move, NamespacePolicy, Reason
 from trimtab_strategies.testing import cluster
@@ -32,17 +31,17 @@ class Records:
     """As much of a context as the questions look at: what the stores hold."""
 
     def __init__(self, found: Any, space: Any) -> None:
-        self.stores, self.link = self, Link()
+        self.stores, self.link = self, PulsarLink()
         self.bundles = self
         self.items = {} if found is None else {"b": found}
         self.topic_namespaces = type("Spaces", (), {"items": {"t-n": space} if space else {}})
 
 
-def scene(found: Any = bundle(), space: Any = None, moved: int = 0, **brokers: Any) -> Scene:  # noqa: B008  immutable
+def scene(found: Any = bundle(), space: Any = None, moved: int = 0, **brokers: Any) -> ValidationContext:  # noqa: B008  immutable
     """Bundle `b` as `found`, on brokers x, y and z that are ready unless said otherwise."""
     records: Any = Records(found, space or topic_namespace())
     there = {name: broker(name) for name in "xyz"} | brokers
-    return Scene(records, SETTINGS, {name: one for name, one in there.items() if one}, moved)
+    return ValidationContext(records, SETTINGS, {name: one for name, one in there.items() if one}, moved)
 
 
 @pytest.mark.parametrize("reason", [Reason.DRAINED, Reason.ROLLING_OUT])
@@ -63,11 +62,11 @@ def test_many_moves_that_are_refused_at_once_leave_others_their_turn() -> None:
     context: Any = scene().context
     context.now, context.brokers_of = lambda: 0.0, lambda _: {name: broker(name, ready=False) for name in "xyz"}
     context.departures = lambda _: Departures()
-    turn = Turn(SETTINGS, DryRunActuator(), StaticSource(cluster()), Remembered())
+    run = PolicyRun(SETTINGS, DryRunActuator(), StaticSource(cluster()), PolicyState())
 
     async def turns_of_others() -> int:
         executor = Executor(context, Execution(offered, 0.0))
-        advancing, turns = asyncio.create_task(executor.advance(turn, {})), 0
+        advancing, turns = asyncio.create_task(executor.advance(run, {})), 0
         while not advancing.done():
             await asyncio.sleep(0)
             turns += 1
@@ -77,7 +76,7 @@ def test_many_moves_that_are_refused_at_once_leave_others_their_turn() -> None:
     assert asyncio.run(turns_of_others()) >= len(moves) / SETTINGS.max_moves_in_flight
 
 
-IN_THE_WAY: dict[str, tuple[Scene, Reason, str]] = {
+IN_THE_WAY: dict[str, tuple[ValidationContext, Reason, str]] = {
     "the bundle is gone": (scene(None), Reason.CONFLICT, "deleted"),
     "it is elsewhere": (scene(bundle(owner="z")), Reason.CONFLICT, "it is on z now, and not on x any more"),
     "nobody has it": (scene(bundle(owner="", serving="")), Reason.CONFLICT, "it is on no broker now"),
@@ -131,7 +130,7 @@ def test_a_move_is_refused_with_what_stands_in_its_way(case: str) -> None:
     ],
     ids=["as planned", "one left this hour", "another is down", "its source is not believed", "y is secondary"],
 )
-def test_a_move_that_nothing_stands_in_the_way_of_is_made(seen: Scene) -> None:
+def test_a_move_that_nothing_stands_in_the_way_of_is_made(seen: ValidationContext) -> None:
     assert obstacle(MOVE, "b", seen) is None
 
 

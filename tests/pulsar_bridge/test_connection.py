@@ -12,21 +12,21 @@ import pytest
 
 from faulty_api import until
 from policy_scene import PolicyScene, played
-from trimtab_operator.bridge import running
-from trimtab_operator.bridge.running import Bridge
-from trimtab_operator.cluster.fence import Fence
-from trimtab_operator.control.context import Context
-from trimtab_operator.control.cycle import ended
-from trimtab_operator.control.link import NOT_ASKED, Link
-from trimtab_operator.control.linked import linked
-from trimtab_operator.control.settings import Settings
-from trimtab_operator.pulsar.admin import Admin
-from trimtab_operator.pulsar.http import HttpAdmin
+from trimtab_operator.aio import ended
+from trimtab_operator.kube.fence import Fence
+from trimtab_operator.pulsar.bridge import connection
+from trimtab_operator.pulsar.bridge.connection import Bridge
+from trimtab_operator.pulsar.client.api import Admin
+from trimtab_operator.pulsar.client.http import HttpAdmin
 from trimtab_operator.resources.pulsar import PulsarSpec
 from trimtab_operator.resources.urls import AllowedUrls
+from trimtab_operator.state.cluster import ClusterState
+from trimtab_operator.state.pulsar_link import NOT_ASKED, PulsarLink
+from trimtab_operator.state.settings import Settings
+from trimtab_operator.status.conditions import linked
 from trimtab_strategies.testing import cluster
-from trimtab_testbed.control_plane import ControlPlane
-from trimtab_testbed.fake_pulsar import FakePulsar
+from trimtab_testbed.servers.kube import ControlPlane
+from trimtab_testbed.simulated.pulsar_admin import FakePulsar
 
 LOAD = cluster(bundles=1, a=0.5, b=0.5)
 TOKEN = {"token": {"secret": "pulsar", "key": "token"}}
@@ -42,7 +42,7 @@ class Running:
         self.context.urls = AllowedUrls.of(["127.0.0.1"])
         self.bridge = Bridge(self.context, Fence(), self._parts)
 
-    def _parts(self, _context: Context, _admin: Admin) -> Mapping[str, Callable[[], Awaitable[None]]]:
+    def _parts(self, _context: ClusterState, _admin: Admin) -> Mapping[str, Callable[[], Awaitable[None]]]:
         self.opened += 1
         return {"part": self._part}
 
@@ -87,7 +87,7 @@ Run = Callable[..., None]
 def run(trimtab_crds: ControlPlane, kube_namespace: str, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Plays a story with a bridge that runs, in shortened times."""
     for name, seconds in (("LOOK_EVERY", 0.05), ("PULSE_EVERY", 0.2), ("SECRETS_EVERY", 0.3), ("REFUSED_EVERY", 0.1)):
-        monkeypatch.setattr(running, name, seconds)
+        monkeypatch.setattr(connection, name, seconds)
 
     def play(story: Story, **fake: Any) -> None:
         async def whole(scene: PolicyScene) -> None:
@@ -210,7 +210,7 @@ def test_whether_the_cluster_answers_is_looked_at_again_after_a_defect(
     [("", ("True", "Linked")), (NOT_ASKED, ("Unknown", "NotAsked")), ("refused", ("False", "SourceUnavailable"))],
 )
 def test_the_condition_says_whether_the_cluster_answers(problem: str, condition: tuple[str, str]) -> None:
-    link = Link(spec=PulsarSpec(admin_url="http://pulsar:8080"), problem=problem)
+    link = PulsarLink(spec=PulsarSpec(admin_url="http://pulsar:8080"), problem=problem)
     (found,) = linked([], link, 2, 0.0)
     assert (found["status"], found["reason"]) == condition
-    assert linked([found], Link(), 3, 0.0) == []
+    assert linked([found], PulsarLink(), 3, 0.0) == []

@@ -6,13 +6,13 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any
 
-from trimtab_operator.bridge import crosscheck as checking
-from trimtab_operator.bridge.crosscheck import Statistics
-from trimtab_operator.control.link import Link
-from trimtab_operator.pulsar.admin import TopicLoad
-from trimtab_operator.pulsar.errors import PulsarUnavailableError
+from trimtab_operator.pulsar.bridge import cross_check as checking
+from trimtab_operator.pulsar.bridge.cross_check import Statistics
+from trimtab_operator.pulsar.client.api import TopicLoad
+from trimtab_operator.pulsar.client.errors import PulsarUnavailableError
+from trimtab_operator.state.pulsar_link import PulsarLink
 from trimtab_operator.telemetry.metrics import Metrics
-from trimtab_pipeline.source import NO_CREDENTIALS, Credentials
+from trimtab_pipeline.api import NO_CREDENTIALS, Credentials
 
 IDS = {name: f"{name}:8080" for name in ("a", "b", "c", "d")}
 WHO = Credentials(bearer_token="t")
@@ -43,15 +43,15 @@ class Brokers:
 
 def context(**shown: float) -> Any:
     """A context of which Prometheus shows these brokers, msg/s in and out."""
-    link = Link(ids=IDS)
-    link.crosscheck.shown, link.crosscheck.at = shown, 0.0
-    return SimpleNamespace(link=link, metrics=Metrics(), policies={}, clock=lambda: 60.0 * link.crosscheck.look)
+    link = PulsarLink(ids=IDS)
+    link.cross_check.shown, link.cross_check.at = shown, 0.0
+    return SimpleNamespace(link=link, metrics=Metrics(), policies={}, clock=lambda: 60.0 * link.cross_check.look)
 
 
 def test_each_broker_is_compared_in_turn_and_an_odd_one_in_each_round() -> None:
     found, brokers = context(a=200.0, b=200.0, c=200.0, d=200.0), Brokers(a=100.0, b=1000.0, c=100.0)
     statistics: Any = Statistics(found, brokers)  # type: ignore[arg-type]
-    check = found.link.crosscheck
+    check = found.link.cross_check
 
     async def rounds() -> None:
         for look in range(6):
@@ -62,8 +62,8 @@ def test_each_broker_is_compared_in_turn_and_an_odd_one_in_each_round() -> None:
 
     asyncio.run(rounds())
     assert "".join(brokers.asked) == "ab" + "bc" + "bd" + "ba" + "b"
-    assert found.link.crosscheck.compared["b"].wrong
-    assert not found.link.crosscheck.compared["c"].odd
+    assert found.link.cross_check.compared["b"].wrong
+    assert not found.link.cross_check.compared["c"].odd
     assert b"trimtab_pulsar_crosscheck_ratio 9.18" in found.metrics.text()
 
 

@@ -12,16 +12,15 @@ from hypothesis import given, strategies as st
 
 from faulty_api import until
 from policy_scene import PolicyScene
-from trimtab_operator.bridge import costs as measuring
-from trimtab_operator.bridge.costs import WAITING, Costs, interruption, some_of
-from trimtab_operator.bridge.orders import Landing
-from trimtab_operator.cluster.move_costs import KEPT, NOT_MEASURED, Interruption, MoveCosts, told
-from trimtab_operator.control.pricing import cost
-from trimtab_operator.pulsar.errors import PulsarUnavailableError
-from trimtab_operator.pulsar.returning import Returned, returned
+from trimtab_operator.kube.move_costs import KEPT, NOT_MEASURED, Interruption, MoveCosts, told
+from trimtab_operator.proposals.model import cost
+from trimtab_operator.pulsar.bridge import move_cost as measuring
+from trimtab_operator.pulsar.bridge.move_cost import WAITING, Costs, Returned, interruption, returned, some_of
+from trimtab_operator.pulsar.bridge.unload_request import Landing
+from trimtab_operator.pulsar.client.errors import PulsarUnavailableError
 from trimtab_operator.resources.pulsar import PulsarSpec
 from trimtab_strategies.testing import NOW, cluster
-from trimtab_testbed.control_plane import ControlPlane
+from trimtab_testbed.servers.kube import ControlPlane
 
 LOAD = cluster(bundles={"a": [1] * 2, "b": [1]}, a=0.5, b=0.5)
 
@@ -99,7 +98,7 @@ def test_a_plan_is_priced_by_the_latest_moves_of_its_namespaces_and_never_guesse
     known = MoveCosts((Interruption(0.1, 0.1), Interruption(0.3, 0.3), Interruption(0.2, 0.5)))
     everywhere = dict.fromkeys(LOAD.namespaces, known)
     assert str(cost(bundles, LOAD, {})).endswith("; for how long is not measured yet")
-    assert str(cost(bundles, LOAD, everywhere)).endswith("; publishers for about 0.20 s, 0.30 s at worst")
+    assert str(cost(bundles, LOAD, everywhere)).endswith("; publishers for about 0.20 s, 0.30 s the longest sampled")
     assert cost(bundles, LOAD, None).unmeasured is None
     elsewhere = cost([*bundles, "other/n/0x00000000_0xffffffff"], LOAD, everywhere)
     assert (elsewhere.seconds, elsewhere.worst, elsewhere.unmeasured) == (0.2, 0.3, 1)
@@ -161,7 +160,9 @@ def test_what_a_move_cost_is_written_to_its_namespace_and_offered_with_the_next_
         await scene.seen()
         told = scene.context.move_costs()
         assert told is not None
-        assert str(cost([found.full_name], scene.load, told)).endswith("publishers for about 0.12 s, 0.12 s at worst")
+        assert str(cost([found.full_name], scene.load, told)).endswith(
+            "publishers for about 0.12 s, 0.12 s the longest sampled"
+        )
 
     asyncio.run(asyncio.wait_for(PolicyScene(trimtab_crds, kube_namespace, LOAD).play(story, {}), 60))
 

@@ -12,18 +12,18 @@ import pytest
 from faulty_api import until
 from policy_scene import PolicyScene, played
 from pulsar_in_memory import InMemoryPulsar
-from trimtab_operator.bridge import wheel as wheels
-from trimtab_operator.bridge.found import FoundStore
-from trimtab_operator.bridge.wheel import Wheel
-from trimtab_operator.control.settings import Settings
-from trimtab_operator.pulsar.balancing import SHEDDING, SPLITTING, Found
+from trimtab_operator.pulsar.client.dynamic_config import SHEDDING, SPLITTING, FoundSettings
+from trimtab_operator.pulsar.own_balancer import controller as wheels
+from trimtab_operator.pulsar.own_balancer.controller import OwnBalancerController
+from trimtab_operator.pulsar.own_balancer.release import FoundSettingsStore
+from trimtab_operator.state.settings import Settings
 from trimtab_strategies.testing import cluster
-from trimtab_testbed.control_plane import ControlPlane
+from trimtab_testbed.servers.kube import ControlPlane
 
 pytestmark = pytest.mark.apiserver
 
 LOAD = cluster(bundles=2, a=0.5, b=0.5)
-Story = Callable[[PolicyScene, InMemoryPulsar, Wheel], Awaitable[None]]
+Story = Callable[[PolicyScene, InMemoryPulsar, OwnBalancerController], Awaitable[None]]
 Steer = Callable[..., None]
 
 
@@ -39,7 +39,7 @@ def steer(trimtab_crds: ControlPlane, kube_namespace: str, monkeypatch: pytest.M
 
         async def whole(scene: PolicyScene) -> None:
             take(scene)
-            await story(scene, pulsar, Wheel(scene.context, pulsar))  # type: ignore[arg-type]
+            await story(scene, pulsar, OwnBalancerController(scene.context, pulsar))  # type: ignore[arg-type]
 
         spec = {"actuator": "Pulsar", "pulsar": {"adminUrl": "http://pulsar:8080", "ownBalancing": own}}
         played(trimtab_crds, kube_namespace, LOAD, whole, mode=mode, **spec)
@@ -60,12 +60,12 @@ async def kept(scene: PolicyScene) -> Any:
     return None if found is None else found.overrides
 
 
-async def stored(scene: PolicyScene) -> Found | None:
-    return await FoundStore(scene.context.api, scene.namespace).load()
+async def stored(scene: PolicyScene) -> FoundSettings | None:
+    return await FoundSettingsStore(scene.context.api, scene.namespace).load()
 
 
 def test_what_is_on_is_switched_off_once_it_was_kept(steer: Steer) -> None:
-    async def story(scene: PolicyScene, pulsar: InMemoryPulsar, wheel: Wheel) -> None:
+    async def story(scene: PolicyScene, pulsar: InMemoryPulsar, wheel: OwnBalancerController) -> None:
         await wheel.look()
 
         assert pulsar.dynamic == {SHEDDING: "false", SPLITTING: "false"}
@@ -82,7 +82,7 @@ def test_what_is_on_is_switched_off_once_it_was_kept(steer: Steer) -> None:
 
 @pytest.mark.parametrize(("mode", "own"), [("DryRun", "SwitchOff"), ("Auto", "Verify"), ("Approve", "Verify")])
 def test_nothing_is_touched_where_that_is_not_allowed(steer: Steer, mode: str, own: str) -> None:
-    async def story(scene: PolicyScene, pulsar: InMemoryPulsar, wheel: Wheel) -> None:
+    async def story(scene: PolicyScene, pulsar: InMemoryPulsar, wheel: OwnBalancerController) -> None:
         await wheel.look()
 
         assert pulsar.asked == []
@@ -96,7 +96,7 @@ def test_nothing_is_touched_where_that_is_not_allowed(steer: Steer, mode: str, o
 
 
 def test_a_single_broker_that_differs_is_found(steer: Steer) -> None:
-    async def story(scene: PolicyScene, _pulsar: InMemoryPulsar, wheel: Wheel) -> None:
+    async def story(scene: PolicyScene, _pulsar: InMemoryPulsar, wheel: OwnBalancerController) -> None:
         await wheel.look()
         hand = scene.context.link.hand
         assert hand.held is False
@@ -107,7 +107,7 @@ def test_a_single_broker_that_differs_is_found(steer: Steer) -> None:
 
 
 def test_what_is_off_everywhere_is_left_alone_and_nothing_is_kept(steer: Steer) -> None:
-    async def story(scene: PolicyScene, pulsar: InMemoryPulsar, wheel: Wheel) -> None:
+    async def story(scene: PolicyScene, pulsar: InMemoryPulsar, wheel: OwnBalancerController) -> None:
         await wheel.look()
         assert pulsar.asked == []
         assert await kept(scene) is None
@@ -118,7 +118,7 @@ def test_what_is_off_everywhere_is_left_alone_and_nothing_is_kept(steer: Steer) 
 
 
 def test_a_broker_that_cannot_be_read_is_not_known(steer: Steer) -> None:
-    async def story(scene: PolicyScene, pulsar: InMemoryPulsar, wheel: Wheel) -> None:
+    async def story(scene: PolicyScene, pulsar: InMemoryPulsar, wheel: OwnBalancerController) -> None:
         await wheel.look()
         pulsar.deaf.add("b")
         await wheel.look()
@@ -131,14 +131,14 @@ def test_a_broker_that_cannot_be_read_is_not_known(steer: Steer) -> None:
 
 @pytest.mark.parametrize("edit", [{"mode": "DryRun"}, {"pulsar": {"ownBalancing": "Verify"}}])
 def test_it_is_put_back_once_no_policy_moves_any_more(steer: Steer, edit: dict[str, Any]) -> None:
-    async def story(scene: PolicyScene, pulsar: InMemoryPulsar, wheel: Wheel) -> None:
+    async def story(scene: PolicyScene, pulsar: InMemoryPulsar, wheel: OwnBalancerController) -> None:
         pulsar.dynamic[SPLITTING] = "TRUE"
         await wheel.look()
         assert pulsar.dynamic == {SHEDDING: "false", SPLITTING: "false"}
 
         scene.edit(**edit)
         take(scene)
-        await Wheel(scene.context, pulsar).look()  # type: ignore[arg-type]  another client for another spec
+        await OwnBalancerController(scene.context, pulsar).look()  # type: ignore[arg-type]  another client for another spec
 
         assert pulsar.dynamic == {SPLITTING: "TRUE"}
         assert await kept(scene) is None
@@ -148,7 +148,7 @@ def test_it_is_put_back_once_no_policy_moves_any_more(steer: Steer, edit: dict[s
 
 
 def test_it_stays_off_for_a_policy_whose_loop_has_not_begun_yet(steer: Steer) -> None:
-    async def story(scene: PolicyScene, pulsar: InMemoryPulsar, wheel: Wheel) -> None:
+    async def story(scene: PolicyScene, pulsar: InMemoryPulsar, wheel: OwnBalancerController) -> None:
         await wheel.look()
         scene.create_policy("other", **{key: scene.policy()["spec"][key] for key in ("mode", "actuator", "pulsar")})
         scene.edit(mode="DryRun")
@@ -166,11 +166,11 @@ def test_it_stays_off_for_a_policy_whose_loop_has_not_begun_yet(steer: Steer) ->
 
 
 def test_who_switches_it_on_again_is_answered_twice_and_then_no_more(steer: Steer) -> None:
-    async def story(scene: PolicyScene, pulsar: InMemoryPulsar, wheel: Wheel) -> None:
+    async def story(scene: PolicyScene, pulsar: InMemoryPulsar, wheel: OwnBalancerController) -> None:
         await wheel.look()
         for _ in range(2):
             pulsar.dynamic[SHEDDING] = "true"
-            await Wheel(scene.context, pulsar).look()  # type: ignore[arg-type]  an operator that was started again
+            await OwnBalancerController(scene.context, pulsar).look()  # type: ignore[arg-type]  an operator that was started again
             assert pulsar.dynamic[SHEDDING] == "false"
             assert scene.context.link.hand.held is True
 
@@ -191,7 +191,7 @@ def test_who_switches_it_on_again_is_answered_twice_and_then_no_more(steer: Stee
 
 
 def test_a_write_that_failed_is_written_again_and_nobody_is_blamed(steer: Steer) -> None:
-    async def story(scene: PolicyScene, pulsar: InMemoryPulsar, wheel: Wheel) -> None:
+    async def story(scene: PolicyScene, pulsar: InMemoryPulsar, wheel: OwnBalancerController) -> None:
         async def failing(writes: int) -> None:
             pulsar.failing = writes
             for _ in range(writes):
@@ -215,7 +215,7 @@ def test_a_write_that_failed_is_written_again_and_nobody_is_blamed(steer: Steer)
     "edit", [{"auth": {"token": {"secret": "new", "key": "token"}}}, {"adminUrl": "http://pulsar-proxy:8080"}]
 )
 def test_what_is_kept_is_asked_as_the_policy_says_now(steer: Steer, edit: dict[str, Any]) -> None:
-    async def story(scene: PolicyScene, pulsar: InMemoryPulsar, wheel: Wheel) -> None:
+    async def story(scene: PolicyScene, pulsar: InMemoryPulsar, wheel: OwnBalancerController) -> None:
         await wheel.look()
         scene.edit(pulsar=edit)
         take(scene)
@@ -224,7 +224,7 @@ def test_what_is_kept_is_asked_as_the_policy_says_now(steer: Steer, edit: dict[s
         assert found.pulsar != scene.context.link.spec  # not by the client of what it said before
 
         pulsar.deaf = {"a", "b"}
-        anew = Wheel(scene.context, pulsar)  # type: ignore[arg-type]
+        anew = OwnBalancerController(scene.context, pulsar)  # type: ignore[arg-type]
         await anew.look()
         assert await stored(scene) == found  # nor before it is known to serve
 
@@ -237,7 +237,7 @@ def test_what_is_kept_is_asked_as_the_policy_says_now(steer: Steer, edit: dict[s
 
 
 def test_a_configmap_that_somebody_deletes_is_written_again_as_long_as_it_is_needed(steer: Steer) -> None:
-    async def story(scene: PolicyScene, pulsar: InMemoryPulsar, wheel: Wheel) -> None:
+    async def story(scene: PolicyScene, pulsar: InMemoryPulsar, wheel: OwnBalancerController) -> None:
         path = f"/api/v1/namespaces/{scene.namespace}/configmaps/trimtab-pulsar-found"
         pulsar.dynamic[SPLITTING] = "TRUE"
         await wheel.look()
@@ -259,7 +259,7 @@ def test_a_configmap_that_somebody_deletes_is_written_again_as_long_as_it_is_nee
 
 
 def test_what_was_seen_of_one_cluster_is_not_told_of_the_next(steer: Steer) -> None:
-    async def story(scene: PolicyScene, pulsar: InMemoryPulsar, wheel: Wheel) -> None:
+    async def story(scene: PolicyScene, pulsar: InMemoryPulsar, wheel: OwnBalancerController) -> None:
         async def brokers() -> frozenset[str]:
             scene.edit(pulsar={"adminUrl": "http://other:8080"})  # while this one is looked at
             settings = Settings.of(scene.policy())
@@ -276,12 +276,12 @@ def test_what_was_seen_of_one_cluster_is_not_told_of_the_next(steer: Steer) -> N
 
 
 def test_a_policy_that_is_refused_switches_nothing_off(steer: Steer) -> None:
-    async def story(scene: PolicyScene, pulsar: InMemoryPulsar, wheel: Wheel) -> None:
+    async def story(scene: PolicyScene, pulsar: InMemoryPulsar, wheel: OwnBalancerController) -> None:
         scene.edit(brokers={"names": ["a"]})
-        await scene.turn()
+        await scene.reconcile()
         pulsar_spec = {"adminUrl": "http://pulsar:8080", "ownBalancing": "SwitchOff"}
         other = scene.add_policy("other", actuator="Pulsar", brokers={"names": ["b"]}, pulsar=pulsar_spec)
-        await other.turn()
+        await other.reconcile()
         assert scene.condition("Valid", "other")[0] == "False"
 
         await wheel.look()
@@ -293,7 +293,7 @@ def test_a_policy_that_is_refused_switches_nothing_off(steer: Steer) -> None:
 
 
 def test_a_cluster_that_does_not_answer_is_told_and_looked_at_again(steer: Steer) -> None:
-    async def story(scene: PolicyScene, pulsar: InMemoryPulsar, wheel: Wheel) -> None:
+    async def story(scene: PolicyScene, pulsar: InMemoryPulsar, wheel: OwnBalancerController) -> None:
         pulsar.files.clear()
         running = asyncio.create_task(wheel.run())
         await until("that is told", lambda: "no active broker" in scene.context.link.hand.text)
@@ -307,7 +307,7 @@ def test_a_cluster_that_does_not_answer_is_told_and_looked_at_again(steer: Steer
 
 
 def test_a_damaged_configmap_is_told_and_nothing_is_touched(steer: Steer) -> None:
-    async def story(scene: PolicyScene, pulsar: InMemoryPulsar, wheel: Wheel) -> None:
+    async def story(scene: PolicyScene, pulsar: InMemoryPulsar, wheel: OwnBalancerController) -> None:
         path = f"/api/v1/namespaces/{scene.namespace}/configmaps"
         meta = {"name": "trimtab-pulsar-found"}
         scene.rest.create(

@@ -11,12 +11,11 @@ from typing import Any, cast
 import pytest
 
 import records
-from trimtab_operator.bridge.mirroring_owners import Sweeper
-from trimtab_operator.bridge.verifying import Verifier
-from trimtab_operator.pulsar.admin import Admin
-from trimtab_operator.pulsar.budget import Budget
-from trimtab_operator.pulsar.errors import PulsarUnavailableError, StaleBundleError
-from trimtab_operator.pulsar.load_manager import LoadManager
+from trimtab_operator.pulsar.bridge.ownership import OwnershipVerifier
+from trimtab_operator.pulsar.bridge.sync.owners import OwnerSweep
+from trimtab_operator.pulsar.client.api import Admin, LoadManager
+from trimtab_operator.pulsar.client.errors import PulsarUnavailableError, StaleBundleError
+from trimtab_operator.pulsar.client.transport import Budget
 
 NAMES = [f"t/n/{k}" for k in range(10)]
 
@@ -48,11 +47,13 @@ class Brokers:
     async def reported(self, broker: str) -> frozenset[str]:
         return frozenset(self.reports.get(broker, ()))
 
-    def verifier(self, most: int = 80) -> Verifier:
-        return Verifier(cast("Admin", self), Budget(1e6), most)
+    def verifier(self, most: int = 80) -> OwnershipVerifier:
+        return OwnershipVerifier(cast("Admin", self), Budget(1e6), most)
 
 
-def verified(verifier: Verifier, reports: dict[str, list[str]], bundles: list[str], served: str = "") -> dict[str, str]:
+def verified(
+    verifier: OwnershipVerifier, reports: dict[str, list[str]], bundles: list[str], served: str = ""
+) -> dict[str, str]:
     """served: id of the broker that their status names."""
     return asyncio.run(verifier.verify(reports, dict.fromkeys(bundles, served)))
 
@@ -118,10 +119,12 @@ def test_statuses_stay_as_they_are_until_brokers_answer() -> None:
         bundles=SimpleNamespace(items=bundles),
         topic_namespaces=SimpleNamespace(items={"t-n": records.topic_namespace()}),
     )
-    context: Any = SimpleNamespace(stores=stores, flights=SimpleNamespace(open={}), clock=lambda: 0.0, now=lambda: 0.0)
+    context: Any = SimpleNamespace(
+        stores=stores, pending_moves=SimpleNamespace(open={}), clock=lambda: 0.0, now=lambda: 0.0
+    )
     late, asked = "t/n/0x00000000_0x80000000", "t/n/0x80000000_0xffffffff"
     brokers = Brokers({late: "a:8080", asked: "b:8080"}, reports={"b:8080": {late}}, gone={late})
-    sweeper = Sweeper(context, cast("Admin", brokers), Budget(1e6))
+    sweeper = OwnerSweep(context, cast("Admin", brokers), Budget(1e6))
 
     found = asyncio.run(sweeper.sweep({"a": "a:8080", "b": "b:8080"}))
 

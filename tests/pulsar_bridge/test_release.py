@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from functools import partial
 from typing import Any
 
@@ -11,17 +12,16 @@ import pytest
 from policy_scene import Play, PolicyScene, played
 from pulsar_in_memory import InMemoryPulsar
 from pulsar_settings import SettingsBrokers, defaults, settings_brokers
-from trimtab_operator.bridge.found import FoundStore
-from trimtab_operator.bridge.letting_go import LettingGo, let_go
-from trimtab_operator.bridge.wheel import Wheel
-from trimtab_operator.cluster.errors import FencedError
-from trimtab_operator.control.settings import Settings
-from trimtab_operator.pulsar.balancing import SHEDDING, SPLITTING, Found
-from trimtab_operator.pulsar.errors import PulsarError
+from trimtab_operator.kube.errors import FencedError
+from trimtab_operator.pulsar.client.dynamic_config import SHEDDING, SPLITTING, ForeignFindingsError, FoundSettings
+from trimtab_operator.pulsar.client.errors import PulsarError
+from trimtab_operator.pulsar.own_balancer.controller import OwnBalancerController
+from trimtab_operator.pulsar.own_balancer.release import BalancerRelease, FoundSettingsStore, release_balancer
 from trimtab_operator.resources.pulsar import PulsarSpec
 from trimtab_operator.resources.urls import AllowedUrls, RefusedUrlError
+from trimtab_operator.state.settings import Settings
 from trimtab_strategies.testing import cluster
-from trimtab_testbed.control_plane import ControlPlane
+from trimtab_testbed.servers.kube import ControlPlane
 
 pytestmark = pytest.mark.apiserver
 
@@ -33,13 +33,13 @@ def play(trimtab_crds: ControlPlane, kube_namespace: str) -> Play:
     return partial(played, trimtab_crds, kube_namespace)
 
 
-async def left_behind(scene: PolicyScene, brokers: SettingsBrokers) -> LettingGo:
+async def left_behind(scene: PolicyScene, brokers: SettingsBrokers) -> BalancerRelease:
     """What an operator has kept that is no more; the one that is there now."""
     brokers.dynamic[SHEDDING] = "false"
-    found = Found(PulsarSpec(admin_url=brokers.url)).noting([SHEDDING], {})
-    await FoundStore(scene.context.api, scene.namespace).save(found)
+    found = FoundSettings(PulsarSpec(admin_url=brokers.url)).noting([SHEDDING], {})
+    await FoundSettingsStore(scene.context.api, scene.namespace).save(found)
     scene.context.urls = AllowedUrls.of(["http://127.0.0.1:*"])
-    return LettingGo(scene.context, lambda _write: None)
+    return BalancerRelease(scene.context, lambda _write: None)
 
 
 def moving(url: str) -> dict[str, Any]:
@@ -52,8 +52,24 @@ def test_it_is_put_back_where_no_policy_has_it_off(play: Play) -> None:
             letting_go = await left_behind(scene, brokers)
             await letting_go.look()
             assert brokers.dynamic == {}
-            assert await FoundStore(scene.context.api, scene.namespace).load() is None
+            assert await FoundSettingsStore(scene.context.api, scene.namespace).load() is None
             assert scene.context.link.switched_off is False
+
+    play(LOAD, story)
+
+
+def test_a_configmap_that_names_another_setting_changes_nothing_in_pulsar(play: Play) -> None:
+    async def story(scene: PolicyScene) -> None:
+        with settings_brokers(defaults()) as brokers:
+            letting_go = await left_behind(scene, brokers)
+            path = f"/api/v1/namespaces/{scene.namespace}/configmaps/trimtab-pulsar-found"
+            stored = json.loads(scene.rest.get(path)["data"]["found.json"])
+            stored["overrides"]["superUserRoles"] = "eve"
+            scene.rest.patch(path, {"data": {"found.json": json.dumps(stored)}})
+            brokers.dynamic["superUserRoles"] = "false"  # as if it had been switched off
+            with pytest.raises(ForeignFindingsError, match="ConfigMap trimtab-pulsar-found: it names superUserRoles"):
+                await letting_go.look()
+            assert brokers.dynamic == {SHEDDING: "false", "superUserRoles": "false"}
 
     play(LOAD, story)
 
@@ -61,7 +77,10 @@ def test_it_is_put_back_where_no_policy_has_it_off(play: Play) -> None:
 def test_it_is_put_back_though_its_configmap_went_with_the_namespace(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
         with settings_brokers(defaults()) as brokers:
-            letting_go, store = await left_behind(scene, brokers), FoundStore(scene.context.api, scene.namespace)
+            letting_go, store = (
+                await left_behind(scene, brokers),
+                FoundSettingsStore(scene.context.api, scene.namespace),
+            )
             link = scene.context.link
             link.found, link.switched_off = await store.load(), True
             await store.forget()
@@ -79,8 +98,8 @@ def test_a_policy_that_is_refused_does_not_keep_it_off(play: Play) -> None:
         with settings_brokers(defaults()) as brokers:
             letting_go = await left_behind(scene, brokers)
             other = scene.add_policy("other", **moving(brokers.url))
-            await scene.turn()
-            await other.turn()
+            await scene.reconcile()
+            await other.reconcile()
             assert scene.condition("Valid", "other")[0] == "False"  # the older one has the brokers, and no Pulsar
 
             await letting_go.look()
@@ -99,7 +118,7 @@ def test_another_cluster_is_left_alone_until_it_is_put_back_in_the_one_before(pl
             letting_go = await left_behind(scene, brokers)
             context.policies["main"] = Settings.of(scene.policy())
             context.link.lead_to(context.policies["main"].pulsar, "main")
-            wheel = Wheel(context, pulsar)  # type: ignore[arg-type]
+            wheel = OwnBalancerController(context, pulsar)  # type: ignore[arg-type]
 
             await wheel.look()
             assert pulsar.asked == []
@@ -114,7 +133,7 @@ def test_another_cluster_is_left_alone_until_it_is_put_back_in_the_one_before(pl
                 await letting_go.look()
             await wheel.look()
             assert pulsar.asked == []
-            await FoundStore(context.api, scene.namespace).forget()  # as the condition says
+            await FoundSettingsStore(context.api, scene.namespace).forget()  # as the condition says
         await wheel.look()
         assert pulsar.dynamic == {SHEDDING: "false", SPLITTING: "false"}
         assert context.link.hand.held is True
@@ -130,7 +149,7 @@ def test_a_cluster_without_switches_on_is_balanced_while_another_is_to_be_put_ba
         with settings_brokers(defaults()) as brokers:
             await left_behind(scene, brokers)
         context.link.lead_to(Settings.of(scene.policy()).pulsar, "main")
-        wheel = Wheel(context, pulsar)  # type: ignore[arg-type]
+        wheel = OwnBalancerController(context, pulsar)  # type: ignore[arg-type]
         await wheel.look()
         assert (context.link.hand.held, context.link.elsewhere) == (None, False)  # without brokers nothing is known
 
@@ -176,7 +195,7 @@ def test_a_url_that_is_not_allowed_is_not_asked_and_who_does_not_lead_writes_not
         scene.context.urls = AllowedUrls.of(["http://127.0.0.1:*"])
         with pytest.raises(PulsarError):
             await letting_go.look()
-        assert await FoundStore(scene.context.api, scene.namespace).load() is not None
+        assert await FoundSettingsStore(scene.context.api, scene.namespace).load() is not None
 
     play(LOAD, story)
 
@@ -191,7 +210,7 @@ def test_a_deletion_waits_until_it_is_put_back_or_a_policy_is_left(play: Play, h
         context = scene.context
         context.clock = asyncio.get_running_loop().time
         context.link.switched_off = True
-        context.link.found = Found(PulsarSpec(admin_url="http://pulsar:8080"))
+        context.link.found = FoundSettings(PulsarSpec(admin_url="http://pulsar:8080"))
 
         def end() -> None:
             if how == "put back":
@@ -203,7 +222,7 @@ def test_a_deletion_waits_until_it_is_put_back_or_a_policy_is_left(play: Play, h
 
         begun = context.clock()
         asyncio.get_running_loop().call_later(0.3, end)
-        assert await let_go(context, within=0.8) == (how != "never")
+        assert await release_balancer(context, within=0.8) == (how != "never")
         assert context.clock() - begun >= 0.3
         assert (context.link.found is None) == (how == "never")  # what the ConfigMap says is left
 

@@ -15,13 +15,13 @@ from policy_scene import PolicyScene, played
 from pulsar_in_memory import InMemoryPulsar
 from pulsar_split_scene import Crew, ask, at, link, parent
 from split_scene import DiedError, condition, half, halves, leftovers, order, split_status
-from trimtab_operator.actuators.dividing import DeclarativeDivider
-from trimtab_operator.bridge import dividing
-from trimtab_operator.bridge.dividing import ChosenDivider
-from trimtab_operator.cluster.naming import parse_pulsar_bundle
-from trimtab_operator.control.splitting import Splits
+from trimtab_operator.kube.naming import parse_pulsar_bundle
+from trimtab_operator.splits import pulsar
+from trimtab_operator.splits.controller import SplitController
+from trimtab_operator.splits.declarative import DeclarativeSplitExecutor
+from trimtab_operator.splits.pulsar import ChosenSplitExecutor
 from trimtab_strategies.testing import cluster
-from trimtab_testbed.control_plane import ControlPlane
+from trimtab_testbed.servers.kube import ControlPlane
 
 pytestmark = pytest.mark.apiserver
 
@@ -32,7 +32,7 @@ Story = Callable[[PolicyScene, Crew], Awaitable[None]]
 @pytest.fixture
 def divide(trimtab_crds: ControlPlane, kube_namespace: str, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Plays a story on a cluster whose first bundle has topics at these ratios of its range."""
-    monkeypatch.setattr(dividing, "READ_AGAIN", (0.0, 0.0, 0.0))
+    monkeypatch.setattr(pulsar, "READ_AGAIN", (0.0, 0.0, 0.0))
 
     def run(story: Story, *, extensible: bool = False, topics: tuple[float, ...] = (0.1, 0.4, 0.6, 0.9)) -> None:
         async def whole(scene: PolicyScene) -> None:
@@ -57,8 +57,8 @@ def test_pulsar_divides_where_it_was_ordered_and_the_children_go_where_they_shou
         assert (status["phase"], condition(status, "Complete")) == ("Completed", ("True", "Completed"))
         assert whole not in scene.bundles()
         assert crew.mirrored() == crew.truth()
-        assert {scene.wishes()[name] for name in halves(whole)[:1]} == {"a"}
-        assert scene.wishes()[halves(whole)[1]] == "c"  # the carrier's to carry out
+        assert {scene.desired_owners()[name] for name in halves(whole)[:1]} == {"a"}
+        assert scene.desired_owners()[halves(whole)[1]] == "c"  # the carrier's to carry out
         moved = scene.bundles()[halves(whole)[1]]
         assert moved["metadata"]["generation"] > moved["status"]["observedGeneration"]
         assert not leftovers(scene)
@@ -166,7 +166,7 @@ def test_an_operator_that_dies_at_any_write_leaves_what_the_next_one_ends(
         assert deaths >= 10
         assert crew.mirrored() == crew.truth()
         assert not leftovers(scene)
-        assert {"b", "c"} <= set(scene.wishes().values())
+        assert {"b", "c"} <= set(scene.desired_owners().values())
 
     divide(story, extensible=extensible)
 
@@ -182,8 +182,8 @@ def test_a_wish_for_where_it_is_that_comes_after_the_lock_holds_nothing_up(divid
             with suppress(DiedError):
                 await crew.round()
             await scene.seen()
-        wish = {"owner": "a", "assignment": {"owner": "a", "reason": "Adopted", "time": "2026-01-01T00:00:00Z"}}
-        scene.rest.patch(scene.path("bundles", parent(scene)), {"spec": wish})
+        desired = {"owner": "a", "assignment": {"owner": "a", "reason": "Adopted", "time": "2026-01-01T00:00:00Z"}}
+        scene.rest.patch(scene.path("bundles", parent(scene)), {"spec": desired})
         crew.left = None
         crew.begin()
 
@@ -224,7 +224,7 @@ def test_old_boundaries_after_the_parent_is_gone_end_no_split(divide: Callable[.
 
         assert (await crew.finish())["phase"] == "Completed"
 
-        assert [scene.wishes()[name] for name in halves(whole)] == ["a", "c"]
+        assert [scene.desired_owners()[name] for name in halves(whole)] == ["a", "c"]
         assert not leftovers(scene)
 
     divide(story)
@@ -310,7 +310,7 @@ def test_who_mirrors_the_children_first_takes_nothing_from_the_split(divide: Cal
         crew.begin()
         assert (await crew.finish())["phase"] == "Completed"
 
-        assert [scene.wishes()[name] for name in halves(whole)] == ["b", "c"]
+        assert [scene.desired_owners()[name] for name in halves(whole)] == ["b", "c"]
         assert crew.mirrored() == crew.truth()
 
     divide(story)
@@ -363,7 +363,7 @@ class _Deaf:
         return getattr(self._inner, name)
 
     async def split(self, *_: Any, **__: Any) -> None:
-        raise dividing.PulsarError("nobody answers")
+        raise pulsar.PulsarError("nobody answers")
 
 
 def test_a_split_whose_order_was_deleted_after_pulsar_divided_is_seen_through(divide: Callable[..., None]) -> None:
@@ -385,8 +385,8 @@ def test_a_split_whose_order_was_deleted_after_pulsar_divided_is_seen_through(di
 
 def test_without_a_link_the_brokers_divide_and_without_a_client_it_waits(divide: Callable[..., None]) -> None:
     async def story(scene: PolicyScene, crew: Crew) -> None:
-        declarative = DeclarativeDivider(scene.context.api, scene.namespace, scene.context.now)
-        crew.splits = Splits(scene.context, ChosenDivider(scene.context, lambda: None, declarative))
+        declarative = DeclarativeSplitExecutor(scene.context.api, scene.namespace, scene.context.now)
+        crew.splits = SplitController(scene.context, ChosenSplitExecutor(scene.context, lambda: None, declarative))
         ask(scene, 0.5)
         await crew.round()
         await crew.round(after=10)

@@ -13,13 +13,13 @@ from admin_model import ModelCluster
 from faulty_api import until
 from manifests import broker, bundle, topic_namespace
 from policy_scene import PolicyScene
+from trimtab_operator.aio import ended
 from trimtab_operator.app import discover_once
-from trimtab_operator.bridge.mirror import Mirror, Rhythm
-from trimtab_operator.control.cycle import ended
-from trimtab_operator.pulsar.admin import Admin
+from trimtab_operator.pulsar.bridge.sync.loop import ClusterSync, Rhythm
+from trimtab_operator.pulsar.client.api import Admin
 from trimtab_operator.resources.pulsar import PulsarSpec
 from trimtab_strategies.testing import cluster
-from trimtab_testbed.control_plane import ControlPlane
+from trimtab_testbed.servers.kube import ControlPlane
 
 pytestmark = pytest.mark.apiserver
 
@@ -79,7 +79,7 @@ def mirror(trimtab_crds: ControlPlane, kube_namespace: str) -> Tell:
         scene.context.clock = asyncio.get_running_loop().time
         scene.context.link.spec = PulsarSpec(admin_url="http://pulsar.messaging.svc:8080", requests_per_second=1000)
         world = Mirrored(scene)
-        running = asyncio.create_task(Mirror(scene.context, cast("Admin", world.pulsar), QUICK).run())
+        running = asyncio.create_task(ClusterSync(scene.context, cast("Admin", world.pulsar), QUICK).run())
         try:
             await story(world)
         finally:

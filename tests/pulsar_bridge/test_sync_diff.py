@@ -10,8 +10,8 @@ from hypothesis import given, strategies as st
 
 import records
 from mirror_model import BROKERS, INNER, LAST, SPACE, Objects, boundaries, existing, full, ranges, seen
-from trimtab_operator.bridge.reflecting import Owned, reflect_owners, reflect_ranges
-from trimtab_operator.cluster.bundles import BundleRecord
+from trimtab_operator.kube.records import BundleRecord
+from trimtab_operator.pulsar.bridge.sync.diff import Owned, reflect_owners, reflect_ranges
 
 NAMES = {"t-n": SPACE}
 HALVES = (0, 0x80000000, LAST)
@@ -173,13 +173,13 @@ def test_a_bundle_is_nobodys_only_when_all_brokers_were_asked_twice() -> None:
     assert (status["owner"], status["state"]) == ("", "Free")
 
 
-def wish(owner: str, serving: str, reason: str = "Overloaded") -> BundleRecord:
+def set_owner(owner: str, serving: str, reason: str = "Overloaded") -> BundleRecord:
     wished: dict[str, Any] = {"serving": serving, "generation": 4, "assigned_owner": owner, "reason": reason}
     return existing("0x00000000", "0xffffffff", owner, **wished)
 
 
 def test_an_open_wish_is_the_carriers_until_it_is_stuck() -> None:
-    bundle = wish("b", serving="a")
+    bundle = set_owner("b", serving="a")
     objects, owned = Objects(space, {bundle.name: bundle}), Owned({full(bundle): "b"})
 
     assert statuses(objects, owned) == {}
@@ -188,7 +188,7 @@ def test_an_open_wish_is_the_carriers_until_it_is_stuck() -> None:
 
 
 def test_the_truth_of_a_stuck_wish_is_told_without_ending_it() -> None:
-    bundle = wish("b", serving="a")
+    bundle = set_owner("b", serving="a")
     objects, owned = Objects(space, {bundle.name: bundle}), Owned({full(bundle): "c"})
 
     [status] = statuses(objects, owned, bundle.name).values()
@@ -200,7 +200,7 @@ def test_the_truth_of_a_stuck_wish_is_told_without_ending_it() -> None:
 @pytest.mark.parametrize("owner", ["b", "c"])
 @pytest.mark.parametrize("reason", ["Adopted", "Found"])
 def test_an_adoption_is_confirmed_wherever_the_bundle_is_now(reason: str, owner: str) -> None:
-    bundle = wish("b", serving="b", reason=reason)
+    bundle = set_owner("b", serving="b", reason=reason)
 
     [status] = statuses(Objects(space, {bundle.name: bundle}), Owned({full(bundle): owner})).values()
 
@@ -209,7 +209,7 @@ def test_an_adoption_is_confirmed_wherever_the_bundle_is_now(reason: str, owner:
 
 @pytest.mark.parametrize("reason", ["BrokerLost", "TimedOut", "Adopted"])
 def test_what_is_marked_as_leaving_is_the_carriers_until_it_is_stuck(reason: str) -> None:
-    bundle = replace(wish("a", serving="a", reason=reason), state="Releasing")
+    bundle = replace(set_owner("a", serving="a", reason=reason), state="Releasing")
     objects, owned = Objects(space, {bundle.name: bundle}), Owned({full(bundle): "a"})
 
     assert statuses(objects, owned) == {}, "it may be closed there"
@@ -218,7 +218,7 @@ def test_what_is_marked_as_leaving_is_the_carriers_until_it_is_stuck(reason: str
 
 
 def test_a_persons_wish_for_a_bundle_that_was_adopted_before_is_no_adoption() -> None:
-    bundle = replace(wish("b", serving="a", reason="Adopted"), assigned_owner="a")
+    bundle = replace(set_owner("b", serving="a", reason="Adopted"), assigned_owner="a")
 
     assert statuses(Objects(space, {bundle.name: bundle}), Owned({full(bundle): "a"})) == {}
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import records
-from trimtab_operator.bridge.mirroring_brokers import identify
-from trimtab_operator.bridge.mirroring_isolation import isolation_of
-from trimtab_operator.bridge.mirroring_spaces import holder, systems_own
-from trimtab_operator.cluster.brokers import BrokerRecord, broker_record
-from trimtab_operator.cluster.naming import topic_namespace_name
+from trimtab_operator.kube.broker_records import BrokerRecord, broker_record
+from trimtab_operator.kube.naming import topic_namespace_name
+from trimtab_operator.pulsar.bridge.sync.brokers import identify
+from trimtab_operator.pulsar.bridge.sync.diff import holder, systems_own
+from trimtab_operator.pulsar.bridge.sync.namespaces import isolation_of
 from trimtab_strategies.model import Isolation
 
 ID = "pulsar-broker-0.pulsar-broker.messaging.svc.cluster.local:8080"
@@ -101,8 +101,14 @@ def test_patterns_that_no_known_host_matches_are_kept_for_people_to_see() -> Non
     assert isolation_of("t/n", {"p": policy(primary=["gone-.*"])}, HOSTS) == Isolation(("gone-.*",))
 
 
-def test_a_pattern_that_could_take_for_ever_matches_nobody() -> None:
-    assert isolation_of("t/n", {"p": policy(namespaces=["(t+)+/n"], primary=[".*"])}, HOSTS) is None
+def test_a_pattern_that_a_backtracking_engine_takes_years_for_is_matched() -> None:
+    found = isolation_of("t" * 60 + "/n", {"p": policy(namespaces=["(t+)+/n"], primary=["10.0.0.1"])}, HOSTS)
+
+    assert found is not None
+
+
+def test_a_pattern_that_is_refused_matches_nobody() -> None:
+    assert isolation_of("tt/n", {"p": policy(namespaces=[r"(t)\1/n"], primary=[".*"])}, HOSTS) is None
 
 
 def test_many_brokers_are_spread_over_patterns_that_the_api_server_takes() -> None:

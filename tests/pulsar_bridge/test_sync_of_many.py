@@ -11,16 +11,16 @@ from admin_model import ModelCluster
 from faulty_api import until
 from manifests import topic_namespace
 from policy_scene import PolicyScene
-from trimtab_operator.bridge.mirror import Mirror, Rhythm
-from trimtab_operator.bridge.reflecting import reflect_ranges
-from trimtab_operator.cluster.naming import broker_name_of_address
-from trimtab_operator.cluster.topic_namespaces import topic_namespace_record
-from trimtab_operator.control.cycle import ended
-from trimtab_operator.pulsar.admin import Admin
+from trimtab_operator.aio import ended
+from trimtab_operator.kube.naming import broker_name_of_address
+from trimtab_operator.kube.records import topic_namespace_record
+from trimtab_operator.pulsar.bridge.sync.diff import reflect_ranges
+from trimtab_operator.pulsar.bridge.sync.loop import ClusterSync, Rhythm
+from trimtab_operator.pulsar.client.api import Admin
 from trimtab_operator.resources.pulsar import PulsarSpec
 from trimtab_strategies.testing import cluster
-from trimtab_testbed.control_plane import ControlPlane
-from trimtab_testbed.many_bundles import make_bundles
+from trimtab_testbed.servers.kube import ControlPlane
+from trimtab_testbed.simulated.bulk import make_bundles
 
 pytestmark = pytest.mark.apiserver
 
@@ -65,7 +65,7 @@ async def story(scene: Crowd) -> None:
     loop = asyncio.get_running_loop()
     scene.context.clock = loop.time
     scene.context.link.spec = PulsarSpec(admin_url="http://pulsar.messaging.svc:8080", requests_per_second=RATE)
-    running = asyncio.create_task(Mirror(scene.context, cast("Admin", scene.pulsar), QUICK).run())
+    running = asyncio.create_task(ClusterSync(scene.context, cast("Admin", scene.pulsar), QUICK).run())
     try:
         spaces = scene.context.stores.topic_namespaces.items
         await until("all is in step", lambda: all(r.bundles == 500 for r in spaces.values()), within=30)

@@ -11,16 +11,16 @@ import pytest
 
 from faulty_api import until
 from policy_scene import PolicyScene, played
-from trimtab_operator.bridge import finding
-from trimtab_operator.bridge.carrier import Carrier
-from trimtab_operator.bridge.orders import Landing
-from trimtab_operator.cluster.naming import parse_pulsar_bundle
-from trimtab_operator.control.cycle import ended
-from trimtab_operator.pulsar.http import HttpAdmin, connected
+from trimtab_operator.aio import ended
+from trimtab_operator.kube.naming import parse_pulsar_bundle
+from trimtab_operator.pulsar.bridge import ownership
+from trimtab_operator.pulsar.bridge.unload_controller import UnloadController
+from trimtab_operator.pulsar.bridge.unload_request import Landing
+from trimtab_operator.pulsar.client.http import HttpAdmin, connected
 from trimtab_operator.resources.pulsar import PulsarSpec
 from trimtab_strategies.testing import cluster
-from trimtab_testbed.control_plane import ControlPlane
-from trimtab_testbed.fake_pulsar import FakePulsar
+from trimtab_testbed.servers.kube import ControlPlane
+from trimtab_testbed.simulated.pulsar_admin import FakePulsar
 
 pytestmark = pytest.mark.apiserver
 
@@ -49,9 +49,9 @@ class Carrying:
             fake.spaces[f"{tenant}/{name}"] = tuple(sorted({*known, *(int(edge, 16) for edge in edges)}))
 
     def begin(self) -> None:
-        carrier = Carrier(self.scene.context, self.admin)
-        carrier.subscribe(self.landings.append)
-        self._task = asyncio.create_task(carrier.run())
+        unload_controller = UnloadController(self.scene.context, self.admin)
+        unload_controller.subscribe(self.landings.append)
+        self._task = asyncio.create_task(unload_controller.run())
 
     async def crash(self) -> None:
         if self._task is not None:
@@ -84,9 +84,9 @@ Carry = Callable[..., None]
 @pytest.fixture
 def carry(trimtab_crds: ControlPlane, kube_namespace: str, monkeypatch: pytest.MonkeyPatch) -> Carry:
     """Plays a story with a carrier that runs unless `begin` is False; further options are the fake cluster's."""
-    monkeypatch.setattr(finding, "LOOKUP_AFTER", 0.3)
-    monkeypatch.setattr(finding, "OTHERS_AFTER", 0.1)
-    monkeypatch.setattr(finding, "SOURCE_AFTER", 0.2)
+    monkeypatch.setattr(ownership, "LOOKUP_AFTER", 0.3)
+    monkeypatch.setattr(ownership, "OTHERS_AFTER", 0.1)
+    monkeypatch.setattr(ownership, "SOURCE_AFTER", 0.2)
 
     def run(story: Story, *, begin: bool = True, unloads: int = 4, **fake: Any) -> None:
         async def whole(scene: PolicyScene) -> None:
@@ -252,8 +252,8 @@ def test_an_operator_that_begins_frees_what_came_back_before_its_time(carry: Car
         name = await _unanswered(c, TIMED_OUT)
         await c.crash()
         why = {"policy": "main", "epoch": 1, "reason": "BrokerLost", "time": "2026-01-31T12:00:00Z"}
-        wish = {"owner": "a", "assignment": {"owner": "a", **why}}
-        c.scene.rest.patch(c.scene.path("bundles", name), {"spec": wish})
+        desired = {"owner": "a", "assignment": {"owner": "a", **why}}
+        c.scene.rest.patch(c.scene.path("bundles", name), {"spec": desired})
         await c.scene.seen()
         c.begin()
         status = await c.settled(name)
@@ -311,9 +311,9 @@ def test_what_may_be_closed_where_it_is_comes_before_all_that_waits(carry: Carry
     async def story(c: Carrying) -> None:
         closed, waiting = c.of("a")
         c.scene.give(waiting, "b")
-        wish = {"owner": "a", "assignment": {"owner": "a", "reason": "BrokerLost", "time": "2026-01-31T12:00:00Z"}}
+        desired = {"owner": "a", "assignment": {"owner": "a", "reason": "BrokerLost", "time": "2026-01-31T12:00:00Z"}}
         c.scene.rest.patch(c.scene.path("bundles", closed, "status"), {"status": {"state": "Releasing"}})
-        c.scene.rest.patch(c.scene.path("bundles", closed), {"spec": wish})
+        c.scene.rest.patch(c.scene.path("bundles", closed), {"spec": desired})
         await c.scene.seen()
         c.begin()
         for name in (closed, waiting):
@@ -401,29 +401,29 @@ def test_what_waits_for_others_is_not_overdue_and_what_hangs_is(carry: Carry) ->
         c.scene.give(first, "b")
         await until("it is being unloaded", lambda: c.fake.peak == 1)
         c.scene.give(second, "b")
-        await until("the other one waits", lambda: second in context.flights.open)
+        await until("the other one waits", lambda: second in context.pending_moves.open)
 
-        late = context.flights.overdue(context.clock() + 3600, timeout=60)
+        late = context.pending_moves.overdue(context.clock() + 3600, timeout=60)
 
-        assert [flight.bundle for flight in late] == [first]
+        assert [pending.bundle for pending in late] == [first]
 
     carry(story, unloads=1, lazy=3600)
 
 
 def test_what_waited_is_overdue_in_time_once_nobody_carries_it(carry: Carry) -> None:
     async def story(c: Carrying) -> None:
-        flights, clock = c.scene.context.flights, c.scene.context.clock
+        pending_moves, clock = c.scene.context.pending_moves, c.scene.context.clock
         first, second = c.of("a")
         c.scene.give(first, "b")
         await until("it is being unloaded", lambda: c.fake.peak == 1)
         c.scene.give(second, "b")
-        await until("the other one waits", lambda: second in flights.open)
+        await until("the other one waits", lambda: second in pending_moves.open)
         before = clock()
 
         await c.crash()
 
-        assert [f.bundle for f in flights.overdue(before + 59, timeout=60)] == []
-        assert len(flights.overdue(clock() + 61, timeout=60)) == 2
+        assert [f.bundle for f in pending_moves.overdue(before + 59, timeout=60)] == []
+        assert len(pending_moves.overdue(clock() + 61, timeout=60)) == 2
 
     carry(story, unloads=1, lazy=3600)
 

@@ -14,32 +14,36 @@ import pytest
 from aiohttp import web
 
 from faulty_api import until
-from trimtab_operator.pulsar import oauth2
-from trimtab_operator.pulsar.errors import PulsarError, PulsarRefusedError, PulsarUnavailableError
-from trimtab_operator.pulsar.http import connected
-from trimtab_operator.pulsar.identity import Bearer
-from trimtab_operator.pulsar.oauth2 import Client, ClientCredentials
-from trimtab_pipeline.source import NO_CREDENTIALS, Credentials, CredentialsError
-from trimtab_testbed.certificates import Authority
-from trimtab_testbed.fake_pulsar import FakePulsar
+from trimtab_operator.pulsar.client import auth
+from trimtab_operator.pulsar.client.auth import Bearer, Client, ClientCredentials
+from trimtab_operator.pulsar.client.errors import PulsarError, PulsarRefusedError, PulsarUnavailableError
+from trimtab_operator.pulsar.client.http import connected
+from trimtab_pipeline.api import NO_CREDENTIALS, Credentials, CredentialsError
+from trimtab_testbed.servers.certificates import Authority
+from trimtab_testbed.simulated.pulsar_admin import FakePulsar
 
 SECRET = "s3cret&word"
 
 
 @dataclass
 class Issuer:
-    """A token server: `life` seconds of each token, what it was posted, and how it fails; or it `hangs`."""
+    """A token server: `life` seconds of each token, what it was posted, and how it fails; or it `hangs`.
+
+    name: what it calls itself, at its `url`.
+    """
 
     life: float = 3600.0
     status: int = 200
     endpoint: str = ""
+    name: str = "{url}/realm"
     hangs: bool = False
     posted: list[dict[str, str]] = field(default_factory=list)
     url: str = ""
 
     async def handle(self, request: web.BaseRequest) -> web.Response:
         if request.path == "/realm/.well-known/openid-configuration":
-            return web.json_response({"token_endpoint": self.endpoint or f"{self.url}/token"})
+            told = {"issuer": self.name.format(url=self.url), "token_endpoint": self.endpoint or f"{self.url}/token"}
+            return web.json_response({key: value for key, value in told.items() if value != "-"})
         form = {name: str(value) for name, value in (await request.post()).items()}
         self.posted.append(form)
         if self.hangs:
@@ -50,11 +54,11 @@ class Issuer:
 
 
 @asynccontextmanager
-async def issuing(issuer: Issuer) -> AsyncIterator[None]:
+async def issuing(issuer: Issuer, tls: ssl.SSLContext | None = None) -> AsyncIterator[None]:
     runner = web.ServerRunner(web.Server(issuer.handle), shutdown_timeout=0.1)
     await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    issuer.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls).start()
+    issuer.url = f"{'https' if tls else 'http'}://127.0.0.1:{runner.addresses[0][1]}"
     try:
         yield
     finally:
@@ -144,11 +148,11 @@ def test_an_issuer_that_hangs_holds_up_nobody_whose_token_is_valid(monkeypatch: 
             await until("the issuer was asked", lambda: len(issuer.posted) == 2)
             issuer.hangs, fake.token = False, "token-3"
             await until("that is given up", lambda: "token of the issuer" not in names())
-            clock.now += oauth2.ASK_AGAIN
+            clock.now += auth.ASK_AGAIN
             await shown(who, "token-3")
             assert await admin.brokers() == set(fake.ids)
 
-    monkeypatch.setattr(oauth2, "WITHIN", 1.0)
+    monkeypatch.setattr(auth, "WITHIN", 1.0)
     played(story)
 
 
@@ -165,11 +169,11 @@ def test_an_issuer_that_hangs_is_told_instead_of_pulsar_and_no_other_broker_is_t
             assert len(issuer.posted) == 2, "all wait for one"
             assert len(fake.asked) == 1
             issuer.hangs, fake.token = False, "token-3"
-            clock.now += oauth2.ASK_AGAIN
+            clock.now += auth.ASK_AGAIN
             await admin.brokers()
             assert fake.asked[-1][0] == fake.ids[0]
 
-    monkeypatch.setattr(oauth2, "WITHIN", 1.0)
+    monkeypatch.setattr(auth, "WITHIN", 1.0)
     played(story)
 
 
@@ -243,7 +247,7 @@ def test_a_token_that_one_call_is_refused_with_does_for_others_when_there_is_no_
         assert not await refused
         assert await who.headers() == token
 
-    monkeypatch.setattr(oauth2, "WITHIN", 1.0)
+    monkeypatch.setattr(auth, "WITHIN", 1.0)
     played(story)
 
 
@@ -270,6 +274,94 @@ def test_the_secret_is_not_sent_to_an_endpoint_that_is_not_allowed() -> None:
         assert issuer.posted == []
 
     played(story, Issuer(endpoint="http://evil.example"), admit)
+
+
+@pytest.mark.parametrize(
+    ("issuer", "told"),
+    [
+        (
+            Issuer(name="https://evil.example/realm"),
+            "calls itself https://evil.example/realm: issuerUrl must be the same",
+        ),
+        (Issuer(name="{url}/other"), "calls itself http://127.0.0.1:[0-9]+/other: "),
+        (Issuer(name="-"), "calls itself -: |calls itself nothing: "),
+        (Issuer(endpoint="-"), "names no token_endpoint: see what issuerUrl leads to"),
+    ],
+)
+def test_an_issuer_that_calls_itself_otherwise_is_sent_no_secret(issuer: Issuer, told: str) -> None:
+    async def story(who: ClientCredentials, found: Issuer, _: Clock) -> None:
+        with pytest.raises(PulsarRefusedError, match=told):
+            await who.headers()
+        assert found.posted == []
+
+    played(story, issuer)
+
+
+@pytest.mark.parametrize("name", ["{url}/realm/", "HTTP://127.0.0.1:9/realm"])
+def test_an_issuer_may_be_known_by_a_short_name_and_end_with_a_slash_or_not(name: str) -> None:
+    async def play() -> Any:
+        issuer = Issuer(name=name)
+        async with issuing(issuer):
+            admit = {issuer.url: issuer.url, f"{issuer.url}/token": f"{issuer.url}/token"}
+            url = issuer.url if "{url}" in name else "http://127.0.0.1:9"
+
+            def whole(asked: str) -> str:
+                return admit.get(asked, asked).replace("http://127.0.0.1:9/", f"{issuer.url}/")
+
+            return await ClientCredentials(Client(f"{url}/realm", "trimtab", SECRET), NO_CREDENTIALS, whole).headers()
+
+    assert asyncio.run(play()) == {"Authorization": "Bearer token-1"}
+
+
+@pytest.mark.parametrize("life", [-1.0, float("nan"), float("inf")])
+def test_a_token_whose_life_does_not_end_is_told(life: float) -> None:
+    async def story(who: ClientCredentials, _: Issuer, __: Clock) -> None:
+        with pytest.raises(PulsarUnavailableError, match=f"expires_in {life:g} must be above 0 s"):
+            await who.headers()
+
+    played(story, Issuer(life=life))
+
+
+def test_an_issuer_that_is_asked_by_https_does_not_lead_to_http(authority: Authority) -> None:
+    async def play() -> None:
+        issuer, plain = Issuer(), Issuer()
+        credentials = Credentials(ca=pem(authority.certificate))
+        async with issuing(plain), issuing(issuer, guarded(authority, clients=False)):
+            issuer.endpoint = f"{plain.url}/token"
+            who = ClientCredentials(Client(f"{issuer.url}/realm", "trimtab", SECRET), credentials, str)
+            with pytest.raises(PulsarRefusedError, match=r"token_endpoint http://.*/token must be https, too"):
+                await who.headers()
+            assert (plain.posted, issuer.posted) == ([], [])
+            issuer.endpoint = ""
+            who = ClientCredentials(Client(f"{issuer.url}/realm", "trimtab", SECRET), credentials, str)
+            assert await who.headers() == {"Authorization": "Bearer token-1"}
+
+    asyncio.run(play())
+
+
+def test_by_https_another_port_of_a_listed_host_is_not_asked(authority: Authority) -> None:
+    seen: list[str] = []
+
+    async def stranger(request: web.BaseRequest) -> web.Response:
+        seen.append(request.path)
+        return web.json_response({})
+
+    async def play() -> None:
+        tls, bundle = guarded(authority, clients=False), "t/n/0x00000000_0xffffffff"
+        runner = web.ServerRunner(web.Server(stranger))
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls).start()
+        async with FakePulsar(tls=tls, apart=True) as fake:
+            fake.add("t/n", f"127.0.0.1:{runner.addresses[0][1]}")
+            identity = Bearer(Credentials("a-token", ca=pem(authority.certificate)))
+            async with connected(fake.url, identity=identity) as admin:
+                with pytest.raises(PulsarRefusedError, match="which Pulsar does not list as a broker: host and port"):
+                    await admin.unload(bundle)
+        await runner.cleanup()
+
+    asyncio.run(play())
+
+    assert seen == []
 
 
 def test_a_request_that_was_refused_is_made_again_with_a_new_token() -> None:
@@ -347,7 +439,7 @@ def test_a_service_that_leads_to_a_broker_is_not_taken_for_its_address(authority
                 assert await admin.origin(fake.ids[0]) == fake.url
                 assert await admin.owned(fake.ids[1]) == frozenset()
                 assert await admin.origin(fake.ids[1]) == f"https://{fake.addresses[1]}"
-            assert fake.count("/lookup/") == 1, "a redirect tells as well"
+            assert fake.count("/lookup/") == 2, "each is found once"
 
     asyncio.run(play())
 

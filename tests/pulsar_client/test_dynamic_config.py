@@ -8,17 +8,17 @@ import json
 import pytest
 
 from pulsar_in_memory import InMemoryPulsar
-from trimtab_operator.pulsar.balancing import (
+from trimtab_operator.pulsar.client.dynamic_config import (
     ENABLED,
     SHEDDING,
     SPLITTING,
     ForeignFindingsError,
-    Found,
+    FoundSettings,
     described,
     is_true,
+    put_back,
     switched_on,
 )
-from trimtab_operator.pulsar.restoring import put_back
 from trimtab_operator.resources.pulsar import PulsarSpec
 
 SPEC = PulsarSpec(admin_url="http://pulsar:8080")
@@ -54,30 +54,30 @@ def test_what_is_on_is_told_by_switch() -> None:
 
 
 def test_what_was_found_is_read_back_as_it_was_stored() -> None:
-    found = Found(SPEC).noting([SHEDDING, SPLITTING], {SPLITTING: "true"}).undone_again(100.0)
+    found = FoundSettings(SPEC).noting([SHEDDING, SPLITTING], {SPLITTING: "true"}).undone_again(100.0)
     assert found.overrides == {SHEDDING: None, SPLITTING: "true"}
-    assert Found.from_json(found.to_json()) == found
+    assert FoundSettings.from_json(found.to_json()) == found
     written = found.having_written({SHEDDING: "false"})
-    assert Found.from_json(written.to_json()) == written
+    assert FoundSettings.from_json(written.to_json()) == written
 
 
 def test_another_url_is_of_the_same_cluster_where_it_shows_a_known_broker() -> None:
-    other, found = PulsarSpec(admin_url="https://proxy:8443"), Found(SPEC, brokers=frozenset({"a:1", "b:1"}))
+    other, found = PulsarSpec(admin_url="https://proxy:8443"), FoundSettings(SPEC, brokers=frozenset({"a:1", "b:1"}))
     assert found.of(other, {"b:1", "c:1"})
     assert not found.of(other, {"c:1"})
     assert found.of(SPEC, {"c:1"})
-    assert not Found(SPEC).of(other, {"a:1"})
-    assert Found.from_json(found.to_json()) == found
+    assert not FoundSettings(SPEC).of(other, {"a:1"})
+    assert FoundSettings.from_json(found.to_json()) == found
 
 
 def test_what_was_stored_without_saying_so_counts_as_written() -> None:
-    stored = json.loads(Found(SPEC).noting([SHEDDING], {}).to_json())
+    stored = json.loads(FoundSettings(SPEC).noting([SHEDDING], {}).to_json())
     del stored["written"]
-    assert Found.from_json(json.dumps(stored)).written == {SHEDDING}
+    assert FoundSettings.from_json(json.dumps(stored)).written == {SHEDDING}
 
 
 def test_what_was_found_first_is_not_overwritten() -> None:
-    found = Found(SPEC).noting([SHEDDING], {SHEDDING: "TRUE"})
+    found = FoundSettings(SPEC).noting([SHEDDING], {SHEDDING: "TRUE"})
     assert found.noting([SHEDDING], {SHEDDING: "false"}).overrides == {SHEDDING: "TRUE"}
 
 
@@ -86,11 +86,25 @@ def test_what_was_found_first_is_not_overwritten() -> None:
 )
 def test_what_trimtab_did_not_write_is_refused(text: str) -> None:
     with pytest.raises(ForeignFindingsError):
-        Found.from_json(text)
+        FoundSettings.from_json(text)
+
+
+def test_nothing_but_the_two_switches_is_put_back() -> None:
+    foreign = json.loads(FoundSettings(SPEC).noting([SHEDDING], {}).to_json())
+    foreign["overrides"] |= {"superUserRoles": "eve", "brokerShutdownTimeoutMs": None}
+    with pytest.raises(ForeignFindingsError):
+        FoundSettings.from_json("[" * 100_000)
+    with pytest.raises(ForeignFindingsError) as refused:
+        FoundSettings.from_json(json.dumps(foreign))
+    assert str(refused.value) == (
+        f"it names brokerShutdownTimeoutMs and superUserRoles, but Trimtab puts back only {SHEDDING} and {SPLITTING}"
+    )
+    with pytest.raises(ForeignFindingsError, match="superUserRoles"):
+        FoundSettings(SPEC, {"superUserRoles": "eve"})
 
 
 def test_what_is_about_to_be_written_counts_as_written_only_afterwards() -> None:
-    found = Found(SPEC).noting([SHEDDING, SPLITTING], {})
+    found = FoundSettings(SPEC).noting([SHEDDING, SPLITTING], {})
     assert found.written == frozenset()
     written = found.having_written({SHEDDING: "false", SPLITTING: "false"})
     assert written.written == {SHEDDING, SPLITTING}
@@ -98,13 +112,13 @@ def test_what_is_about_to_be_written_counts_as_written_only_afterwards() -> None
 
 
 def test_an_hour_later_it_counts_no_more() -> None:
-    found = Found(SPEC).undone_again(0.0).undone_again(10.0)
+    found = FoundSettings(SPEC).undone_again(0.0).undone_again(10.0)
     assert found.undone_lately(3599.0) == (0.0, 10.0)
     assert found.undone_again(3605.0).undone == (10.0, 3605.0)
 
 
 def test_what_somebody_set_since_is_left_as_it_is() -> None:
-    found = Found(SPEC).noting([SHEDDING, SPLITTING], {})
+    found = FoundSettings(SPEC).noting([SHEDDING, SPLITTING], {})
     pulsar = InMemoryPulsar(dynamic={SHEDDING: "true", SPLITTING: "false"})
 
     done = asyncio.run(put_back(pulsar, found))  # type: ignore[arg-type]  it needs no more of an Admin
@@ -118,7 +132,7 @@ def test_what_somebody_set_since_is_left_as_it_is() -> None:
 
 
 def test_a_dynamic_value_is_put_back_as_it_was() -> None:
-    found = Found(SPEC).noting([SHEDDING], {SHEDDING: "TRUE"})
+    found = FoundSettings(SPEC).noting([SHEDDING], {SHEDDING: "TRUE"})
     pulsar = InMemoryPulsar(dynamic={SHEDDING: "false"})
 
     asyncio.run(put_back(pulsar, found, dry_run=True))  # type: ignore[arg-type]

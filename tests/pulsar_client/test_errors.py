@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from trimtab_operator.pulsar.refusals import reason_of, refusal
-from trimtab_operator.pulsar.remedies import remedy
+from trimtab_operator.pulsar.client.errors import reason_of, refusal, remedy
 from trimtab_operator.resources.pulsar import PulsarAuth
 
 TOKEN = {"token": {"secret": "pulsar", "key": "jwt"}}

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from trimtab_operator.pulsar.errors import (
+from trimtab_operator.pulsar.client.api import LoadManager
+from trimtab_operator.pulsar.client.auth import Bearer
+from trimtab_operator.pulsar.client.errors import (
     InactiveDestinationError,
     PulsarError,
     PulsarRefusedError,
@@ -18,13 +20,11 @@ from trimtab_operator.pulsar.errors import (
     StaleBundleError,
     UnknownError,
 )
-from trimtab_operator.pulsar.http import HttpAdmin, connected
-from trimtab_operator.pulsar.identity import Bearer
-from trimtab_operator.pulsar.load_manager import LoadManager
-from trimtab_operator.pulsar.transport import Guards
+from trimtab_operator.pulsar.client.http import HttpAdmin, connected
+from trimtab_operator.pulsar.client.transport import Guards
 from trimtab_operator.resources.urls import AllowedUrls
-from trimtab_pipeline.source import Credentials
-from trimtab_testbed.fake_pulsar import FakePulsar
+from trimtab_pipeline.api import Credentials
+from trimtab_testbed.simulated.pulsar_admin import FakePulsar
 
 TOKEN = "a-long-secret-token"
 
@@ -107,7 +107,8 @@ def test_the_load_manager_is_found_out(manager: LoadManager) -> None:
     assert asked(FakePulsar(extensible=manager is LoadManager.EXTENSIBLE), story) is manager
 
 
-def test_a_redirect_to_a_stranger_is_not_followed_and_the_token_stays_here() -> None:
+@pytest.mark.parametrize("host", ["127.0.0.2", "127.0.0.1"], ids=["another host", "another port"])
+def test_a_redirect_to_a_stranger_is_not_followed_and_the_token_stays_here(host: str) -> None:
     seen: list[str] = []
 
     async def stranger(request: web.BaseRequest) -> web.Response:
@@ -117,9 +118,9 @@ def test_a_redirect_to_a_stranger_is_not_followed_and_the_token_stays_here() -> 
     async def play() -> PulsarError:
         runner = web.ServerRunner(web.Server(stranger))
         await runner.setup()
-        await web.TCPSite(runner, "127.0.0.2", 0).start()
+        await web.TCPSite(runner, host, 0).start()
         async with FakePulsar(brokers=1, token=TOKEN) as fake:
-            fake.owners["t/n/0x00000000_0xffffffff"] = f"127.0.0.2:{runner.addresses[0][1]}"
+            fake.owners["t/n/0x00000000_0xffffffff"] = f"{host}:{runner.addresses[0][1]}"
             fake.spaces["t/n"] = (0, 0xFFFFFFFF)
             async with connected(fake.url, identity=Bearer(Credentials(TOKEN))) as admin:
                 error = await refused(admin.unload("t/n/0x00000000_0xffffffff"))
@@ -232,4 +233,4 @@ def test_every_hop_is_observed_by_call_and_status() -> None:
 
     asked(FakePulsar(), story, guards=Guards(observe=lambda call, code, _: seen.append((call, code))))
 
-    assert seen == [("unload", "307"), ("unload", "204")]
+    assert seen == [("unload", "307"), ("brokers", "200"), ("unload", "204")]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from records import broker, pod
-from trimtab_operator.control.discovery import discover
+from trimtab_operator.reconcile.brokers import discover
 
 SELECTOR = {"app": "pulsar", "component": "broker"}
 
@@ -45,6 +45,13 @@ def test_nothing_changed_writes_nothing() -> None:
     changes = discover([pod("x")], {"x": broker("x")}, [SELECTOR], now=0)
 
     assert (changes.create, changes.status) == ([], [])
+
+
+def test_the_generation_of_every_broker_is_observed_in_the_same_write() -> None:
+    """Helm's --wait, Flux and kstatus take a Broker for current only when its status speaks of its generation."""
+    edited = broker("x", pod="", ready=False, generation=3, observed_generation=2)
+
+    assert discover([], {"x": edited}, [], now=0).status == [("x", {"ready": True, "observedGeneration": 3})]
 
 
 def test_a_discovered_broker_is_deleted_once_its_pod_is_forgotten() -> None:

@@ -11,13 +11,13 @@ from manifests import policy
 from policy_scene import Play, PolicyScene
 from records import bundle
 from trimtab_operator.app import following
-from trimtab_operator.cluster.brokers import node_record
-from trimtab_operator.cluster.refs import NODES
-from trimtab_operator.cluster.store import Store
-from trimtab_operator.control.context import Context
-from trimtab_operator.control.draining import told
-from trimtab_operator.control.rollout import Departures
-from trimtab_operator.control.settings import Settings
+from trimtab_operator.kube.broker_records import node_record
+from trimtab_operator.kube.refs import NODES
+from trimtab_operator.kube.store import Store
+from trimtab_operator.reconcile.brokers import told
+from trimtab_operator.state.cluster import ClusterState
+from trimtab_operator.state.rolling_restart import Departures
+from trimtab_operator.state.settings import Settings
 from trimtab_strategies.testing import cluster
 
 LEVEL = cluster(a=0.3, b=0.3, c=0.3)
@@ -76,36 +76,36 @@ def owned(scene: PolicyScene, broker: str) -> int:
 @pytest.mark.apiserver
 def test_a_closed_broker_is_emptied_at_once_and_says_so_and_its_bundles_stay_away(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
-        await scene.turn()
+        await scene.reconcile()
         assert scene.condition("Balanced") == ("True", "Balanced")
         stays = next(name for name, owner in scene.owners().items() if owner == "b")
         scene.rest.patch(scene.path("bundles", stays), {"spec": {"pinned": True}})
         close(scene, "b")
-        await scene.turn(after=1)  # a cycle is not due
+        await scene.reconcile(after=1)  # a cycle is not due
         assert condition(scene, "b") == ("False", "Draining")
         await scene.land()
         moved = [found for found in scene.bundles().values() if found["spec"].get("assignment")]
         assert {found["spec"]["assignment"]["reason"] for found in moved} == {"Drained"}
         assert (owned(scene, "b"), len(moved)) == (1, 3)
 
-        await scene.turn(after=1)
+        await scene.reconcile(after=1)
         assert condition(scene, "b") == ("False", "Pinned")
 
         scene.rest.patch(scene.path("bundles", stays), {"spec": {"pinned": False}})
         await scene.land()
         await scene.cycle()
         await scene.land()
-        await scene.turn(after=1)
+        await scene.reconcile(after=1)
         assert (owned(scene, "b"), condition(scene, "b")) == (0, ("True", "Drained"))
         assert [note for reason, note in scene.events() if note.endswith("is drained: it owns nothing")]
 
         scene.rest.patch(scene.path("brokers", "b"), {"spec": {"weight": 2}})
-        await scene.turn(after=1)
+        await scene.reconcile(after=1)
         found = scene.rest.get(scene.path("brokers", "b"))
         assert found["status"]["conditions"][0]["observedGeneration"] == found["metadata"]["generation"]
 
         close(scene, "b", schedulable=True)
-        await scene.turn(after=1)
+        await scene.reconcile(after=1)
         assert condition(scene, "b") is None
 
     play(LEVEL, story)
@@ -117,15 +117,15 @@ def test_a_drained_broker_whose_pod_is_replaced_stays_drained_and_is_told_once(
 ) -> None:
     async def story(scene: PolicyScene) -> None:
         close(scene, "b")
-        await scene.turn()
+        await scene.reconcile()
         await scene.land()
-        await scene.turn(after=1)
+        await scene.reconcile(after=1)
         assert condition(scene, "b") == ("True", "Drained")
         with monkeypatch.context() as patch:
-            patch.setattr(Context, "departures", lambda *_: Departures(ending=frozenset({"b"})))
-            await scene.turn(after=1)
+            patch.setattr(ClusterState, "departures", lambda *_: Departures(ending=frozenset({"b"})))
+            await scene.reconcile(after=1)
             assert condition(scene, "b") == ("True", "Drained")
-        await scene.turn(after=1)
+        await scene.reconcile(after=1)
 
         assert len([note for _, note in scene.events() if "is drained" in note]) == 1
 
@@ -136,12 +136,12 @@ def test_a_drained_broker_whose_pod_is_replaced_stays_drained_and_is_told_once(
 @pytest.mark.parametrize(("mode", "reason"), [("DryRun", "DryRun"), ("Approve", "NotApproved")])
 def test_in_other_modes_than_auto_draining_is_shown_or_proposed(play: Play, mode: str, reason: str) -> None:
     async def story(scene: PolicyScene) -> None:
-        before = scene.wishes()
+        before = scene.desired_owners()
         close(scene, "b")
-        await scene.turn()
-        await scene.turn(after=1)
+        await scene.reconcile()
+        await scene.reconcile(after=1)
 
-        assert scene.wishes() == before
+        assert scene.desired_owners() == before
         moves = scene.status()["proposal"]["moves"]
         assert {(move["source"], move["reason"]) for move in moves} == {("b", "Drained")}
         assert condition(scene, "b") == ("False", reason)
@@ -153,7 +153,7 @@ def test_in_other_modes_than_auto_draining_is_shown_or_proposed(play: Play, mode
 def test_draining_waits_for_no_window_and_balancing_does(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
         close(scene, "a")
-        await scene.turn()
+        await scene.reconcile()
 
         assert {found["spec"]["assignment"]["reason"] for found in scene.bundles().values() if _chosen(found)} == {
             "Drained"
@@ -180,14 +180,14 @@ def test_a_broker_on_a_cordoned_node_is_drained(play: Play) -> None:
         async with following(scene.context):
             await nodes.synced.wait()
             await until("the pod is seen", lambda: "b" in scene.context.stores.pods.items)
-            await scene.turn()
+            await scene.reconcile()
             assert condition(scene, "b") is None
 
             scene.rest.patch(f"/api/v1/nodes/{node}", {"spec": {"unschedulable": True}})
             await until("the node is cordoned", lambda: nodes.items[node].cordoned)
-            await scene.turn(after=1)
+            await scene.reconcile(after=1)
             await scene.land()
-            await scene.turn(after=1)
+            await scene.reconcile(after=1)
             assert (owned(scene, "b"), condition(scene, "b")) == (0, ("True", "Drained"))
 
     play(LEVEL, story)

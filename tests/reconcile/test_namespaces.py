@@ -8,7 +8,7 @@ import pytest
 
 from manifests import topic_namespace
 from policy_scene import Play, PolicyScene
-from trimtab_operator.control.cutting import cut
+from trimtab_operator.reconcile.namespaces import cut
 from trimtab_operator.resources.pulsar import PulsarSpec
 from trimtab_strategies.testing import cluster
 

@@ -11,8 +11,8 @@ import pytest
 from faulty_api import until
 from policy_scene import Play, PolicyScene
 from trimtab_operator.app import discover_once
-from trimtab_operator.control.rollout import POD_NAME, REVISION
-from trimtab_operator.control.tending import APPEARS_WITHIN
+from trimtab_operator.reconcile.bundles import APPEARS_WITHIN
+from trimtab_operator.state.rolling_restart import POD_NAME, REVISION
 from trimtab_pipeline.testing import StaticSource
 from trimtab_strategies.model import CPU, THROUGHPUT_IN
 from trimtab_strategies.testing import cluster
@@ -69,7 +69,7 @@ class Restarting:
         """A turn, in which the brokers confirm what they are wished, and their load follows."""
         scene, before = self.scene, self.scene.owners()
         await discover_once(scene.context)
-        await scene.turn(after=5)
+        await scene.reconcile(after=5)
         await scene.land()
         after = scene.owners()
         self.moved.update(name for name, owner in after.items() if owner != before[name])
@@ -113,7 +113,7 @@ def test_every_bundle_moves_out_of_the_way_once_and_nothing_is_ever_without_a_br
         assert scene.condition("Balanced")[1] != "RollingOut"
         assert sum(pods.moved.values()) <= 1.1 * len(LOAD.bundles)
         assert pods.peak <= 0.85
-        assert set(scene.context.absences.since) == set()
+        assert set(scene.context.lost_brokers.since) == set()
 
     play(LOAD, story, shedder=COARSE)
 
@@ -137,13 +137,13 @@ def test_bundles_of_a_pod_that_ends_wait_a_moment_for_the_one_that_was_ready_jus
         await pods.becomes_ready("p-2")
         scene.rest.delete(pods.path("p-1"))
         await until("the next pod ends", lambda: scene.context.stores.pods.items["p-1"].deleted)
-        await scene.turn(after=1)
-        assert {scene.wishes()[name] for name in own} == {"p-1"}, "its Broker does not say yet that it is ready"
+        await scene.reconcile(after=1)
+        assert {scene.desired_owners()[name] for name in own} == {"p-1"}, "its Broker does not say yet that it is ready"
 
         if seconds < APPEARS_WITHIN:
             await discover_once(scene.context)
-        await scene.turn(after=seconds)
-        assert {scene.wishes()[name] for name in own} == where
+        await scene.reconcile(after=seconds)
+        assert {scene.desired_owners()[name] for name in own} == where
 
     play(cluster(bundles=3, **{f"p-{i}": 0.2 for i in range(3)}), story, shedder=COARSE)
 
@@ -155,11 +155,11 @@ def test_an_open_move_to_a_pod_that_ends_is_withdrawn(play: Play) -> None:
         await pods.ready("b")
         moving = next(name for name, owner in scene.owners().items() if owner == "a")
         scene.give(moving, "b")
-        await scene.turn()
+        await scene.reconcile()
         scene.rest.delete(pods.path("b"))
         await until("the pod ends", lambda: scene.context.stores.pods.items["b"].deleted)
-        await scene.turn(after=1)
+        await scene.reconcile(after=1)
 
-        assert scene.wishes()[moving] == "a"
+        assert scene.desired_owners()[moving] == "a"
 
     play(cluster(a=0.3, b=0.3, c=0.3), story)

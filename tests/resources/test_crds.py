@@ -9,7 +9,7 @@ import pytest
 
 from manifests import broker, bundle, bundle_split, policy, topic_namespace
 from trimtab_operator.resources.policy import BalancingPolicySpec
-from trimtab_testbed.control_plane import ControlPlane
+from trimtab_testbed.servers.kube import ControlPlane
 
 pytestmark = pytest.mark.apiserver
 

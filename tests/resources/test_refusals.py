@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from manifests import broker, bundle, bundle_split, policy, topic_namespace
-from trimtab_testbed.control_plane import ControlPlane, KubectlError
+from trimtab_testbed.servers.kube import ControlPlane, KubectlError
 
 pytestmark = pytest.mark.apiserver
 
@@ -134,6 +134,12 @@ REFUSED = {
     "a split rule without bundles": (
         policy(split={"type": "WeightedSplitter", "weightedSplitter": {"maxBundles": 0}}),
         ["spec.split.weightedSplitter.maxBundles", "to 1"],
+    ),
+    "an owner that can be no broker's name": (bundle(owner="NOT A NAME"), ["spec.owner", "^([a-z0-9]"]),
+    "an owner with a stray blank": (bundle(owner="broker-1 "), ["spec.owner", "^([a-z0-9]"]),
+    "a child for what can be no broker's name": (
+        bundle_split(destinations=["", "Broker_1"]),
+        ["spec.destinations[1]", "^([a-z0-9]"],
     ),
     "no bundles": (topic_namespace(bundles=0), ["spec.bundles", "to 1"]),
     "isolation to nobody": (

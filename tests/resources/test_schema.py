@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 import pytest
 from pydantic import BaseModel, Field
 
 from trimtab_operator.resources.common import Resource, seconds
-from trimtab_operator.resources.kinds import KINDS
+from trimtab_operator.resources.crd import KINDS, manifest, rendered_crds
 from trimtab_operator.resources.policy import BalancingPolicySpec
-from trimtab_operator.resources.rendering import manifest, rendered
 from trimtab_operator.resources.schema import InexpressibleError, structural
-from trimtab_operator.resources.strategies import PlacementSpec, ShedderSpec
+from trimtab_operator.resources.unions import PlacementSpec, ShedderSpec, member
+from trimtab_strategies.placement.round_robin import RoundRobinParams
 from trimtab_strategies.registry import PLACEMENTS, SELECTIONS, SHEDDERS
 
 
@@ -117,8 +118,8 @@ def test_a_nested_default_that_differs_from_its_fields_fails_the_build() -> None
 
 
 def test_every_kind_is_rendered_the_same_each_time() -> None:
-    assert rendered() == rendered()
-    assert len(rendered()) == len(KINDS) == 5
+    assert rendered_crds() == rendered_crds()
+    assert len(rendered_crds()) == len(KINDS) == 5
 
 
 def test_short_names_differ() -> None:
@@ -130,7 +131,29 @@ def test_every_registered_strategy_is_a_type_with_its_parameters() -> None:
     spec = structural(BalancingPolicySpec)["properties"]
     for part, table in (("shedder", SHEDDERS), ("placement", PLACEMENTS), ("selection", SELECTIONS)):
         assert spec[part]["properties"]["type"]["enum"] == list(table)
-        assert len(spec[part]["properties"]) == len(table) + 1
+        tunable = [member(name) for name, row in table.items() if row.params.model_fields]
+        assert list(spec[part]["properties"]) == ["type", *tunable]
+
+
+def test_no_object_of_the_crds_is_without_fields() -> None:
+    """Client-side apply never settles on such an object, and the server-side apply after it conflicts."""
+    empty = [where for kind in KINDS for where in without_fields(manifest(kind)["spec"]["versions"][0]["schema"])]
+
+    assert empty == []
+
+
+def without_fields(schema: Any, at: str = "") -> Iterator[str]:
+    """Where `schema` has an object that declares that it has no fields."""
+    for key, value in schema.items() if isinstance(schema, dict) else ():
+        if (key, value) == ("properties", {}):
+            yield at
+        yield from without_fields(value, f"{at}.{key}")
+
+
+def test_a_strategy_without_parameters_has_no_member() -> None:
+    assert PlacementSpec.model_validate({"type": "RoundRobin"}).chosen() == ("RoundRobin", RoundRobinParams())
+    with pytest.raises(ValueError, match=r"roundRobin[\s\S]*Extra inputs are not permitted"):
+        PlacementSpec.model_validate({"type": "RoundRobin", "roundRobin": {}})
 
 
 def test_a_member_that_is_left_out_means_the_defaults() -> None:

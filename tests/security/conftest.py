@@ -10,8 +10,8 @@ import pytest
 
 from policy_scene import Play, played
 from stage import Stage
-from trimtab_testbed.binaries import KubeBinaries
-from trimtab_testbed.control_plane import ControlPlane
+from trimtab_testbed.programs.find import KubeBinaries
+from trimtab_testbed.servers.kube import ControlPlane
 
 
 @pytest.fixture

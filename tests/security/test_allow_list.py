@@ -10,7 +10,7 @@ from policy_scene import Play, PolicyScene
 from trimtab_operator.cli import main
 from trimtab_operator.resources.urls import AllowedUrls
 from trimtab_strategies.testing import cluster
-from trimtab_testbed.kube_rest import KubeApiError
+from trimtab_testbed.servers.kube_rest import KubeApiError
 
 pytestmark = pytest.mark.apiserver
 
@@ -35,7 +35,7 @@ def told(scene: PolicyScene) -> str:
 
 def test_a_stranger_is_not_asked_and_the_condition_names_url_list_and_flag(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
-        await scene.turn()
+        await scene.reconcile()
         assert scene.condition("Valid") == ("False", "InvalidPolicy")
         assert scene.condition("Ready") == ("False", "InvalidPolicy")
         assert told(scene).startswith(f"spec.source.prometheus.url: {STRANGER} is not among the URLs")
@@ -48,7 +48,7 @@ def test_a_stranger_is_not_asked_and_the_condition_names_url_list_and_flag(play:
 
 def test_a_stranger_is_refused_before_any_secret_is_looked_for(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
-        await scene.turn()
+        await scene.reconcile()
         assert STRANGER in told(scene)
         assert "Secret prometheus does not exist" not in told(scene)
 
@@ -57,14 +57,14 @@ def test_a_stranger_is_refused_before_any_secret_is_looked_for(play: Play) -> No
 
 def test_a_policy_that_turns_to_a_stranger_lets_go_of_its_source_and_recovers_by_an_edit(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
-        await scene.turn()
+        await scene.reconcile()
         assert scene.condition("Valid") == ("True", "Valid")
         scene.edit(source=source(STRANGER))
-        await scene.turn()
+        await scene.reconcile()
         assert scene.condition("Valid") == ("False", "InvalidPolicy")
-        assert scene.loop._sourcing._source is None
+        assert scene.loop._source_provider._source is None
         scene.edit(source=source("http://prometheus.monitoring.svc"))
-        await scene.turn()
+        await scene.reconcile()
         assert scene.condition("Valid") == ("True", "Valid")
         assert opened(scene) == {f"{scene.namespace}/main": "http://prometheus.monitoring.svc"}
 
@@ -74,7 +74,7 @@ def test_a_policy_that_turns_to_a_stranger_lets_go_of_its_source_and_recovers_by
 def test_what_the_administrator_listed_is_asked(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
         scene.context.urls = AllowedUrls.of(["metrics.example.com:9090"])
-        await scene.turn()
+        await scene.reconcile()
         assert opened(scene) == {f"{scene.namespace}/main": STRANGER}
 
     play(LEVEL, story, source=source(STRANGER))
@@ -85,12 +85,12 @@ def test_a_person_who_looks_connects_anywhere_but_sends_no_secret_there(play: Pl
 
     async def story(scene: PolicyScene) -> None:
         scene.context.urls = AllowedUrls.of((), strangers=True)
-        await scene.turn()
+        await scene.reconcile()
         assert opened(scene) == {f"{scene.namespace}/main": STRANGER}
         scene.edit(source=source(STRANGER, **TOKEN))
-        await scene.turn()
+        await scene.reconcile()
         assert "not among the URLs that may be sent a Secret" in told(scene)
-        assert scene.loop._sourcing._source is None
+        assert scene.loop._source_provider._source is None
 
     play(LEVEL, story, source=source(STRANGER))
 

@@ -22,7 +22,7 @@ import pytest
 
 from guarded_server import Asked, GuardedServer
 from stage import API, NAMESPACE, Stage, until
-from trimtab_testbed.certificates import Authority
+from trimtab_testbed.servers.certificates import Authority
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.prometheus, pytest.mark.spark]
 

@@ -11,8 +11,8 @@ from urllib.parse import quote
 import pytest
 
 from guarded_server import GuardedServer
+from trimtab_pipeline.api import Credentials
 from trimtab_pipeline.prometheus import Prometheus, PrometheusError
-from trimtab_pipeline.source import Credentials
 
 TOKEN = "canary-7d1f-0b44-92ae-c51b-e8d6"
 PASSWORD = 'canary"pass\\word<&>\u00fc%+/=-3fe1'

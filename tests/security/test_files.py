@@ -13,17 +13,17 @@ from typing import Any
 
 import pytest
 
+from trimtab_pipeline.api import Credentials
 from trimtab_pipeline.connecting import tls_context
 from trimtab_pipeline.scratch import Scratch
-from trimtab_pipeline.source import Credentials
 from trimtab_pipeline.spark_settings import SparkSettings
-from trimtab_testbed.certificates import Authority
+from trimtab_testbed.servers.certificates import Authority
 
 TOKEN = "canary-9c31aa=="
 
 _CONNECT = """
 import asyncio, pathlib, sys, tempfile
-from trimtab_operator.cluster.connection import Connection
+from trimtab_operator.kube.connection import Connection
 async def show():
     connection = await Connection.open(sys.argv[1], None)
     print(*sorted({oct(p.stat().st_mode & 0o777) for p in pathlib.Path(tempfile.gettempdir()).iterdir()}))

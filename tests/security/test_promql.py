@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings as hypothesis_settings, strategies as st
 
+from trimtab_pipeline.api import PrometheusSettings
 from trimtab_pipeline.queries import BUNDLES, TOPICS, brokers, of_newest, render, topics_in
-from trimtab_pipeline.source import PrometheusSettings
-from trimtab_testbed.prometheus import Prometheus
+from trimtab_testbed.servers.prometheus import Prometheus
 
 pytestmark = pytest.mark.prometheus
 

@@ -9,7 +9,7 @@ import yaml
 
 from shipped_role import FILE, asked, granted
 from trimtab_operator.cli import main
-from trimtab_operator.resources.permissions import PERMISSIONS, rendered
+from trimtab_operator.resources.rbac import PERMISSIONS, rendered_rbac
 
 
 def test_the_file_is_what_the_table_says(capsys: pytest.CaptureFixture[str]) -> None:
@@ -25,8 +25,20 @@ def test_every_verb_carries_its_reason() -> None:
             assert f"      - {verb}  # {why}\n" in FILE.read_text()
 
 
+def test_another_name_of_the_lease_stands_in_the_role(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["rbac", "--lease-name", "42"]) == 0
+    text = capsys.readouterr().out
+    assert "      - '42'  # --lease-name\n" in text
+    _, role, _ = yaml.safe_load_all(text)
+    leases = [rule for rule in role["rules"] if rule["resources"] == ["leases"]]
+    assert {tuple(rule["verbs"]): rule.get("resourceNames") for rule in leases} == {
+        ("create",): None,
+        ("get", "patch"): ["42"],
+    }
+
+
 def test_everything_is_in_one_namespace_and_belongs_together() -> None:
-    account, role, binding = yaml.safe_load_all(rendered("other"))
+    account, role, binding = yaml.safe_load_all(rendered_rbac("other"))
     assert [m["kind"] for m in (account, role, binding)] == ["ServiceAccount", "Role", "RoleBinding"]
     assert {m["metadata"]["namespace"] for m in (account, role, binding)} == {"other"}
     assert binding["roleRef"]["name"] == role["metadata"]["name"]

@@ -10,7 +10,7 @@ import pytest
 
 from policy_scene import Play, PolicyScene
 from trimtab_strategies.testing import cluster
-from trimtab_testbed.kube_rest import KubeApiError
+from trimtab_testbed.servers.kube_rest import KubeApiError
 
 pytestmark = pytest.mark.apiserver
 
@@ -61,11 +61,11 @@ def everything(scene: PolicyScene) -> str:
 def test_a_secret_that_nobody_released_is_neither_kept_nor_told_nor_used(labels: dict[str, str], play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
         put(scene, labels, token=CANARY)
-        await scene.turn()
+        await scene.reconcile()
         assert scene.condition("Valid") == ("False", "InvalidPolicy")
         assert "is not released for this: label it trimtab.dev/credentials=true" in told(scene)
         assert CANARY not in everything(scene)
-        assert scene.loop._sourcing._known is None
+        assert scene.loop._source_provider._known is None
         assert not scene.context.sources.settings  # type: ignore[attr-defined]
 
     play(LEVEL, story, source=source(**token()))
@@ -74,13 +74,13 @@ def test_a_secret_that_nobody_released_is_neither_kept_nor_told_nor_used(labels:
 def test_a_release_that_is_taken_back_counts_from_the_next_cycle(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
         put(scene, {"trimtab.dev/credentials": "true"}, token=CANARY)
-        await scene.turn()
+        await scene.reconcile()
         assert scene.condition("Valid") == ("True", "Valid")
         path = f"/api/v1/namespaces/{scene.namespace}/secrets/prometheus"
         scene.rest.patch(path, {"metadata": {"labels": {"trimtab.dev/credentials": None}}})
         await scene.cycle()
         assert scene.condition("Valid") == ("False", "InvalidPolicy")
-        assert (scene.loop._sourcing._source, scene.loop._sourcing._known) == (None, None)
+        assert (scene.loop._source_provider._source, scene.loop._source_provider._known) == (None, None)
 
     play(LEVEL, story, source=source(**token()))
 
@@ -98,7 +98,7 @@ def test_a_secret_of_another_namespace_is_not_found(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
         scene.rest.create_namespace(other := f"{scene.namespace}-other")
         put(scene, {"trimtab.dev/credentials": "true"}, other, token=CANARY)
-        await scene.turn()
+        await scene.reconcile()
         assert f"Secret prometheus does not exist in namespace {scene.namespace}" in told(scene)
 
     play(LEVEL, story, source=source(**token()))
@@ -112,7 +112,7 @@ def test_a_secret_that_names_a_file_of_the_operator_means_nothing(part: str, pla
         pem = "-----BEGIN X-----"
         values = dict.fromkeys(("ca", "certificate", "key"), pem) | {part: scene.kubeconfig}
         put(scene, {"trimtab.dev/credentials": "true"}, **values)
-        await scene.turn()
+        await scene.reconcile()
         assert f"auth.tls.{part}: Secret prometheus, key {part}: its value is no PEM text" in told(scene)
         assert scene.kubeconfig not in everything(scene)
 

@@ -20,9 +20,9 @@ Right = tuple[str, str, str]
 """API group, resource, verb."""
 
 CANT_BE_SHOWN: dict[Right, str] = {
-    ("trimtab.dev", "topicnamespaces", "create"): "takes a Pulsar cluster: tests/e2e/test_mirror.py",
-    ("trimtab.dev", "topicnamespaces", "delete"): "takes a Pulsar cluster: tests/e2e/test_mirror.py",
-    ("", "configmaps", "delete"): "takes a Pulsar cluster: tests/e2e/test_wheel.py",
+    ("trimtab.dev", "topicnamespaces", "create"): "takes a Pulsar cluster: tests/e2e/test_sync.py",
+    ("trimtab.dev", "topicnamespaces", "delete"): "takes a Pulsar cluster: tests/e2e/test_sync.py",
+    ("", "configmaps", "delete"): "takes a Pulsar cluster: tests/e2e/test_own_balancer.py",
 }
 """Rights that this story can't show -> why, and which test does."""
 

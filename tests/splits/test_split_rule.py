@@ -11,10 +11,11 @@ from rich.console import Console
 from policy_scene import Play, PolicyScene
 from split_scene import Operator, half, halves, leftovers, order, split_status, splits
 from splitting_worlds import large, with_topics
-from trimtab_operator.cli.plan_output import as_data, print_tables
-from trimtab_operator.cluster.naming import split_name
-from trimtab_operator.control.foresee import foresee
-from trimtab_operator.control.settings import Settings
+from trimtab_operator.cli.commands.plan_table import as_data, print_tables
+from trimtab_operator.kube.naming import split_name
+from trimtab_operator.loop.preview import preview
+from trimtab_operator.observe.topology import cluster_records
+from trimtab_operator.state.settings import Settings
 from trimtab_pipeline.testing import StaticSource
 
 pytestmark = pytest.mark.apiserver
@@ -44,7 +45,7 @@ def held_back(scene: PolicyScene) -> dict[str, int]:
 def test_a_large_bundle_is_divided_and_its_children_placed_in_the_same_plan(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
         whole = bundle(scene)
-        await scene.turn()
+        await scene.reconcile()
 
         [(name, asked)] = splits(scene).items()
         assert name == split_name(whole, (int(half(whole), 16),))
@@ -95,7 +96,7 @@ def test_dry_run_shows_the_split_and_spends_nothing_on_it(play: Play) -> None:
 
 def test_a_split_that_waits_for_approval_is_held_back_for_that_reason(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
-        await scene.turn()
+        await scene.reconcile()
 
         assert held_back(scene)["NotApproved"] == scene.status()["proposal"]["totalSplits"] == 1
 
@@ -105,9 +106,9 @@ def test_a_split_that_waits_for_approval_is_held_back_for_that_reason(play: Play
 def test_what_one_policy_saw_of_topics_is_not_forgotten_when_another_one_looks(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
         second = scene.add_policy("second", brokers={"names": ["b"]}, shedder=CALM)
-        await scene.turn()
+        await scene.reconcile()
         scene.source = StaticSource(large({}, **DRAWING))  # the second one's brokers have no topics to tell of
-        await second.turn()
+        await second.reconcile()
         whole = bundle(scene)
         order(scene, "by-topics", bundle=whole, boundaries=None, algorithm="topic_count_equally_divide")
         await Operator(scene).finish("by-topics")
@@ -119,7 +120,7 @@ def test_what_one_policy_saw_of_topics_is_not_forgotten_when_another_one_looks(p
 
 def test_no_policy_rule_no_split(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
-        await scene.turn()
+        await scene.reconcile()
 
         assert splits(scene) == {}
 
@@ -136,7 +137,7 @@ def test_no_policy_rule_no_split(play: Play) -> None:
 )
 def test_a_limit_ends_the_splits_and_is_told(spec: dict[str, Any], reason: str, play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
-        await scene.turn()
+        await scene.reconcile()
 
         assert len(splits(scene)) == 1
         assert held_back(scene)[reason] == 1
@@ -146,7 +147,7 @@ def test_a_limit_ends_the_splits_and_is_told(spec: dict[str, Any], reason: str, 
 
 def test_a_namespace_has_a_budget_of_splits_that_outlives_a_restart(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
-        await scene.turn()
+        await scene.reconcile()
         assert len(splits(scene)) == 1
         assert held_back(scene)["SplitBudget"] == 1
 
@@ -161,7 +162,7 @@ def test_a_namespace_has_a_budget_of_splits_that_outlives_a_restart(play: Play) 
 
 def test_the_limit_of_bundles_holds_for_people_too(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
-        await scene.turn()
+        await scene.reconcile()
         order(scene, "mine", bundle=bundle(scene), boundaries=[half(bundle(scene))])
 
         await Operator(scene).round()
@@ -183,11 +184,11 @@ def test_a_bundle_in_the_middle_of_a_split_is_neither_moved_nor_counted_twice(pl
         assert set(halves(whole)) <= set(before)
 
         scene.edit(shedder={"type": "ThresholdShedder", "overloadShedder": None})
-        await scene.turn()
+        await scene.reconcile()
         await scene.cycle()
 
-        picture = scene.context.picture(Settings.of(scene.policy()))
-        assert {record.name for record in picture.bundles} == set(scene.names.values())
+        records = cluster_records(scene.context, Settings.of(scene.policy()))
+        assert {record.name for record in records.bundles} == set(scene.names.values())
         now = scene.bundles()
         for name in (whole, *halves(whole)):
             assert now[name]["metadata"]["resourceVersion"] == before[name]["metadata"]["resourceVersion"]
@@ -200,7 +201,7 @@ def test_a_bundle_in_the_middle_of_a_split_is_neither_moved_nor_counted_twice(pl
 
 def test_a_bundle_that_a_person_pins_before_its_split_begins_stays_whole(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
-        await scene.turn()
+        await scene.reconcile()
         [name] = splits(scene)
         scene.rest.patch(scene.path("bundles", bundle(scene)), {"spec": {"pinned": True}})
 
@@ -214,7 +215,7 @@ def test_a_bundle_that_a_person_pins_before_its_split_begins_stays_whole(play: P
 
 def test_a_bundle_that_moved_before_its_split_begins_stays_whole(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
-        await scene.turn()
+        await scene.reconcile()
         [name] = splits(scene)
         scene.give(bundle(scene), "b")
         await scene.land()
@@ -229,7 +230,7 @@ def test_a_bundle_that_moved_before_its_split_begins_stays_whole(play: Play) -> 
 
 def test_a_split_that_failed_is_not_asked_for_again_before_it_is_gone(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
-        await scene.turn()
+        await scene.reconcile()
         [name] = splits(scene)
         operator = Operator(scene)
         await operator.round()
@@ -249,7 +250,7 @@ def test_a_split_that_failed_is_not_asked_for_again_before_it_is_gone(play: Play
 
 def test_topics_that_a_cycle_has_seen_can_be_divided_by_number(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
-        await scene.turn()
+        await scene.reconcile()
         whole = bundle(scene)
         order(scene, "by-topics", bundle=whole, boundaries=None, algorithm="topic_count_equally_divide")
 
@@ -266,7 +267,7 @@ def test_topics_that_a_cycle_has_seen_can_be_divided_by_number(play: Play) -> No
 
 def test_a_plan_shows_its_splits(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
-        foreseen = await foresee(scene.context, "main")
+        foreseen = await preview(scene.context, "main")
         screen = Console(file=StringIO(), width=200)
         print_tables(screen, "main", foreseen)
         shown = screen.file.getvalue()  # type: ignore[attr-defined]

@@ -6,11 +6,12 @@ from itertools import pairwise
 
 from hypothesis import given, settings, strategies as st
 
+from ownership_model import Record, split as pulsar_split
 from split_model import CHILDREN, EDGES, Model, order
-from trimtab_operator.actuators.split_steps import Step, owner_of, parent_of, split_of
-from trimtab_strategies.ownership import Record, State, split as pulsar_split
+from trimtab_operator.splits.steps import SplitStep, owner_of, parent_of, split_of
+from trimtab_strategies.model.bundle_state import State
 
-ENDED = {Step.DONE, Step.UNDONE}
+ENDED = {SplitStep.DONE, SplitStep.UNDONE}
 
 EVENTS = st.one_of(
     st.just(("operator", "")),
@@ -30,16 +31,16 @@ def happen(model: Model, event: str, name: str) -> None:
         case "brokers":
             model.serve(name)
         case "move":
-            model.wish(name, "y")
+            model.set_owner(name, "y")
         case "pin":
-            model.wish(name, model.bundles[name]["spec"]["owner"]) if name in model.bundles else None
+            model.set_owner(name, model.bundles[name]["spec"]["owner"]) if name in model.bundles else None
         case "delete":
             model.delete_parent()
         case "late":
             model.give_up = "it took too long"
 
 
-def to_the_end(model: Model) -> Step:
+def to_the_end(model: Model) -> SplitStep:
     """Brokers do as wished, and whoever operates goes on, until nothing is left to be done."""
     for _ in range(60):
         step = model.advance()
@@ -65,7 +66,7 @@ def test_an_undisturbed_split_serves_every_hash_once_after_each_write(
         if "b" in model.bundles:
             model.check_whole()
 
-    assert to_the_end(model) is Step.DONE
+    assert to_the_end(model) is SplitStep.DONE
 
     model.check_whole()
     owners = [owner_of(model.bundles[name]) for name in CHILDREN]
@@ -92,28 +93,28 @@ def test_whatever_happens_in_between_ends_with_every_hash_served_once(
 
 def test_a_parent_goes_only_after_each_child_has_an_owner() -> None:
     model = Model(order())
-    while (step := model.advance()) is not Step.WAIT:
-        assert step in {Step.LOCK, Step.CREATE}
+    while (step := model.advance()) is not SplitStep.WAIT:
+        assert step in {SplitStep.LOCK, SplitStep.CREATE}
 
     for name in CHILDREN[:-1]:
         model.serve(name)
-    assert model.advance() is Step.WAIT
+    assert model.advance() is SplitStep.WAIT
     model.serve(CHILDREN[-1])
 
-    assert model.advance() is Step.DELETE
+    assert model.advance() is SplitStep.DELETE
 
 
 def test_a_parent_that_a_finalizer_holds_is_waited_for_and_not_gone_back_to() -> None:
     model = Model(order())
-    while model.advance() is not Step.WAIT:
+    while model.advance() is not SplitStep.WAIT:
         model.bundles["b"]["metadata"]["deletionTimestamp"] = "2026-01-31T12:00:00Z"
     model.give_up = "it took too long"
 
-    assert model.advance() is Step.WAIT
+    assert model.advance() is SplitStep.WAIT
     assert set(model.bundles) == {"b", *CHILDREN}
     model.delete_parent()
 
-    assert to_the_end(model) is Step.DONE
+    assert to_the_end(model) is SplitStep.DONE
     model.check_whole()
 
 
@@ -125,10 +126,10 @@ def test_the_bundles_go_through_the_states_of_pulsars_machine() -> None:
     theirs = [(step.bundle == whole, step.new.state if step.new else State.INIT) for step in flow]
 
     model, ours = Model(order()), list[tuple[bool, State]]()
-    states = {Step.LOCK: State.SPLITTING, Step.CREATE: State.OWNED, Step.DELETE: State.DELETED}
-    while (step := model.advance()) is not Step.DONE:
+    states = {SplitStep.LOCK: State.SPLITTING, SplitStep.CREATE: State.OWNED, SplitStep.DELETE: State.DELETED}
+    while (step := model.advance()) is not SplitStep.DONE:
         if step in states:
-            ours.append((step is not Step.CREATE, states[step]))
+            ours.append((step is not SplitStep.CREATE, states[step]))
         for name in CHILDREN:
             model.serve(name)
 

@@ -12,12 +12,12 @@ import pytest
 
 from policy_scene import Play, PolicyScene
 from split_scene import DiedError, Operator, condition, half, halves, leftovers, order, split_status, splits
-from trimtab_operator.actuators.split_steps import Order
-from trimtab_operator.cluster.api import ApiUnavailableError
-from trimtab_operator.cluster.splits import SplitRecord
-from trimtab_operator.control import splitting
-from trimtab_operator.control.split_orders import order_of
-from trimtab_operator.control.splitting import SPLIT_WITHIN, WAIT_FOR
+from trimtab_operator.kube.client import ApiUnavailableError
+from trimtab_operator.kube.records import SplitRecord
+from trimtab_operator.splits import controller
+from trimtab_operator.splits.controller import SPLIT_WITHIN, WAIT_FOR
+from trimtab_operator.splits.steps import SplitOrder
+from trimtab_operator.splits.validation import order_of
 from trimtab_strategies.testing import cluster
 
 pytestmark = pytest.mark.apiserver
@@ -40,6 +40,7 @@ def failed(scene: PolicyScene, name: str = "halve") -> tuple[str, str]:
     status = split_status(scene, name)
     assert status["phase"] == "Failed", status
     accepted, complete = condition(status, "Accepted"), condition(status, "Complete")
+    assert status["reason"] == (accepted if accepted[0] == "False" else complete)[1]
     return ("Accepted", accepted[1]) if accepted[0] == "False" else ("Complete", complete[1])
 
 
@@ -50,6 +51,7 @@ def test_a_bundle_is_divided_as_a_person_asks(play: Play) -> None:
         await operator.round()
         parent, first = scene.bundles()[whole], scene.bundles()[halves(whole)[0]]
         assert (parent["status"]["state"], parent["status"]["split"]) == ("Splitting", "halve")
+        assert split_status(scene, "halve")["reason"] == "Admin"
         assert (first["spec"]["owner"], first["spec"]["assignment"]["reason"]) == ("a", "Splitting")
         assert first["metadata"]["ownerReferences"][0]["kind"] == "TopicNamespace"
 
@@ -58,6 +60,7 @@ def test_a_bundle_is_divided_as_a_person_asks(play: Play) -> None:
         assert status["phase"] == "Completed"
         assert condition(status, "Accepted") == ("True", "Accepted")
         assert condition(status, "Complete") == ("True", "Completed")
+        assert status["reason"] == "Admin"
         assert [child["bundle"] for child in status["children"]] == halves(whole)
         assert whole not in scene.bundles()
         assert {name: scene.owners()[name] for name in halves(whole)} == dict.fromkeys(halves(whole), "a")
@@ -72,7 +75,7 @@ def test_children_go_where_a_person_sends_them_once_the_parent_is_gone(play: Pla
     async def story(scene: PolicyScene) -> None:
         whole, operator = halve(scene, destinations=["", "c"]), Operator(scene)
         await operator.round()
-        assert {scene.wishes()[name] for name in halves(whole)} == {"a"}
+        assert {scene.desired_owners()[name] for name in halves(whole)} == {"a"}
 
         await operator.finish("halve")
 
@@ -205,7 +208,7 @@ def test_a_person_may_name_an_algorithm(play: Play) -> None:
 
 
 def test_a_defect_that_one_split_meets_does_not_hold_up_the_others(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
-    def judged(split: SplitRecord, *rest: Any) -> Order:
+    def judged(split: SplitRecord, *rest: Any) -> SplitOrder:
         if split.name == "broken":
             raise KeyError(split.name)
         return order_of(split, *rest)
@@ -213,7 +216,7 @@ def test_a_defect_that_one_split_meets_does_not_hold_up_the_others(play: Play, m
     async def story(scene: PolicyScene) -> None:
         halve(scene, 0, "broken")
         whole = halve(scene, 1)
-        monkeypatch.setattr(splitting, "order_of", judged)
+        monkeypatch.setattr(controller, "order_of", judged)
 
         await Operator(scene).finish("halve")
 
@@ -354,13 +357,13 @@ def test_a_split_that_is_deleted_after_its_bundle_leaves_the_children_as_others(
 def test_the_owner_of_a_parent_is_lost_in_the_middle_and_another_gets_it_whole(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
         whole, operator = halve(scene), Operator(scene)
-        await scene.turn()
+        await scene.reconcile()
         await operator.round()
         scene.rest.patch(scene.path("brokers", "a", "status"), {"status": {"ready": False}})
-        await scene.turn()
+        await scene.reconcile()
 
-        await scene.turn(after=31)
-        await scene.turn()
+        await scene.reconcile(after=31)
+        await scene.reconcile()
         await operator.round(lost="a")
         await scene.land()
         await operator.round()

@@ -5,18 +5,18 @@ from __future__ import annotations
 import pytest
 
 from records import bundle, wished
-from trimtab_operator.cluster.bundles import BundleRecord
-from trimtab_operator.control.upkeep import Upkeep, needs_care, upkeep
+from trimtab_operator.kube.records import BundleRecord
+from trimtab_operator.state.bundle_repairs import BundleRepairs, needs_care, repairs_of
 from trimtab_strategies.model import Reason
 
 NOBODY: frozenset[str] = frozenset()
 
 
-def summary(work: Upkeep) -> tuple[list[tuple[str, Reason]], list[str], list[Reason]]:
+def summary(work: BundleRepairs) -> tuple[list[tuple[str, Reason]], list[str], list[Reason]]:
     return (
-        [(w.owner, w.reason) for w in work.wishes],
+        [(w.owner, w.reason) for w in work.desired_owners],
         [b.status_owner for b in work.frees],
-        [r for _, r in work.homeless],
+        [r for _, r in work.unassigned],
     )
 
 
@@ -52,21 +52,80 @@ CASES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("found", "lost", "overdue", "wishes", "frees", "homeless"), CASES.values(), ids=CASES)
+@pytest.mark.parametrize(
+    ("found", "lost", "overdue", "desired_owners", "frees", "unassigned"), CASES.values(), ids=CASES
+)
 def test_upkeep(
     found: BundleRecord,
     lost: str,
     overdue: str,
-    wishes: list[tuple[str, Reason]],
+    desired_owners: list[tuple[str, Reason]],
     frees: list[str],
-    homeless: list[Reason],
+    unassigned: list[Reason],
 ) -> None:
-    work = upkeep([found], frozenset(lost.split()), frozenset(overdue.split()))
+    work = repairs_of([found], frozenset(lost.split()), frozenset(overdue.split()))
 
-    assert summary(work) == (wishes, frees, homeless)
+    assert summary(work) == (desired_owners, frees, unassigned)
+
+
+OVERRULED = {"assigned_owner": "x", "reason": "Overloaded"}
+
+
+@pytest.mark.parametrize("linked", [False, True])
+def test_a_wish_that_a_person_wrote_over_an_older_one_is_noted_as_theirs_once_it_has_landed(linked: bool) -> None:  # noqa: FBT001
+    landed, flying = bundle(owner="y", **OVERRULED), wished(**OVERRULED)
+    work = repairs_of([landed, flying], NOBODY, NOBODY, linked=linked)
+
+    assert needs_care(landed)
+    assert [(note.name, note.owner) for note in work.notes] == [("b", "y")]
+    assert (work.desired_owners, work.unassigned) == ([], [])
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        bundle(owner="y", assigned_owner=""),
+        bundle(owner="y", assigned_owner="y", reason="Admin"),
+        bundle(owner="y", **OVERRULED, split="s"),
+        bundle(owner="y", **OVERRULED, parent="p"),
+    ],
+    ids=["nobody was asked before", "noted", "being divided", "being cut out"],
+)
+def test_nothing_is_noted_twice_nor_while_a_bundle_is_divided(found: BundleRecord) -> None:
+    assert repairs_of([found], NOBODY, NOBODY).empty
 
 
 @pytest.mark.parametrize("found", [case[0] for case in CASES.values() if not case[1]], ids=str)
 def test_only_bundles_that_need_care_are_ever_worked_on(found: BundleRecord) -> None:
     if not needs_care(found):
-        assert upkeep([found], NOBODY, NOBODY).empty
+        assert repairs_of([found], NOBODY, NOBODY).empty
+
+
+UNKNOWN = {
+    "a wish for a name that no broker has is withdrawn": (wished(destination="typo"), "typo", ""),
+    "one that is overdue before that is known for sure": (wished(destination="typo"), "", "b"),
+}
+
+
+@pytest.mark.parametrize("linked", [False, True], ids=["Declarative", "Pulsar"])
+@pytest.mark.parametrize(("found", "lost", "overdue"), UNKNOWN.values(), ids=UNKNOWN)
+def test_a_desired_owner_that_does_not_exist_leaves_the_bundle_where_it_is(
+    found: BundleRecord, lost: str, overdue: str, *, linked: bool
+) -> None:
+    work = repairs_of([found], frozenset(lost.split()), frozenset(overdue.split()), known={"x", "y"}, linked=linked)
+
+    assert summary(work) == ([("x", Reason.UNKNOWN_BROKER)], [], [])
+
+
+def test_a_bundle_without_owner_that_is_wished_on_nobody_known_is_placed() -> None:
+    work = repairs_of([wished(source="", destination="typo")], {"typo"}, (), known={"x", "y"})
+
+    assert summary(work) == ([], [], [Reason.UNKNOWN_BROKER])
+
+
+def test_a_broker_that_exists_and_is_lost_is_lost() -> None:
+    assert summary(repairs_of([wished()], {"y"}, (), known={"x", "y"})) == ([("x", Reason.BROKER_LOST)], [], [])
+
+
+def test_a_lost_owner_without_a_broker_object_is_lost() -> None:
+    assert summary(repairs_of([bundle(owner="x")], {"x"}, (), known={"y"})) == ([], ["x"], [Reason.BROKER_LOST])

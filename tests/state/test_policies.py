@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from records import broker, bundle
-from trimtab_operator.cluster.brokers import BrokerRecord, PodRecord
-from trimtab_operator.control.shares import Claim, Shares, share_out
+from trimtab_operator.kube.broker_records import BrokerRecord, PodRecord
+from trimtab_operator.state.policies import Claim, Shares, share_out
 from trimtab_strategies.model import Isolation, NamespacePolicy
 
 
@@ -28,7 +28,7 @@ FOUR = brokers(*map(a_broker, "abcd"))
 
 def test_whom_an_isolation_allows_is_found_once_for_all_its_bundles(monkeypatch: pytest.MonkeyPatch) -> None:
     asked, matched = NamespacePolicy(Isolation(("c",))), list[str]()
-    monkeypatch.setattr("trimtab_operator.control.shares._matches", lambda _, name: matched.append(name) or name == "c")
+    monkeypatch.setattr("trimtab_operator.state.policies._matches", lambda _, name: matched.append(name) or name == "c")
     shares = share_out([Claim("one", "1", names=["a", "b"]), Claim("two", "2", names=["c", "d"])], FOUR, {})
 
     assert {shares.caretaker(bundle(owner="", serving=""), asked) for _ in range(100)} == {"two"}

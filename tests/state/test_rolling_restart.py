@@ -10,13 +10,21 @@ import numpy as np
 import pytest
 
 from records import broker, bundle, pod, wished
-from trimtab_operator.cluster.brokers import BrokerRecord, NodeRecord, PodRecord
-from trimtab_operator.control.rollout import POD_NAME, REVISION, SETTLES, STALLS, Rollout, departures, rollout
-from trimtab_operator.control.upkeep import Wish, upkeep
+from trimtab_operator.kube.broker_records import BrokerRecord, NodeRecord, PodRecord
+from trimtab_operator.state.bundle_repairs import DesiredOwner, repairs_of
+from trimtab_operator.state.rolling_restart import (
+    POD_NAME,
+    REVISION,
+    SETTLES,
+    STALLS,
+    RollingRestart,
+    departures,
+    rolling_restart,
+)
 from trimtab_strategies import registry
-from trimtab_strategies.balancer import assign, decide
-from trimtab_strategies.constraints import Limits
+from trimtab_strategies.guard import Limits
 from trimtab_strategies.model import ClusterLoad, Memory, Reason
+from trimtab_strategies.planner.decide import assign, decide
 from trimtab_strategies.testing import cluster
 
 NOW = 1_800_000_000.0
@@ -30,12 +38,12 @@ def member(name: str, revision: str = OLD, age: float = 86400.0, **changes: obje
     return pod(name, **{"labels": labels, "created": NOW - age, "since": NOW - age, **changes})
 
 
-def shown(*pods: PodRecord) -> Rollout:
-    return rollout({found.name: found for found in pods}, NOW)
+def shown(*pods: PodRecord) -> RollingRestart:
+    return rolling_restart({found.name: found for found in pods}, NOW)
 
 
 def test_pods_of_one_revision_that_are_all_ready_are_no_rollout() -> None:
-    assert shown(member("p-0"), member("p-1")) == Rollout()
+    assert shown(member("p-0"), member("p-1")) == RollingRestart()
 
 
 def test_the_next_pod_is_the_highest_that_is_not_updated() -> None:
@@ -76,14 +84,14 @@ def test_a_pod_that_broke_long_after_its_start_is_no_rollout() -> None:
 def test_a_rollout_without_progress_holds_nothing_up() -> None:
     canary = member("p-1", NEW, age=STALLS + 1)
 
-    assert shown(member("p-0"), canary) == Rollout()
+    assert shown(member("p-0"), canary) == RollingRestart()
     assert shown(member("p-0"), replace(canary, since=NOW - STALLS + 1)).text
 
 
 def test_pods_of_no_statefulset_are_not_ordered() -> None:
     pods = [pod("p-0", labels={REVISION: OLD}, created=NOW), pod("p-1", labels={REVISION: NEW}, created=NOW)]
 
-    assert shown(*pods) == Rollout()
+    assert shown(*pods) == RollingRestart()
 
 
 def test_each_statefulset_has_its_own_next_pod() -> None:
@@ -125,22 +133,22 @@ def test_who_leaves_is_told_from_pods_and_nodes_and_specs() -> None:
 
 
 def test_what_an_ending_broker_serves_is_housed_and_pinned_bundles_wait() -> None:
-    work = upkeep([bundle("b"), bundle("p", pinned=True), bundle("o", "y")], lost=[], overdue=[], ending=["x"])
+    work = repairs_of([bundle("b"), bundle("p", pinned=True), bundle("o", "y")], lost=[], overdue=[], ending=["x"])
 
-    assert work.homeless == [(bundle("b"), Reason.ROLLING_OUT)]
+    assert work.unassigned == [(bundle("b"), Reason.ROLLING_OUT)]
     assert not work.frees
 
 
 def test_a_move_to_an_ending_broker_is_withdrawn() -> None:
-    work = upkeep([wished("b", "x", "y")], lost=[], overdue=[], ending=["y"])
+    work = repairs_of([wished("b", "x", "y")], lost=[], overdue=[], ending=["y"])
 
-    assert work.wishes == [Wish(wished("b", "x", "y"), "x", Reason.BROKER_LOST)]
+    assert work.desired_owners == [DesiredOwner(wished("b", "x", "y"), "x", Reason.BROKER_LOST)]
 
 
 def test_a_move_between_two_ending_brokers_gets_another_destination() -> None:
-    work = upkeep([wished("b", "x", "y")], lost=[], overdue=[], ending=["x", "y"])
+    work = repairs_of([wished("b", "x", "y")], lost=[], overdue=[], ending=["x", "y"])
 
-    assert work.homeless == [(wished("b", "x", "y"), Reason.ROLLING_OUT)]
+    assert work.unassigned == [(wished("b", "x", "y"), Reason.ROLLING_OUT)]
 
 
 PAIR = registry.pair("ThresholdShedder", {"history": 0}, "LeastResourceUsageWithWeight", {"history": 0})
@@ -189,16 +197,16 @@ class Restart:
         """The bundle behind each row of `load`."""
         return [b for name in self.pods for b in self._of(name)]
 
-    def tend(self) -> None:
+    def reconcile(self) -> None:
         """What upkeep does: house what ending brokers serve."""
         rows, load, leaving = self.rows(), self.load(), departures(self.brokers, self.pods, {}, NOW)
         records = [bundle(str(i), f"p-{self.owner[b]}") for i, b in enumerate(rows)]
-        homeless = np.array(
-            [int(record.name) for record, _ in upkeep(records, [], [], leaving.ending).homeless], dtype=np.int64
+        unassigned = np.array(
+            [int(record.name) for record, _ in repairs_of(records, [], [], leaving.ending).unassigned], dtype=np.int64
         )
         made = assign(
             load,
-            homeless,
+            unassigned,
             PAIR.placement,
             Limits(),
             self.memory,
@@ -228,7 +236,7 @@ class Restart:
         """One pod ends, is gone, starts, and is ready."""
         name = f"p-{ordinal}"
         self.pods[name] = replace(self.pods[name], deleted=True, ready=False, since=NOW)
-        self.tend()
+        self.reconcile()
         self.cycle()
         assert ordinal not in self.owner, "nothing is left on a pod that ends"
         self.pods[name] = member(name, NEW, age=0, ready=False)

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from trimtab_operator.control.settings import InvalidPolicyError, Settings
 from trimtab_operator.resources.policy import Mode
+from trimtab_operator.state.settings import InvalidPolicyError, Settings
 
 MINIMAL = {
     "source": {"prometheus": {"url": "http://prometheus:9090"}},

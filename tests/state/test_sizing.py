@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, strategies as st
 
 from policy_scene import Play, PolicyScene
-from trimtab_operator.control.advice import UNASKED, Aim, Sizing, most_used, sized
+from trimtab_operator.state.sizing import UNASKED, Sizing, SizingTarget, most_used, sized
 from trimtab_strategies.model import MEMORY, NETWORK_OUT, ClusterLoad, Reason
 from trimtab_strategies.testing import cluster
 
-AIM = Aim(usage=0.6, patience=3)
+AIM = SizingTarget(usage=0.6, patience=3)
 EVERYBODY = np.ones(4, dtype=bool)
 
 
@@ -22,7 +22,7 @@ def used(*cpu: float, **changes: Any) -> ClusterLoad:
     return cluster(bundles=1, **changes, **{f"b{i}": usage for i, usage in enumerate(cpu)})
 
 
-def after(*loads: ClusterLoad, aim: Aim = AIM) -> Sizing:
+def after(*loads: ClusterLoad, aim: SizingTarget = AIM) -> Sizing:
     sizing = Sizing()
     for load in loads:
         sizing = sizing.after(load, aim)
@@ -111,8 +111,8 @@ def test_the_message_changes_with_the_advice_and_not_with_the_usage() -> None:
 
 @given(st.lists(st.floats(0, 2), min_size=1, max_size=12), st.floats(0.1, 1))
 def test_advice_followed_is_not_answered_by_its_opposite(usage: list[float], aim: float) -> None:
-    said = after(*[used(*usage)] * 2, aim=Aim(aim, 2))
-    followed = after(*[used(*[sum(usage) / said.advised] * said.advised)] * 2, aim=Aim(aim, 2))
+    said = after(*[used(*usage)] * 2, aim=SizingTarget(aim, 2))
+    followed = after(*[used(*[sum(usage) / said.advised] * said.advised)] * 2, aim=SizingTarget(aim, 2))
 
     opposite = {Reason.TOO_SMALL: Reason.TOO_LARGE, Reason.TOO_LARGE: Reason.TOO_SMALL}
     if said.said is not None:

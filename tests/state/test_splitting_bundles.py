@@ -10,14 +10,15 @@ import pytest
 from policy_scene import Play, PolicyScene
 from split_scene import Operator, splits
 from splitting_worlds import large, with_topics
-from trimtab_operator.actuators.declarative import DryRunActuator
-from trimtab_operator.control.cycle import Stopwatch, look
-from trimtab_operator.control.memory import Remembered
-from trimtab_operator.control.newborn import BELIEVED_FOR, expected, still_expected, with_expected
-from trimtab_operator.control.settings import Settings
-from trimtab_operator.control.turn import Turn
+from trimtab_operator.actuators import DryRunActuator
+from trimtab_operator.observe.snapshot import Stopwatch, snapshot
+from trimtab_operator.observe.topology import cluster_records
+from trimtab_operator.state.policy_run import PolicyRun
+from trimtab_operator.state.settings import Settings
+from trimtab_operator.state.splitting_bundles import BELIEVED_FOR, expected, still_expected, with_expected
+from trimtab_operator.state.strategy_state import PolicyState
+from trimtab_strategies.hash_ring import BundleName, parse_bundle
 from trimtab_strategies.model import ClusterLoad, Reason, Split
-from trimtab_strategies.topics import BundleName, parse_bundle
 
 DRAWING = {"bundles": {"a": [1] * 2, "b": [1]}, "a": 0.8, "b": 0.2}
 INSIDE = with_topics(large({}, **DRAWING), {0: [(k / 8, 20 if k < 2 else 5) for k in range(8)]})
@@ -70,13 +71,13 @@ def test_after_a_split_a_cycle_sees_the_children_with_their_load(play: Play) -> 
     load = large({0: {"topics": 10, "throughput": 200}}, bundles={"a": [1] * 4, "b": [1]}, a=0.8, b=0.2, c=0.1)
 
     async def story(scene: PolicyScene) -> None:
-        await scene.turn()
+        await scene.reconcile()
         [name] = splits(scene)
         await Operator(scene).finish(name)
 
         settings = Settings.of(scene.policy())
-        turn = Turn(settings, DryRunActuator(), scene.source, Remembered())
-        seen = await look(scene.context.picture(settings), turn, scene.clock, Stopwatch())
+        run = PolicyRun(settings, DryRunActuator(), scene.source, PolicyState())
+        seen = await snapshot(cluster_records(scene.context, settings), run, scene.clock, Stopwatch())
 
         assert len(seen.load.bundles) == len(load.bundles) + 1
         np.testing.assert_allclose(seen.load.bundles.short.sum(axis=0), load.bundles.short.sum(axis=0))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from policy_scene import Play, PolicyScene
-from trimtab_operator.control.drift import STORE_EVERY, drifted
+from trimtab_operator.state.strategy_state import STORE_EVERY, drifted
 from trimtab_strategies.testing import cluster
 
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from policy_scene import Play, PolicyScene
-from trimtab_operator.cluster.brokers import BrokerRecord, broker_record
-from trimtab_operator.control.weights import BrokerWeight, broker_weights, changed_weights
+from trimtab_operator.kube.broker_records import BrokerRecord, broker_record
+from trimtab_operator.state.target_weights import BrokerWeight, broker_weights, changed_weights
 from trimtab_pipeline.testing import StaticSource
 from trimtab_strategies.model import CPU, BrokerTraits, ClusterLoad, Memory, Plan
 from trimtab_strategies.testing import cluster
@@ -134,7 +134,7 @@ def test_brokers_show_what_the_controller_learns_and_rest_writes_nothing(play: P
         assert scene.versions("brokers") == versions, "nothing changed"
 
         scene.source = StaticSource(used(load, 0.2, 0.6))
-        await scene.turn(after=300)
+        await scene.reconcile(after=300)
         (target, score), (other, _) = weights(scene)["a"], weights(scene)["b"]
         assert target is not None
         assert target > 1.05
@@ -181,7 +181,7 @@ def test_normalised_and_exact_gain_work_in_the_loop(play: Play, gain: dict[str, 
         await scene.cycle()
         scene.source = StaticSource(used(load, 0.3, 0.5))
 
-        await scene.turn(after=900)
+        await scene.reconcile(after=900)
 
         target, score = weights(scene)["a"]
         assert score == pytest.approx(expected, abs=0.001)

@@ -8,9 +8,23 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trimtab_operator.actuators import Written
-from trimtab_operator.control.report import CycleResult, conditions, cpu_range, policy_status, transitions
-from trimtab_strategies.model import DataQuality, Doubt, HeldBack, Move, Plan, Reason
+from recorded_decisions import settings
+from trimtab_operator.actuators import WriteResult
+from trimtab_operator.proposals.model import Proposal
+from trimtab_operator.state.cycle_result import CycleResult
+from trimtab_operator.status.conditions import conditions, cpu_range, policy_status, transitions
+from trimtab_strategies.model import (
+    DIRECT_MEMORY,
+    ClusterLoad,
+    DataQuality,
+    Doubt,
+    HeldBack,
+    Memory,
+    Move,
+    Plan,
+    Reason,
+)
+from trimtab_strategies.planner.decide import decide
 from trimtab_strategies.testing import cluster
 
 MOVE = Move("t/n/0x0_0x1", "a", "b", Reason.OVERLOADED)
@@ -23,6 +37,9 @@ def plan(*moves: Move, held: tuple[HeldBack, ...] = (), cpu: tuple[float, float]
 
 
 def result(**changes: Any) -> CycleResult:
+    if (found := changes.get("plan")) is not None:
+        load, names = changes.get("load"), changes.get("names", {})
+        changes["proposal"] = Proposal.of(found, load, names=names, generation=3, made_at=0.0).shown()
     return CycleResult(**{"started": 0.0, "seconds": {"spark": 0.5}, "generation": 3, **changes})
 
 
@@ -31,7 +48,7 @@ def by_type(found: list[dict[str, Any]]) -> dict[str, tuple[str, str]]:
 
 
 def test_only_written_moves_count_as_moved() -> None:
-    written = [Written("x", None), Written("y", Reason.CONFLICT, "409")]
+    written = [WriteResult("x", None), WriteResult("y", Reason.CONFLICT, "409")]
 
     done = result(plan=plan(MOVE, MOVE), written=written)
 
@@ -40,7 +57,7 @@ def test_only_written_moves_count_as_moved() -> None:
 
 
 def test_a_dry_run_proposes_and_moves_nothing() -> None:
-    done = result(plan=plan(MOVE), written=[Written("x", Reason.DRY_RUN)], names={MOVE.bundle: "t-n-x"})
+    done = result(plan=plan(MOVE), written=[WriteResult("x", Reason.DRY_RUN)], names={MOVE.bundle: "t-n-x"})
 
     status = policy_status(done, {}, in_flight=0)
 
@@ -57,8 +74,19 @@ def test_a_dry_run_proposes_and_moves_nothing() -> None:
         ((HeldBack("a", Reason.SOLE_BUNDLE, "split it"),), ("False", "SoleBundle")),
         ((), ("True", "Balanced")),
         ((HeldBack("", Reason.COOL_DOWN, "3 bundles"), HeldBack("", Reason.BALANCED)), ("True", "Balanced")),
+        ((HeldBack("", Reason.AVERAGING, "a: 20 points"), HeldBack("", Reason.BALANCED)), ("False", "Averaging")),
+        ((HeldBack("a", Reason.HIT_COUNT, "3 of 8"), HeldBack("", Reason.BALANCED)), ("False", "HitCount")),
+        ((HeldBack("", Reason.BALANCED), HeldBack("", Reason.HIT_COUNT, "1 bundle")), ("True", "Balanced")),
     ],
-    ids=["nothing to do", "something in the way", "nothing said", "nothing to do, some cool down"],
+    ids=[
+        "nothing to do",
+        "something in the way",
+        "nothing said",
+        "nothing to do, some cool down",
+        "apart but not on average, no bundle is too large",
+        "apart but not for long, no bundle is too large",
+        "nothing to do, a bundle is too large but not for long",
+    ],
 )
 def test_balanced_says_whether_something_is_in_the_way(held: tuple[HeldBack, ...], expected: tuple[str, str]) -> None:
     assert by_type(conditions(result(plan=plan(held=held)), []))["Balanced"] == expected
@@ -85,10 +113,11 @@ def test_the_data_s_condition_says_what_is_wrong_with_whose_data() -> None:
         "c": Doubt(Reason.NO_LOAD_DATA, "never measured"),
     }
     load = replace(cluster(a=0.5, b=0.5, c=0.5, untrusted=["b", "c"]), quality=DataQuality(doubts=doubts))
+    level = Plan((), (), load.brokers.names, np.full((3, 5), 50.0), np.full((3, 5), 50.0))
     told = "b (newest sample 130 s old), c (never measured)"
 
     assert (
-        data_message(result(plan=plan(), load=load))
+        data_message(result(plan=level, load=load))
         == f"{told}: neither shed nor receive until their metrics can be believed"
     )
 
@@ -140,3 +169,58 @@ def test_an_event_is_due_when_something_went_wrong_or_came_right(
 def test_unmeasured_brokers_have_no_part_in_the_range() -> None:
     assert cpu_range(plan(cpu=(float("nan"), 20.0))) == (20.0, 20.0)
     assert cpu_range(plan(cpu=(float("nan"), float("nan")))) is None
+
+
+def test_a_broker_that_was_never_measured_does_not_count_as_idle() -> None:
+    load = unmeasured(cluster(bundles=2, a=0.52, b=0.5, c=0.0), "c")
+    found = decide(load, settings().pair, settings().limits, Memory(), np.random.default_rng(1)).plan
+
+    status = policy_status(result(plan=found, load=load, namespace="messaging"), {}, in_flight=0)
+
+    message = next(c["message"] for c in status["conditions"] if c["type"] == "Balanced")
+    assert message.startswith("CPU between 50 % and 52 %; that of c is unknown")
+    assert status["proposal"]["cpuBefore"] == {"lowest": 50.0, "highest": 52.0}
+    assert "directMemory" not in {found["resource"] for found in status["proposal"]["ranges"]}
+
+
+def test_what_is_no_longer_believed_of_a_broker_is_not_told_as_its_cpu() -> None:
+    load = cluster(bundles=2, a=0.8, b=0.2, untrusted=["b"])
+    status = policy_status(result(plan=plan(), load=load), {}, in_flight=0)
+
+    assert status["proposal"]["cpuBefore"] == {"lowest": 80.0, "highest": 80.0}
+    message = next(c["message"] for c in status["conditions"] if c["type"] == "Balanced")
+    assert message.startswith("CPU between 80 % and 80 %; that of b is unknown")
+
+
+def unmeasured(load: ClusterLoad, broker: str) -> ClusterLoad:
+    """`load`, nothing of which says what `broker` uses, or what it could use."""
+    usage, limit, row = load.brokers.usage.copy(), load.brokers.limit.copy(), load.brokers.index[broker]
+    usage[row], limit[row], limit[:, DIRECT_MEMORY] = np.nan, np.nan, np.nan
+    return replace(load, brokers=replace(load.brokers, usage=usage, limit=limit))
+
+
+def test_the_condition_of_a_cluster_too_small_for_the_minimum_names_it_and_what_would_act() -> None:
+    of = settings(shedder={"type": "ThresholdShedder", "thresholdShedder": {"history": 0, "minThroughput": 100000}})
+    load = cluster(bundles=4, a=0.9, b=0.2, c=0.2)
+    found = decide(load, of.pair, of.limits, Memory(), np.random.default_rng(1)).plan
+
+    status = policy_status(result(plan=found, load=load, namespace="messaging"), {}, in_flight=0)
+
+    balanced = next(c for c in status["conditions"] if c["type"] == "Balanced")
+    assert (balanced["status"], balanced["reason"]) == ("False", "BelowMinimum")
+    assert "nothing may move: a: thresholdShedder.minThroughput is 100000 MiB/s; this broker has" in balanced["message"]
+    assert "MiB/s or less would act" in balanced["message"]
+
+
+def test_a_history_that_cant_be_written_is_a_condition_until_it_is_written_again() -> None:
+    full = conditions(result(plan=plan(), unwritten="the history below /h can't be written: No space left"), [])
+    (told,) = [c for c in full if c["type"] == "HistoryWritable"]
+    assert (told["status"], told["reason"]) == ("False", "NotWritten")
+    assert told["message"].startswith("the history below /h can't be written: No space left; averages go on in memory")
+    assert ("HistoryWritable", "NotWritten") in [(c["type"], c["reason"]) for c in transitions([], full)]
+    refused = conditions(result(refusal=HeldBack("", Reason.PAUSED, "paused")), full)
+    assert by_type(refused)["HistoryWritable"] == ("False", "NotWritten")
+    again = conditions(result(plan=plan(), unwritten=""), refused)
+    assert by_type(again)["HistoryWritable"] == ("True", "Written")
+    assert ("HistoryWritable", "Written") in [(c["type"], c["reason"]) for c in transitions(refused, again)]
+    assert "HistoryWritable" not in by_type(conditions(result(plan=plan()), []))

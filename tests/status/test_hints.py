@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from trimtab_operator.control.pointing import where_to_ask
+from trimtab_operator.status.conditions import where_to_ask
 from trimtab_strategies.model import CPU, Move, Plan, Reason
 
 

@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 
 from policy_scene import PolicyScene
-from trimtab_operator.control.decisions import DecisionRecord, Result
-from trimtab_operator.control.metering import Meter, hit_counts
-from trimtab_operator.control.proposal_states import Event
-from trimtab_operator.control.report import CycleResult
-from trimtab_operator.resources.proposal import ProposalState
+from trimtab_operator.decision_log.record import DecisionRecord, MeasuredOutcome
+from trimtab_operator.resources.policy_status import ProposalState
+from trimtab_operator.state.cycle_result import CycleResult
+from trimtab_operator.status.metrics import PolicyMetrics, hit_counts
 from trimtab_strategies.model import DataQuality, Doubt, Memory, Plan, Reason
 from trimtab_strategies.testing import cluster
 
@@ -76,11 +75,22 @@ def test_brokers_are_counted_by_what_their_data_is(play: Play) -> None:
     load = replace(HOT, brokers=brokers, quality=DataQuality(doubts=doubts, dropped={"OutDated": 4}))
 
     async def story(scene: PolicyScene) -> None:
-        Meter(scene.context, "main").cycle(CycleResult(scene.clock, {}, 1, load=load))
+        PolicyMetrics(scene.context, "main").cycle(CycleResult(scene.clock, {}, 1, load=load))
 
         assert shown(scene, "brokers") == {("Trusted",): 2, ("OutDatedData",): 1}
         assert shown(scene, "sample_age_seconds") == {(): 300}
         assert shown(scene, "dropped_samples_total")["OutDated",] == 4
+
+    play(HOT, story)
+
+
+@pytest.mark.apiserver
+def test_whether_the_history_is_written_is_shown_until_a_cycle_says_otherwise(play: Play) -> None:
+    async def story(scene: PolicyScene) -> None:
+        meter = PolicyMetrics(scene.context, "main")
+        for unwritten, expected in ((None, {}), ("no space", {(): 0}), (None, {(): 0}), ("", {(): 1})):
+            meter.cycle(CycleResult(scene.clock, {}, 1, load=HOT, unwritten=unwritten))
+            assert shown(scene, "history_writable") == expected
 
     play(HOT, story)
 
@@ -92,7 +102,7 @@ def test_of_a_broker_that_is_not_believed_no_load_is_shown(play: Play) -> None:
 
     async def story(scene: PolicyScene) -> None:
         plan = Plan((), (), load.brokers.names, usage, usage)
-        meter = Meter(scene.context, "main")
+        meter = PolicyMetrics(scene.context, "main")
         meter.cycle(CycleResult(scene.clock, {}, 1, load=load, plan=plan))
         meter.usage(plan.brokers, usage, load)
 
@@ -106,14 +116,14 @@ def test_of_a_broker_that_is_not_believed_no_load_is_shown(play: Play) -> None:
 @pytest.mark.apiserver
 def test_a_proposal_is_shown_until_none_waits(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
-        meter = Meter(scene.context, "main")
+        meter = PolicyMetrics(scene.context, "main")
         meter.proposal(ProposalState.PROPOSAL_READY, 1000.0)
-        meter.became(Event.OFFER)
+        meter.became("Offered")
         assert shown(scene, "proposal_state") == {("ProposalReady",): 1}
         assert shown(scene, "proposal_expires_timestamp_seconds") == {(): 1000}
 
         meter.proposal(ProposalState.PENDING_PROPOSAL, None)
-        meter.became(Event.EXPIRE)
+        meter.became("Expired")
         assert shown(scene, "proposal_state") == {("PendingProposal",): 1}
         assert shown(scene, "proposal_expires_timestamp_seconds") == {}
         assert shown(scene, "proposals_total")["Expired",] == shown(scene, "proposals_total")["Offered",] == 1
@@ -124,13 +134,13 @@ def test_a_proposal_is_shown_until_none_waits(play: Play) -> None:
 @pytest.mark.apiserver
 def test_predictions_of_brokers_that_moved_again_are_left_out(play: Play) -> None:
     results = (
-        Result(broker="a", expected=40, measured=43, error=3),
-        Result(broker="b", expected=40, measured=80, error=40, disturbed=True),
+        MeasuredOutcome(broker="a", expected=40, measured=43, error=3),
+        MeasuredOutcome(broker="b", expected=40, measured=80, error=40, disturbed=True),
     )
 
     async def story(scene: PolicyScene) -> None:
         record = DecisionRecord.model_construct(results=results)
-        Meter(scene.context, "main").predicted(record)
+        PolicyMetrics(scene.context, "main").predicted(r.error for r in record.results if not r.disturbed)
         assert shown(scene, "prediction_error_ratio_sum") == {(): pytest.approx(0.03)}
 
     play(HOT, story)

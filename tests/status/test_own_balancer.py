@@ -8,15 +8,16 @@ from functools import partial
 
 import pytest
 
-from policy_scene import Play, PolicyScene, played
-from trimtab_operator.control.link import Link, OneHand
-from trimtab_operator.control.one_hand import steered, two_hands
+from policy_scene import Play, PolicyScene, eager, played
 from trimtab_operator.resources.pulsar import PulsarSpec
+from trimtab_operator.state.pulsar_link import OwnBalancerState, PulsarLink
+from trimtab_operator.status.conditions import steered, two_hands
 from trimtab_strategies.testing import cluster
-from trimtab_testbed.control_plane import ControlPlane
+from trimtab_testbed.servers.kube import ControlPlane
 
 HOT = cluster(bundles={"a": [1] * 8, "b": [1]}, a=0.8, b=0.2, c=0.2)
 PULSAR = {"actuator": "Pulsar", "pulsar": {"adminUrl": "http://pulsar:8080"}}
+ONE_UNDONE = eager(maxUndoneMoves=1)
 SPEC = PulsarSpec(admin_url="http://pulsar:8080")
 
 
@@ -25,7 +26,7 @@ def play(trimtab_crds: ControlPlane, kube_namespace: str) -> Play:
     return partial(played, trimtab_crds, kube_namespace)
 
 
-def seen(scene: PolicyScene, hand: OneHand) -> None:
+def seen(scene: PolicyScene, hand: OwnBalancerState) -> None:
     """What the bridge knows once it has looked."""
     link = scene.context.link
     link.lead_to(SPEC, "main")
@@ -42,29 +43,29 @@ def wished_elsewhere(scene: PolicyScene) -> int:
     [(True, ("True", "OneHand")), (False, ("False", "TwoHands")), (None, ("Unknown", "NotVerified"))],
 )
 def test_the_condition_says_who_balances(held: bool | None, condition: tuple[str, str]) -> None:  # noqa: FBT001
-    link = Link(spec=SPEC, hand=OneHand(held, "so it is"))
+    link = PulsarLink(spec=SPEC, hand=OwnBalancerState(held, "so it is"))
     (found,) = steered([], link, 3, 0.0)
     assert (found["status"], found["reason"]) == condition
     assert two_hands(link) == ("" if held else "so it is")
 
 
 def test_without_pulsar_nothing_is_said() -> None:
-    told = steered([], Link(spec=SPEC), 1, 0.0)
-    assert steered(told, Link(), 2, 0.0) == []
-    assert two_hands(Link()) == ""
+    told = steered([], PulsarLink(spec=SPEC), 1, 0.0)
+    assert steered(told, PulsarLink(), 2, 0.0) == []
+    assert two_hands(PulsarLink()) == ""
 
 
 @pytest.mark.apiserver
 def test_nothing_moves_while_two_hands_are_on_the_wheel(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
-        seen(scene, OneHand(held=False, text="shedding is on at a"))
+        seen(scene, OwnBalancerState(held=False, text="shedding is on at a"))
         await scene.cycle()
         assert wished_elsewhere(scene) == 0
         assert scene.condition("OneHand") == ("False", "TwoHands")
         assert scene.condition("Acting") == ("False", "TwoHands")
         assert ("TwoHands", "OneHand: shedding is on at a") in scene.events()
 
-        seen(scene, OneHand(held=True, text="off"))
+        seen(scene, OwnBalancerState(held=True, text="off"))
         await scene.cycle()
         assert wished_elsewhere(scene)
         assert scene.condition("OneHand") == ("True", "OneHand")
@@ -75,7 +76,7 @@ def test_nothing_moves_while_two_hands_are_on_the_wheel(play: Play) -> None:
 @pytest.mark.apiserver
 def test_an_approval_is_refused_and_an_approved_move_is_not_begun(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
-        seen(scene, OneHand(held=False, text="shedding is on at a"))
+        seen(scene, OwnBalancerState(held=False, text="shedding is on at a"))
         await scene.cycle()
         assert scene.condition("ProposalReady")[0] == "True"
 
@@ -84,22 +85,57 @@ def test_an_approval_is_refused_and_an_approved_move_is_not_begun(play: Play) ->
             scene.rest.patch(scene.path("balancingpolicies", "main"), body)
 
         approve()
-        await scene.turn(after=1)
+        await scene.reconcile(after=1)
         assert scene.condition("CommandTaken")[0] == "False"
         assert "shedding is on at a" in json.dumps(scene.status()["conditions"])
         assert wished_elsewhere(scene) == 0
 
-        seen(scene, OneHand(held=True, text="off"))
+        seen(scene, OwnBalancerState(held=True, text="off"))
         approve()
-        await scene.turn(after=1)
+        await scene.reconcile(after=1)
         assert scene.condition("CommandTaken")[0] == "True"
         begun = wished_elsewhere(scene)
         assert begun
 
-        seen(scene, OneHand(held=False, text="somebody switched it on"))
+        seen(scene, OwnBalancerState(held=False, text="somebody switched it on"))
         await asyncio.sleep(0)
         await scene.land()
-        await scene.turn(after=1)
+        await scene.reconcile(after=1)
         assert wished_elsewhere(scene) == begun
 
     play(HOT, story, mode="Approve", limits={"maxMovesInFlight": 1}, **PULSAR)
+
+
+@pytest.mark.apiserver
+@pytest.mark.parametrize(
+    ("pulsar", "advice", "unfounded"),
+    [
+        (PULSAR, "Pulsar's own shedding and automatic split are off on 3 brokers", "switch off"),
+        ({}, "switch off the brokers' own shedding", "automatic split are off"),
+    ],
+    ids=["verified", "not known"],
+)
+def test_who_undoes_moves_is_not_looked_for_where_it_is_verified_off(
+    play: Play, pulsar: dict[str, object], advice: str, unfounded: str
+) -> None:
+    async def story(scene: PolicyScene) -> None:
+        if pulsar:
+            seen(
+                scene,
+                OwnBalancerState(held=True, text="Pulsar's own shedding and automatic split are off on 3 brokers"),
+            )
+        await scene.reconcile()
+        moved = min(name for name, desired in scene.desired_owners().items() if desired != scene.owners()[name])
+        await scene.land()
+        await scene.reconcile(after=1)
+        scene.rest.patch(scene.path("bundles", moved, "status"), {"status": {"owner": "a", "state": "Owned"}})
+        await scene.reconcile(after=1)
+
+        assert scene.condition("Contested") == ("True", "Contested")
+        note = next(note for reason, note in scene.events() if reason == "Contested")
+        condition = next(c["message"] for c in scene.status()["conditions"] if c["type"] == "Contested")
+        assert f"{moved} went back to a" in note
+        assert advice in note
+        assert unfounded not in note + condition
+
+    play(HOT, story, **{**ONE_UNDONE, **pulsar})

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from trimtab_strategies import registry
-from trimtab_strategies.balancer import decide
-from trimtab_strategies.constraints import Limits
+from trimtab_strategies.guard import Limits
 from trimtab_strategies.model import CPU, ClusterLoad, Memory
+from trimtab_strategies.planner.decide import decide
 from trimtab_strategies.testing import cluster
 from trimtab_strategies.usage import percent
 

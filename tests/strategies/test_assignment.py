@@ -9,9 +9,7 @@ import numpy as np
 import pytest
 
 from trimtab_strategies import registry
-from trimtab_strategies.assignment import expected_load
-from trimtab_strategies.balancer import assign
-from trimtab_strategies.constraints import Limits
+from trimtab_strategies.guard import Limits
 from trimtab_strategies.model import (
     CPU,
     THROUGHPUT_IN,
@@ -22,6 +20,8 @@ from trimtab_strategies.model import (
     NamespacePolicy,
     Reason,
 )
+from trimtab_strategies.planner.assign import expected_load
+from trimtab_strategies.planner.decide import assign
 from trimtab_strategies.testing import FULL, cluster, with_bundles
 
 PLACEMENTS = {name: row.build(row.params()) for name, row in registry.PLACEMENTS.items()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from trimtab_strategies.averages import (
+from trimtab_strategies.usage import (
     LONG_WINDOW,
     SHORT_WINDOW,
     UNSEEN,

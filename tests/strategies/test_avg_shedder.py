@@ -9,16 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trimtab_strategies.balancer import Pair, decide
-from trimtab_strategies.constraints import Limits, measured
+from trimtab_strategies.guard import Limits, measured
 from trimtab_strategies.model import THROUGHPUT_IN, THROUGHPUT_OUT, ClusterLoad, Memory, Reason
+from trimtab_strategies.planner.decide import Pair, decide
 from trimtab_strategies.protocols import Shedding
-from trimtab_strategies.shedding.avg import (
-    AvgShedder,
-    AvgShedderParams,
-    AvgShedderPlacement,
-    AvgShedderPlacementParams,
-)
+from trimtab_strategies.shedding.avg import AvgShedder, AvgShedderParams, AvgShedderPlacement, AvgShedderPlacementParams
 from trimtab_strategies.testing import cluster, with_bundles
 
 BOTH = pytest.mark.parametrize("compatibility", ["java", "corrected"])
@@ -73,11 +68,17 @@ def test_pairs_wait_for_two_cycles_when_far_apart_and_for_eight_when_apart() -> 
     assert [bool(after(rounds, apart).unloads) for rounds in (1, 2, 7, 8, 9)] == [False] * 3 + [True, False]
 
 
-def test_a_waiting_pair_says_how_far_and_for_how_long() -> None:
+def test_a_waiting_pair_says_how_far_for_how_long_and_how_many_cycles_are_needed() -> None:
     (held,) = after(1, cluster(a=0.9, b=0.4)).held_back
 
     assert (held.subject, held.reason) == ("a", Reason.HIT_COUNT)
-    assert held.detail == "50.0 points above b, apart from its partner for 1 cycles"
+    assert held.detail == "50.0 points above b: 15 or more in 1 of 8 cycles in a row, 40 or more in 1 of 2"
+
+
+def test_a_pair_that_is_not_far_apart_is_told_of_the_longer_count_alone() -> None:
+    (held,) = after(3, cluster(a=0.7, b=0.4), hit_count_low=5).held_back
+
+    assert held.detail == "30.0 points above b: 15 or more in 3 of 5 cycles in a row"
 
 
 def test_coming_close_clears_the_counters() -> None:
@@ -119,6 +120,13 @@ def test_too_little_traffic_is_left_alone_and_costs_java_its_counters() -> None:
     assert java.held_back[0].reason is corrected.held_back[0].reason is Reason.BELOW_MINIMUM
     assert counters(java) == ({}, {})
     assert counters(corrected) == ({"a": 1, "b": 1}, {"a": 1, "b": 1})
+    rate, throughput = java.held_back[0].detail.split("; or ")
+    assert rate.startswith("avgShedder.minRate is 1000000000 msg/s; this broker has ")
+    assert throughput.startswith("avgShedder.minThroughput is 1000000000000 bytes/s; this broker has ")
+    named = {"min_rate": int(rate.split("; ")[-1].split(" ")[0])}
+    assert shed(cluster(a=0.9, b=0.1), **{**params, **named}).unloads
+    named = {"min_throughput": int(throughput.split("; ")[-1].split(" ")[0])}
+    assert shed(cluster(a=0.9, b=0.1), **{**params, **named}).unloads
 
 
 def test_bundles_that_do_not_fit_and_silent_ones_stay() -> None:

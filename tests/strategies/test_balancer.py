@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from trimtab_strategies import registry
-from trimtab_strategies.balancer import Pair, decide
-from trimtab_strategies.constraints import Limits
+from trimtab_strategies.guard import Limits
 from trimtab_strategies.model import CPU, ClusterLoad, Isolation, Memory, NamespacePolicy, Plan, Reason
-from trimtab_strategies.model.load import BoolArray, IntArray
+from trimtab_strategies.model.cluster_load import BoolArray, IntArray
+from trimtab_strategies.planner.decide import Pair, decide
 from trimtab_strategies.protocols import Choice, Shedding, Splitting, SplitWish, Unload
 from trimtab_strategies.testing import cluster, with_bundles
 

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from trimtab_strategies import registry
-from trimtab_strategies.balancer import decide
-from trimtab_strategies.considering import BROKERS, BUNDLES, MOVES, REJECTED, Considering
-from trimtab_strategies.constraints import Limits
+from trimtab_strategies.guard import Limits
 from trimtab_strategies.model import ClusterLoad, Considered, Isolation, Memory, NamespacePolicy, Plan, Reason
+from trimtab_strategies.planner.audit import BROKERS, BUNDLES, MOVES, REJECTED, Considering
+from trimtab_strategies.planner.decide import decide
 from trimtab_strategies.testing import cluster, with_bundles
 
 PAIR = registry.pair(

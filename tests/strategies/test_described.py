@@ -9,7 +9,7 @@ from typing import Annotated
 from pydantic import ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from trimtab_strategies.described import Described, descriptions
+from trimtab_strategies.params import Described, descriptions
 
 
 class Part(Described):

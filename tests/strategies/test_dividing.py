@@ -9,16 +9,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trimtab_strategies.caps import Caps
-from trimtab_strategies.choosing import Choosing, selecting_on
-from trimtab_strategies.dividing import Division, divide, splittable_bundles
+from trimtab_strategies import registry
+from trimtab_strategies.guard import Caps, Limits, movable_bundles
+from trimtab_strategies.hash_ring import parse_bundle
 from trimtab_strategies.model import ClusterLoad, Memory, NamespacePolicy, Reason
-from trimtab_strategies.model.load import BoolArray, IntArray
-from trimtab_strategies.predicted import PredictedLoad
+from trimtab_strategies.model.cluster_load import BoolArray, IntArray
+from trimtab_strategies.planner.candidates import Choosing, selecting_on
+from trimtab_strategies.planner.decide import decide
+from trimtab_strategies.planner.prediction import PredictedLoad
+from trimtab_strategies.planner.splits import Division, divide, splittable_bundles
 from trimtab_strategies.protocols import Choice, Splitter, Splitting, SplitWish
 from trimtab_strategies.splitting.boundaries import InvalidBoundaryError
-from trimtab_strategies.testing import cluster, with_bundles
-from trimtab_strategies.topics import parse_bundle
+from trimtab_strategies.testing import NOW, cluster, with_bundles
 from trimtab_strategies.usage import Weights
 
 
@@ -61,6 +63,7 @@ def _divide(
         Choosing(LeastUsed(), np.arange(len(drawn.brokers)), selecting_on(drawn, None)),
         PredictedLoad(drawn, Weights()),
         Memory({"kept": 1}, {}, {}),
+        sheddable=movable_bundles(drawn, Limits()),
         rng=np.random.default_rng(0),
         caps=Caps(len(drawn.brokers), budget=budget, per_broker=per_broker),
         max_splits=max_splits,
@@ -95,6 +98,7 @@ def test_the_prediction_follows_the_children() -> None:
         Choosing(LeastUsed(), np.arange(2), None),
         predicted,
         Memory(),
+        sheddable=movable_bundles(drawn, Limits()),
         rng=np.random.default_rng(0),
         caps=Caps(2, budget=20, per_broker=10),
         max_splits=1,
@@ -124,6 +128,23 @@ def test_children_stay_when_the_namespace_may_not_be_unloaded() -> None:
     division = _divide(replace(drawn, policies={"public/a": NamespacePolicy(unload=False)}), Quarters((0,)))
 
     assert division.splits[0].destinations == ()
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pytest.param({"last_unload": {0: NOW - 60}}, id="cooling-down"),
+        pytest.param({"short": {0: np.nan}}, id="never-measured"),
+    ],
+)
+def test_children_of_a_bundle_that_the_guard_keeps_stay_with_the_owner(column: dict[str, Any]) -> None:
+    drawn = with_bundles(cluster(a=0.8, b=0.1), **column)
+
+    split = _divide(drawn, Quarters((0,))).splits[0]
+
+    assert len(split.boundaries) == 3
+    assert split.destinations == ()
+    assert _divide(drawn, Quarters((1,))).moved > 0
 
 
 def test_children_count_against_the_cap_per_broker() -> None:
@@ -213,6 +234,24 @@ def test_bundles_that_are_pinned_moving_or_of_nobody_are_not_divided() -> None:
     drawn = with_bundles(cluster(a=0.8, b=0.1, lost=["b"], unowned=1), pinned={0: True}, in_flight={1: True})
 
     assert np.flatnonzero(splittable_bundles(drawn)).tolist() == [2, 3]
+
+
+def test_bundles_of_a_broker_that_is_not_believed_are_not_divided() -> None:
+    drawn = cluster(a=0.8, b=0.1, untrusted=["a"])
+
+    assert np.flatnonzero(splittable_bundles(drawn)).tolist() == [4, 5, 6, 7]
+    assert _divide(drawn, Quarters((0, 4))).rows.tolist() == [4]
+
+
+def test_no_load_goes_from_a_broker_that_is_not_believed_to_one_that_is() -> None:
+    """a's samples can't be right. A quarter of what they show must not end on b."""
+    drawn = cluster(bundles={"a": [1], "b": [], "c": [], "d": []}, a=1.0, b=0.0, c=0.0, d=0.0, untrusted=["a"])
+    pair = registry.pair("ThresholdShedder", {}, "LeastResourceUsageWithWeight", {})
+
+    plan = decide(drawn, replace(pair, splitter=Quarters((0,))), Limits(), Memory(), np.random.default_rng(0)).plan
+
+    assert not plan.splits
+    assert plan.after.tolist() == plan.before.tolist()
 
 
 def test_a_bundle_that_balancing_leaves_alone_is_not_divided_either() -> None:

@@ -10,10 +10,7 @@ import numpy as np
 import pytest
 
 from trimtab_strategies import registry
-from trimtab_strategies.assignment import assign, believed
-from trimtab_strategies.balancer import decide
-from trimtab_strategies.constraints import Limits
-from trimtab_strategies.evacuating import Evacuation
+from trimtab_strategies.guard import Limits
 from trimtab_strategies.model import (
     CPU,
     ClusterLoad,
@@ -25,6 +22,9 @@ from trimtab_strategies.model import (
     Plan,
     Reason,
 )
+from trimtab_strategies.planner.assign import assign, believed
+from trimtab_strategies.planner.decide import decide
+from trimtab_strategies.planner.drain import Evacuation
 from trimtab_strategies.testing import NOW, cluster, with_bundles
 
 PAIR = registry.pair("ThresholdShedder", {"history": 0}, "LeastResourceUsageWithWeight", {"history": 0})

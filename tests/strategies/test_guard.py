@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from trimtab_strategies.constraints import Guarded, Limits, guard
+from trimtab_strategies.guard import Guarded, Limits, guard
 from trimtab_strategies.model import CPU, NETWORK_IN, ClusterLoad, DataQuality, Doubt, HeldBack, Reason
 from trimtab_strategies.testing import NOW, cluster, with_bundles
 

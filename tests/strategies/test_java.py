@@ -12,7 +12,7 @@ import pytest
 import yaml
 from hypothesis import given, strategies as st
 
-from trimtab_strategies import java
+from trimtab_strategies import java_compat
 
 CONFORMANCE = Path(__file__).parents[1] / "conformance"
 MAPS = json.loads((CONFORMANCE / "java-map-orders.json").read_text())
@@ -25,30 +25,30 @@ def cases(kind: str) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("case", MAPS, ids=lambda case: case["id"])
 def test_names_come_in_the_order_of_java_s_maps(case: dict[str, Any]) -> None:
-    assert java.hash_map_order(case["insertion"]) == case["expect_HashMap"]
-    assert java.concurrent_map_order(case["insertion"]) == case["expect_ConcurrentHashMap"]
+    assert java_compat.hash_map_order(case["insertion"]) == case["expect_HashMap"]
+    assert java_compat.concurrent_map_order(case["insertion"]) == case["expect_ConcurrentHashMap"]
 
 
 @pytest.mark.parametrize("case", [c for c in cases("java_hash_codes") if c["kind"] == "string"], ids=str)
 def test_a_text_s_hash_code_is_java_s(case: dict[str, Any]) -> None:
-    assert java.string_hash(case["value"]) == case["hash"]
+    assert java_compat.string_hash(case["value"]) == case["hash"]
 
 
 @pytest.mark.parametrize("case", [c for c in cases("java_hash_codes") if c["kind"] == "consumer_node"], ids=str)
 def test_a_hash_code_of_members_is_java_s(case: dict[str, Any]) -> None:
-    assert java.combined_hash(java.string_hash(case["value"])) == case["hash"]
+    assert java_compat.combined_hash(java_compat.string_hash(case["value"])) == case["hash"]
 
 
 @pytest.mark.parametrize("case", cases("java_iteration_orders"), ids=lambda case: case["id"])
 def test_ids_come_in_the_order_of_a_hash_map(case: dict[str, Any]) -> None:
-    assert java.hash_map_order(case["insert_consumer_ids"]) == case["expect_consumer_order"]
+    assert java_compat.hash_map_order(case["insert_consumer_ids"]) == case["expect_consumer_order"]
 
 
 @pytest.mark.parametrize("case", cases("java_priority_queue"), ids=lambda case: case["id"])
 def test_equal_weights_leave_the_queue_as_in_java(case: dict[str, Any]) -> None:
     weights = np.array(case["weights_in_insertion_order"])
 
-    assert java.poll_order(weights).tolist() == case["expect_poll_indices"]
+    assert java_compat.poll_order(weights).tolist() == case["expect_poll_indices"]
 
 
 def reference_hash(text: str) -> int:
@@ -61,12 +61,12 @@ def reference_hash(text: str) -> int:
 
 @given(st.lists(st.text()))
 def test_many_texts_are_hashed_as_one_by_one(texts: list[str]) -> None:
-    assert java.string_hashes(texts).tolist() == [reference_hash(text) for text in texts]
+    assert java_compat.string_hashes(texts).tolist() == [reference_hash(text) for text in texts]
 
 
 @given(st.lists(st.floats(0, 100), unique=True, max_size=40))
 def test_different_weights_leave_the_queue_heaviest_first(weights: list[float]) -> None:
-    order = java.poll_order(np.array(weights, dtype=np.float64))
+    order = java_compat.poll_order(np.array(weights, dtype=np.float64))
 
     assert [weights[k] for k in order] == sorted(weights, reverse=True)
 
@@ -74,16 +74,16 @@ def test_different_weights_leave_the_queue_heaviest_first(weights: list[float]) 
 @pytest.mark.parametrize(
     ("size", "count", "table"),
     [
-        (java.grown_table, 0, 16),
-        (java.grown_table, 12, 16),
-        (java.grown_table, 13, 32),
-        (java.copied_set_table, 3, 16),
-        (java.copied_set_table, 11, 16),
-        (java.copied_set_table, 12, 32),
-        (java.copied_map_table, 0, 1),
-        (java.copied_map_table, 3, 8),
-        (java.copied_map_table, 12, 32),
-        (java.copied_map_table, 13, 32),
+        (java_compat.grown_table, 0, 16),
+        (java_compat.grown_table, 12, 16),
+        (java_compat.grown_table, 13, 32),
+        (java_compat.copied_set_table, 3, 16),
+        (java_compat.copied_set_table, 11, 16),
+        (java_compat.copied_set_table, 12, 32),
+        (java_compat.copied_map_table, 0, 1),
+        (java_compat.copied_map_table, 3, 8),
+        (java_compat.copied_map_table, 12, 32),
+        (java_compat.copied_map_table, 13, 32),
     ],
 )
 def test_a_table_is_as_large_as_java_makes_it(size: Callable[[int], int], count: int, table: int) -> None:
@@ -93,5 +93,5 @@ def test_a_table_is_as_large_as_java_makes_it(size: Callable[[int], int], count:
 def test_lost_bits_are_added_back_only_by_the_compensated_sum() -> None:
     tenths = [0.1] * 10
 
-    assert java.plain_sum(tenths) == 0.9999999999999999
-    assert java.compensated_sum(tenths) == 1.0
+    assert java_compat.plain_sum(tenths) == 0.9999999999999999
+    assert java_compat.compensated_sum(tenths) == 1.0

@@ -8,11 +8,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from trimtab_lab.simulation import Record, UnderTrimtab, World, run
+from trimtab_lab.simulation.scenarios import CORES, WARM_UP
+from trimtab_lab.simulation.world import CORE, jitter, skewed_sizes
 from trimtab_strategies import registry
-from trimtab_strategies.simulation import Record, UnderTrimtab, World, run
-from trimtab_strategies.simulation.scenarios import CORES
-from trimtab_strategies.simulation.traffic import jitter, skewed_sizes
-from trimtab_strategies.simulation.world import CORE
 
 ROUNDS = 200
 """Minutes."""
@@ -32,6 +31,7 @@ def drawn(rng: np.random.Generator, cores: np.ndarray[tuple[int], np.dtype[np.fl
         present=np.ones((ROUNDS, n), dtype=bool),
         size=sizes,
         noise=jitter(rng, ROUNDS, len(sizes), 0.06),
+        before=jitter(rng, WARM_UP, len(sizes), 0.06),
         message=np.full(len(sizes), 1024.0),
         owner=np.repeat(np.arange(n), each),
     )

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from trimtab_strategies.constraints import Limits, guard
+from trimtab_strategies.guard import Limits, guard
 from trimtab_strategies.model import CPU, RATE_IN, ClusterLoad, InvalidLoadError, Plan, Reason, Split, Topics
 from trimtab_strategies.testing import cluster, with_bundles
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from trimtab_strategies.constraints import measured
+from trimtab_strategies.guard import measured
 from trimtab_strategies.model import ClusterLoad, Reason
 from trimtab_strategies.protocols import Shedding
 from trimtab_strategies.shedding.overload import OverloadShedder, OverloadShedderParams

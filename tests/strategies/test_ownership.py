@@ -9,18 +9,13 @@ from typing import Any
 
 import pytest
 
-from trimtab_strategies.ownership import (
-    ACTIVE,
-    ALLOWED,
-    IN_FLIGHT,
+from ownership_model import (
     Duty,
     InvalidRecordError,
     Lookup,
     OvertakenError,
     Record,
-    State,
     Step,
-    Storage,
     Table,
     Work,
     assign,
@@ -33,6 +28,7 @@ from trimtab_strategies.ownership import (
     transfer,
     unload,
 )
+from trimtab_strategies.model.bundle_state import ACTIVE, ALLOWED, IN_FLIGHT, State, Storage
 
 JAVA = json.loads((Path(__file__).parents[1] / "conformance" / "java-states.json").read_text())
 """What Pulsar's own classes answered: both tables, and the conflict rule on drawn pairs of records."""

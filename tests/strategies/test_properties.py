@@ -12,27 +12,30 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, find, given, settings
 
-from cluster_strategies import clusters, large, odd_clusters
+from cluster_strategies import clusters, crowded_clusters, large, odd_clusters
 from trimtab_strategies import registry
-from trimtab_strategies.balancer import assign, decide
-from trimtab_strategies.constraints import Limits
+from trimtab_strategies.guard import Limits
+from trimtab_strategies.hash_ring import parse_bundle
 from trimtab_strategies.model import ClusterLoad, Memory, Reason, Topics
-from trimtab_strategies.model.load import IntArray
+from trimtab_strategies.model.cluster_load import IntArray
 from trimtab_strategies.params import StrategyParams
+from trimtab_strategies.planner.decide import assign, decide
 from trimtab_strategies.protocols import Shedder, Splitter
 from trimtab_strategies.registry import InvalidParamsError, Row
 from trimtab_strategies.testing import EXCEPTIONS, cluster, pair_checks, strategy_checks, variants
-from trimtab_strategies.testing.comparing import movable, sheddings
-from trimtab_strategies.testing.splitter_checks import splittings
-from trimtab_strategies.topics import parse_bundle
+from trimtab_strategies.testing.compare import movable, plans, sheddings
+from trimtab_strategies.testing.strategy_checks import splittings
 
 KINDS = {"shedder": registry.SHEDDERS, "placement": registry.PLACEMENTS, "splitter": registry.SPLITTERS}
 TABLES: dict[str, Row[Any]] = {f"{kind} {name}": row for kind, table in KINDS.items() for name, row in table.items()}
 QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large]
 examples = settings(max_examples=15, deadline=None, suppress_health_check=QUIET, print_blob=True)
 few_examples = settings(max_examples=6, deadline=None, suppress_health_check=QUIET, print_blob=True)
+
+SPLITTERS = {label for label, _, _ in variants(registry.SPLITTERS)}
+"""Each splitter, with each of its forms."""
 
 CALM = "LeastResourceUsageWithWeight"
 """A placement to try shedders with."""
@@ -49,6 +52,18 @@ def test_strategy_keeps_the_rules(check: Callable[[ClusterLoad], None], cluster:
 @few_examples
 @given(cluster=clusters())
 def test_pair_keeps_the_rules(check: Callable[[ClusterLoad], None], cluster: ClusterLoad) -> None:
+    check(cluster)
+
+
+SPLITTING = [(name, check) for name, check in pair_checks() if name.partition("-")[0] in SPLITTERS]
+"""The checks of pairs that have a splitter."""
+
+
+@pytest.mark.parametrize("check", [pytest.param(check, id=name) for name, check in SPLITTING])
+@examples
+@given(cluster=crowded_clusters())
+def test_pair_that_splits_keeps_the_rules(check: Callable[[ClusterLoad], None], cluster: ClusterLoad) -> None:
+    """Of the clusters that `clusters` draws, few have a bundle that is split."""
     check(cluster)
 
 
@@ -184,6 +199,17 @@ def test_a_large_bundle_is_split_within_the_rounds_that_are_checked(name: str, s
     answers = splittings(splitter, load, np.ones(len(load.bundles), dtype=bool))
 
     assert any(wish.bundle == 0 for _, splitting in answers for wish in splitting.wishes), name
+
+
+@pytest.mark.parametrize("name", registry.SPLITTERS)
+def test_clusters_are_drawn_in_which_a_pair_splits(name: str) -> None:
+    """Else the rules of pairs that split would be tried on nothing."""
+    pair = replace(registry.pair("ThresholdShedder", {}, CALM, {}), splitter=registry.splitter(name, {}))
+    drawing = settings(max_examples=100, database=None, suppress_health_check=QUIET, phases=[Phase.generate])
+
+    find(
+        crowded_clusters(), lambda drawn: any(plan.splits for _, plan in plans(pair, drawn, Limits())), settings=drawing
+    )
 
 
 @pytest.fixture(scope="module")

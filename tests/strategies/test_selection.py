@@ -10,20 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trimtab_strategies.model import (
-    CPU,
-    BrokerTraits,
-    ClusterLoad,
-    Isolation,
-    NamespacePolicy,
-    Reason,
-    Topics,
-)
-from trimtab_strategies.model.load import IntArray
-from trimtab_strategies.placement.least_message_rate import LeastLongTermMessageRate, LeastLongTermMessageRateParams
-from trimtab_strategies.placement.round_robin import RoundRobin, RoundRobinParams
-from trimtab_strategies.protocols import Choice
-from trimtab_strategies.selection import (
+from trimtab_strategies.filters import (
     InvalidIsolationError,
     Manager,
     Selecting,
@@ -31,7 +18,12 @@ from trimtab_strategies.selection import (
     SelectionParams,
     check_isolation,
 )
-from trimtab_strategies.selection.versions import UnknownVersionError, precedence
+from trimtab_strategies.filters.versions import UnknownVersionError, precedence
+from trimtab_strategies.model import CPU, BrokerTraits, ClusterLoad, Isolation, NamespacePolicy, Reason, Topics
+from trimtab_strategies.model.cluster_load import IntArray
+from trimtab_strategies.placement.least_message_rate import LeastLongTermMessageRate, LeastLongTermMessageRateParams
+from trimtab_strategies.placement.round_robin import RoundRobin, RoundRobinParams
+from trimtab_strategies.protocols import Choice
 from trimtab_strategies.testing import NOW, cluster, with_bundles
 
 EVERYONE = np.arange(3)

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 
+from trimtab_lab.simulation import CUSTOMARY, SCENARIOS, AsPulsar, Record, UnderTrimtab, World, run, score
+from trimtab_lab.simulation.run import Wish
+from trimtab_lab.simulation.scenarios import WARM_UP, world
+from trimtab_lab.simulation.world import CORE
 from trimtab_strategies import registry
-from trimtab_strategies.balancer import Pair
 from trimtab_strategies.model import CPU, ClusterLoad
-from trimtab_strategies.simulation import CUSTOMARY, SCENARIOS, AsPulsar, Record, UnderTrimtab, World, run, score
-from trimtab_strategies.simulation.deciding import Wish
-from trimtab_strategies.simulation.scenarios import world
-from trimtab_strategies.simulation.world import CORE
+from trimtab_strategies.planner.decide import Pair
 from trimtab_strategies.usage import percent
 
 RNG = np.random.default_rng
@@ -97,6 +97,29 @@ def test_bundles_of_a_lost_broker_get_owners_elsewhere() -> None:
         record = run(made, decider, RNG(0))
         assert np.isnan(record.pressure[-1, 2])
         assert record.pressure[-1, :2].sum() == pytest.approx(1.2)
+
+
+def test_a_burst_at_the_start_is_one_sample_among_those_before_it() -> None:
+    made = small(0.4, 0.4)
+    noise = made.noise.copy()
+    noise[0] = 2.0
+    script = Script()
+
+    run(replace(made, noise=noise), script, RNG(0))
+
+    carried = script.seen[0].bundles.short[:, 2:].sum(axis=1) / made.size
+    assert carried.tolist() == pytest.approx([1.1] * len(made.size)), "nine parts of the minutes before, one of it"
+
+
+def test_the_minutes_before_the_first_round_are_as_noisy_as_those_after_it() -> None:
+    made = {scenario.title: scenario.build(RNG(5)) for scenario in SCENARIOS}
+
+    for title in ("Skewed load", "Load jitter"):
+        before, noise = made[title].before, made[title].noise
+        assert before.shape == (WARM_UP, noise.shape[1])
+        assert not (before == noise[0]).all(axis=1).any(), "a sample of its own each"
+        assert np.log(before).std() == pytest.approx(np.log(noise).std(), rel=0.2)
+    assert (made["Two brokers"].before == 1).all()
 
 
 def test_level_is_where_water_stands() -> None:

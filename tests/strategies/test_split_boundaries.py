@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
+from trimtab_strategies.hash_ring import LAST_HASH
 from trimtab_strategies.params import Compatibility
 from trimtab_strategies.splitting.boundaries import (
     InvalidBoundaryError,
@@ -19,7 +20,6 @@ from trimtab_strategies.splitting.boundaries import (
     specified_positions_force,
     topic_count_equally_divide,
 )
-from trimtab_strategies.topics import LAST_HASH
 
 
 def _found(places: list[int], rates: list[float], **limits: object) -> list[int] | None:

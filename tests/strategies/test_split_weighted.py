@@ -11,21 +11,20 @@ import pytest
 from hypothesis import assume, given, settings, strategies as st
 
 from splitting_worlds import large, with_topics
-from trimtab_strategies.caps import Caps
-from trimtab_strategies.choosing import Choosing
-from trimtab_strategies.dividing import divide
+from trimtab_strategies.guard import Caps, Limits, movable_bundles
+from trimtab_strategies.hash_ring import BundleName, bundle_names, default_boundaries, parse_bundle
 from trimtab_strategies.model import ClusterLoad, Memory, Reason
 from trimtab_strategies.placement.least_resource_usage import (
     LeastResourceUsageWithWeight,
     LeastResourceUsageWithWeightParams,
 )
-from trimtab_strategies.predicted import PredictedLoad
+from trimtab_strategies.planner.candidates import Choosing
+from trimtab_strategies.planner.prediction import PredictedLoad
+from trimtab_strategies.planner.splits import divide
 from trimtab_strategies.protocols import Splitting
-from trimtab_strategies.splitting.boundaries import children
-from trimtab_strategies.splitting.cutting import cut_into, distinct_places
+from trimtab_strategies.splitting.boundaries import children, cut_into, distinct_places
 from trimtab_strategies.splitting.limits import Inside
 from trimtab_strategies.splitting.weighted import WeightedSplitter, WeightedSplitterParams
-from trimtab_strategies.topics import BundleName, bundle_names, default_boundaries, parse_bundle
 from trimtab_strategies.usage import Weights
 
 EVEN = [((k + 0.5) / 20, 10.0) for k in range(20)]
@@ -239,6 +238,7 @@ def test_a_hot_bundle_ends_on_several_brokers_in_one_plan() -> None:
         Choosing(placement, np.arange(4), None),
         predicted,
         Memory(),
+        sheddable=movable_bundles(drawn, Limits()),
         rng=np.random.default_rng(0),
         caps=Caps(4, budget=20, per_broker=10),
         max_splits=1,

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from splitting_worlds import large, with_topics
+from trimtab_strategies.hash_ring import parse_bundle
 from trimtab_strategies.model import ClusterLoad, Reason
 from trimtab_strategies.params import Compatibility
 from trimtab_strategies.protocols import Splitting
 from trimtab_strategies.registry import SPLITTERS, InvalidParamsError, UnknownStrategyError, splitter
-from trimtab_strategies.splitting.extensible import DefaultNamespaceBundleSplitStrategy
-from trimtab_strategies.splitting.modular import BundleSplitterTask
+from trimtab_strategies.splitting.bundle_splitter_task import BundleSplitterTask
+from trimtab_strategies.splitting.namespace_bundle_split import DefaultNamespaceBundleSplitStrategy
 from trimtab_strategies.testing import cluster
-from trimtab_strategies.topics import parse_bundle
 
 MODULAR, EXTENSIBLE = "BundleSplitterTask", "DefaultNamespaceBundleSplitStrategy"
 AT_ONCE: dict[str, dict[str, Any]] = {MODULAR: {}, EXTENSIBLE: {"hitCount": 0}, "WeightedSplitter": {"hitCount": 1}}

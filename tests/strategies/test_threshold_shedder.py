@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trimtab_strategies.constraints import measured
+from trimtab_strategies.guard import measured
 from trimtab_strategies.model import ClusterLoad, HeldBack, Reason
 from trimtab_strategies.protocols import Shedding
 from trimtab_strategies.shedding.threshold import ThresholdShedder, ThresholdShedderParams
 from trimtab_strategies.testing import cluster
+from trimtab_strategies.usage import MEBIBYTE
 
 
 def shed(drawn: ClusterLoad, memory: dict[str, Any] | None = None, **params: Any) -> Shedding:
@@ -84,7 +85,35 @@ def test_too_little_traffic_is_left_alone() -> None:
 
     (held,) = shedding.held_back
     assert (held.subject, held.reason) == ("a", Reason.BELOW_MINIMUM)
-    assert "at least 1000 MiB/s" in held.detail
+    assert held.detail.startswith("thresholdShedder.minThroughput is 1000 MiB/s; this broker has ")
+    assert shed(cluster(a=0.9, b=0.1), min_throughput=would_act(held.detail)).unloads
+
+
+@pytest.mark.parametrize("size", [1e-6, 0.0734, 0.7, 12.345, 999.99])
+def test_the_minimum_that_is_named_would_act_however_small_the_cluster_is(size: float) -> None:
+    load = cluster(a=0.9, b=0.1)
+    traffic = load.brokers.traffic * (size * MEBIBYTE / load.brokers.traffic.sum(axis=1)[0])
+    small = replace(load, brokers=replace(load.brokers, traffic=traffic))
+
+    (held,) = shed(small, min_throughput=1e6).held_back
+
+    assert shed(small, min_throughput=would_act(held.detail)).unloads
+
+
+def test_where_nothing_can_move_no_minimum_is_named() -> None:
+    load = cluster(a=0.9, b=0.1)
+    silent = replace(load, brokers=replace(load.brokers, traffic=load.brokers.traffic * 0))
+
+    (held,) = shed(silent, min_throughput=10).held_back
+
+    assert held.detail == (
+        "thresholdShedder.minThroughput is 10 MiB/s; this broker has no known traffic to move: no minimum would act"
+    )
+
+
+def would_act(detail: str) -> float:
+    """The minimum that a text says would act."""
+    return float(detail.rsplit("; ", maxsplit=1)[-1].split(" ", maxsplit=1)[0])
 
 
 def test_lower_boundary_takes_from_the_busiest_for_one_far_below() -> None:

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 from hypothesis import given, strategies as st
 
-from trimtab_strategies.topics import (
+from trimtab_strategies.hash_ring import (
     LAST_HASH,
     BundleName,
     InvalidBundleNameError,

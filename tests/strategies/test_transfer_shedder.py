@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from trimtab_strategies.filters import Manager, Selection
 from trimtab_strategies.model import (
     CPU,
     MEMORY,
@@ -22,9 +23,8 @@ from trimtab_strategies.model import (
 )
 from trimtab_strategies.params import Compatibility
 from trimtab_strategies.protocols import Shedding
-from trimtab_strategies.selection import Manager, Selection
-from trimtab_strategies.shedding.top_bundles import PictureReports, heaviest
-from trimtab_strategies.shedding.transfer import TransferShedder, TransferShedderParams
+from trimtab_strategies.shedding.transfer.reports import PictureReports, heaviest
+from trimtab_strategies.shedding.transfer.shedder import TransferShedder, TransferShedderParams
 from trimtab_strategies.testing import FULL, NOW, cluster, with_bundles
 
 APART = {"bundles": {"a": [1, 2, 3, 4], "b": [1, 1]}, "a": 0.9, "b": 0.1}

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trimtab_strategies.constraints import measured
+from trimtab_strategies.guard import measured
 from trimtab_strategies.model import RATE_IN, THROUGHPUT_IN, ClusterLoad, Reason
 from trimtab_strategies.protocols import Shedding
 from trimtab_strategies.shedding.uniform import UniformLoadShedder, UniformLoadShedderParams
@@ -77,7 +77,10 @@ def test_too_little_to_move_is_named() -> None:
     (held,) = shed(world(RATE_IN, a=[2000, 2000], b=[1000])).held_back
 
     assert (held.subject, held.reason) == ("a", Reason.BELOW_MINIMUM)
-    assert held.detail == "600 msg/s to move, at least 1000 wanted"
+    assert held.detail == (
+        "uniformLoadShedder.minRate is 1000 msg/s; this broker has 600 msg/s to move; 600 msg/s or less would act"
+    )
+    assert taken(world(RATE_IN, a=[500, 3500], b=[1000]), min_rate=600) == {"a": [0]}
 
 
 def test_at_most_so_many_bundles_leave() -> None:

@@ -12,6 +12,7 @@ from trimtab_strategies.usage import (
     Weights,
     attributed,
     mean,
+    measured_percent,
     percent,
     smooth,
     weighted_maximum,
@@ -43,6 +44,15 @@ def test_unknown_usage_stays_unknown_and_never_wins() -> None:
 
 def test_nothing_known_is_no_load_at_all() -> None:
     assert weighted_maximum(np.full((1, 5), np.nan, dtype=np.float32), Weights(), MODULAR_COLUMNS).tolist() == [-np.inf]
+
+
+def test_what_people_read_of_a_resource_without_limit_or_usage_is_unknown() -> None:
+    usage, limit = np.array([[50.0, 0.0, 5.0, np.nan]]), np.array([[100.0, np.nan, 0.0, 100.0]])
+
+    shown = measured_percent(usage, limit)
+
+    assert shown[0, 0] == 50.0
+    assert np.isnan(shown).tolist() == [[False, True, True, True]]
 
 
 def test_first_value_starts_the_average() -> None:

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from trimtab_strategies.params import Compatibility
-from trimtab_strategies.weights import Law, NodeLoad, Score, TargetRule, targets
+from trimtab_strategies.shedding.weighted import target_weights
+from trimtab_strategies.shedding.weighted.nodes import NodeLoad
+from trimtab_strategies.shedding.weighted.target_weights import Law, Score, TargetRule
 
 CYCLE, WINDOW, DEAD_TIME = 30_000, 900_000, 600_000
 MEAN_CPU = 0.35
@@ -33,7 +35,7 @@ def utilisation_spread(count: int, rule: TargetRule, hours: int = 10) -> float:
         cpu = np.minimum(cost * carried / (cost * carried).mean() * MEAN_CPU, 1.0)
         loads = {name: NodeLoad(float(c), {"g.t$s": float(w)}) for name, c, w in zip(names, cpu, carried, strict=True)}
         books = dict(zip(names, carried.tolist(), strict=True))
-        found = targets.update(books, loads, memory, now, rule)
+        found = target_weights.update(books, loads, memory, now, rule)
         memory = dict(found.memory)
         pending.append(np.array([found.weights[name] for name in names]))
         spread.append(cpu.std() / cpu.mean())
@@ -59,7 +61,7 @@ def test_new_leader_s_first_targets_are_what_is_carried() -> None:
     books = {"a": 60.0, "b": 40.0}
     loads = {"a": NodeLoad(0.9), "b": NodeLoad(0.1)}
 
-    found = targets.update(books, loads, {}, 0, CORRECTED)
+    found = target_weights.update(books, loads, {}, 0, CORRECTED)
 
     assert found.weights == pytest.approx(books)
     assert found.memory == {"a": Score(0.6, 0), "b": Score(0.4, 0)}
@@ -69,9 +71,9 @@ def test_new_leader_s_first_targets_are_what_is_carried() -> None:
 def test_targets_move_from_the_busy_to_the_idle() -> None:
     books = {"a": 50.0, "b": 50.0}
     loads = {"a": NodeLoad(0.9), "b": NodeLoad(0.3)}
-    first = targets.update(books, loads, {}, 0, CORRECTED)
+    first = target_weights.update(books, loads, {}, 0, CORRECTED)
 
-    second = targets.update(books, loads, first.memory, WINDOW, CORRECTED)
+    second = target_weights.update(books, loads, first.memory, WINDOW, CORRECTED)
 
     alpha = 1 - np.exp(-1)
     assert second.memory["a"].average == pytest.approx(0.5 * (1 - alpha) + 0.5 * (1 - 0.3 / 0.6) * alpha)
@@ -83,7 +85,7 @@ def test_consumer_that_carries_nothing_starts_from_the_fair_share() -> None:
     books = {"a": 60.0, "b": 40.0, "new": 0.0}
     loads = {"a": NodeLoad(0.6), "b": NodeLoad(0.4), "new": NodeLoad(0.01)}
 
-    found = targets.update(books, loads, {}, 0, CORRECTED)
+    found = target_weights.update(books, loads, {}, 0, CORRECTED)
 
     assert found.shares["new"] == pytest.approx(1 / 3)
     assert found.weights["new"] == pytest.approx(25)
@@ -94,7 +96,7 @@ def test_floor_is_relative_to_the_fair_share() -> None:
     books = {f"k{k:03d}": 1.0 + k for k in range(150)}
     loads = dict.fromkeys(books, NodeLoad(0.5))
 
-    found = targets.update(books, loads, {}, 0, CORRECTED)
+    found = target_weights.update(books, loads, {}, 0, CORRECTED)
 
     assert found.weights["k100"] == pytest.approx(101, rel=0.01)
     assert found.weights["k000"] == pytest.approx(0.1 * 11_325 / 150, rel=0.01)
@@ -105,7 +107,7 @@ def test_consumer_without_a_believable_load_gets_the_plain_average(cpu: float) -
     books = {"a": 30.0, "b": 20.0, "c": 10.0}
     loads = {"a": NodeLoad(0.5), "b": NodeLoad(0.5), "c": NodeLoad(cpu)}
 
-    found = targets.update(books, loads, {}, 0, CORRECTED)
+    found = target_weights.update(books, loads, {}, 0, CORRECTED)
 
     assert found.weights == pytest.approx({"a": 24.0, "b": 16.0, "c": 20.0})
     assert set(found.scores) == {"a", "b"}
@@ -117,7 +119,7 @@ def test_fixed_weight_is_the_target_and_the_others_share_the_rest() -> None:
     for law, compatibility in ((Law.AVERAGE, Compatibility.JAVA), (Law.SCORING, Compatibility.CORRECTED)):
         rule = TargetRule(law, compatibility=compatibility, fixed={"a": 0.5, "gone": 5.0})
         loads = {"a": NodeLoad(0.5), "b": NodeLoad(0.5), "c": NodeLoad(0.5)}
-        found = targets.update(books, loads, {}, 0, rule)
+        found = target_weights.update(books, loads, {}, 0, rule)
 
         assert list(found.weights) == ["a", "b", "c"]
         assert found.weights["a"] == 24  # half of what the others carry on average
@@ -128,8 +130,8 @@ def test_fixed_weight_is_the_target_and_the_others_share_the_rest() -> None:
 def test_fixed_weights_of_all_are_relative_to_each_other() -> None:
     books, loads = {"a": 50.0, "b": 50.0}, {"a": NodeLoad(0.9), "b": NodeLoad(0.1)}
 
-    found = targets.update(books, loads, {}, 0, TargetRule(Law.SCORING, fixed={"a": 6.0, "b": 2.0}))
-    emptied = targets.update(books, loads, {}, 0, TargetRule(Law.SCORING, fixed={"a": 0.0, "b": 0.0}))
+    found = target_weights.update(books, loads, {}, 0, TargetRule(Law.SCORING, fixed={"a": 6.0, "b": 2.0}))
+    emptied = target_weights.update(books, loads, {}, 0, TargetRule(Law.SCORING, fixed={"a": 0.0, "b": 0.0}))
 
     assert found.weights == {"a": 75, "b": 25}
     assert emptied.weights == {"a": 0, "b": 0}
@@ -137,11 +139,11 @@ def test_fixed_weights_of_all_are_relative_to_each_other() -> None:
 
 def test_nobody_left_gives_no_target() -> None:
     for rule in (ORIGINAL, CORRECTED, TargetRule()):
-        assert targets.update({}, {}, {"gone": Score(0.5, 0)}, 0, rule).memory == {}
+        assert target_weights.update({}, {}, {"gone": Score(0.5, 0)}, 0, rule).memory == {}
 
 
 def test_idle_cluster_has_targets_of_zero() -> None:
     books, loads = {"a": 0.0, "b": 0.0}, {"a": NodeLoad(0.0), "b": NodeLoad(0.0)}
 
     for rule in (ORIGINAL, CORRECTED, TargetRule()):
-        assert targets.update(books, loads, {}, 0, rule).weights == {"a": 0.0, "b": 0.0}
+        assert target_weights.update(books, loads, {}, 0, rule).weights == {"a": 0.0, "b": 0.0}

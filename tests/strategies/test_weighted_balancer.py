@@ -12,14 +12,17 @@ import pytest
 from hypothesis import given, settings
 
 from cluster_strategies import clusters
-from trimtab_strategies.constraints import measured
+from trimtab_lab.conformance.hermes_model import Rules, balance
+from trimtab_strategies.guard import measured
 from trimtab_strategies.model import CPU, BrokerTraits, ClusterLoad, Reason
 from trimtab_strategies.params import Compatibility
 from trimtab_strategies.protocols import Shedding
-from trimtab_strategies.shedding.weighing import Measure, Weighing
-from trimtab_strategies.shedding.weighted import WeightedBalancer, WeightedBalancerParams
+from trimtab_strategies.shedding.weighted.bundle_work import Measure, Weighing
+from trimtab_strategies.shedding.weighted.nodes import Constraints, Profile, Work
+from trimtab_strategies.shedding.weighted.orders import Iteration
+from trimtab_strategies.shedding.weighted.shedder import WeightedBalancer, WeightedBalancerParams
+from trimtab_strategies.shedding.weighted.target_weights import Law, TargetRule
 from trimtab_strategies.testing import NOW, cluster, with_bundles
-from trimtab_strategies.weights import Constraints, Iteration, Law, Profile, Rules, TargetRule, Work, balance
 
 AVERAGE: dict[str, Any] = {"target_weights": Law.AVERAGE, "network_in_weight": 0, "network_out_weight": 0}
 
@@ -55,6 +58,45 @@ def test_brokers_used_alike_are_left_alone_whatever_their_bundles_weigh() -> Non
     assert not shedding.unloads
     assert [(held.subject, held.reason) for held in shedding.held_back] == [("", Reason.BALANCED)]
     assert "5 points" in shedding.held_back[0].detail
+
+
+def test_a_broker_that_has_everything_is_not_called_balanced_while_its_error_is_averaged() -> None:
+    """Usage is 30, 0 and 0 %: a stands 20 points above the mean from the first cycle on."""
+    drawn = cluster(a=0.3, b=0.0, c=0.0, bundles={"a": [1] * 9, "b": [], "c": []})
+    memory: Mapping[str, Any] = {}
+    details = []
+    for minute in range(5):
+        shedding = shed(later(drawn, 60 * minute), memory)
+        memory = shedding.memory
+        assert [(held.subject, held.reason) for held in shedding.held_back] == [("", Reason.AVERAGING)], minute
+        details.append(shedding.held_back[0].detail)
+
+    assert "a is 20.0 points above the mean usage now, 0.0 on average over 900 s: more than 5 are needed" in details[0]
+    assert "20.0 points above the mean usage now, 4.7 on average" in details[-1]
+    assert {source for source, *_ in told(drawn, shed(later(drawn, 300), memory))} == {"a"}
+
+
+def test_a_target_weight_that_still_falls_is_not_called_balanced() -> None:
+    """The average error is large enough by now, but a's target has not fallen by 5 % of what it carries yet."""
+    drawn = cluster(a=0.9, b=0.3, bundles=20)
+    first = shed(drawn, gain=0.1).memory
+
+    shedding = shed(later(drawn, 300), first, gain=0.1)
+
+    assert not shedding.unloads
+    (held,) = shedding.held_back
+    assert held.reason is Reason.AVERAGING
+    assert "a is 30.0 points above the mean usage now, and 0.7 % above its target weight" in held.detail
+
+
+def test_usage_that_is_even_again_is_balanced_whatever_the_average_says() -> None:
+    drawn = cluster(a=0.5, b=0.5, bundles=20)
+    apart = cluster(a=0.9, b=0.1, bundles=20)
+    memory = shed(later(apart, 60), shed(apart).memory).memory
+
+    shedding = shed(later(drawn, 120), memory)
+
+    assert [held.reason for held in shedding.held_back] == [Reason.BALANCED]
 
 
 def test_first_targets_are_what_brokers_carry() -> None:

@@ -10,32 +10,24 @@ import pytest
 
 import hermes_vectors as vectors
 from hermes_vectors import BALANCES, VECTORS
-from trimtab_strategies import java
-from trimtab_strategies.weights import (
-    Balance,
+from trimtab_lab.conformance.hermes_model import Balance, Cycle, State, balance, diff, run
+from trimtab_lab.conformance.hermes_selective import Selection, selective
+from trimtab_strategies import java_compat
+from trimtab_strategies.shedding.weighted import target_weights
+from trimtab_strategies.shedding.weighted.nodes import (
+    UNDEFINED,
     Constraints,
-    Cycle,
-    Iteration,
-    Law,
     NodeLoad,
     Profile,
     Profiles,
-    Score,
-    State,
-    TargetRule,
     Work,
-    balance,
-    diff,
+    averages,
+    operations_per_second,
     rebuilt,
-    run,
-    selective,
     stamped,
-    targets,
 )
-from trimtab_strategies.weights.orders import JavaOrder, subscription_hashes
-from trimtab_strategies.weights.profiles import averages
-from trimtab_strategies.weights.selective import Selection
-from trimtab_strategies.weights.work import UNDEFINED, operations_per_second
+from trimtab_strategies.shedding.weighted.orders import Iteration, JavaOrder, subscription_hashes
+from trimtab_strategies.shedding.weighted.target_weights import Law, Score, TargetRule
 
 NOT_OURS = {"meta", "metrics_lifecycle"}
 """Neither is a rule: where the numbers come from, and when the original registers its gauges."""
@@ -140,7 +132,7 @@ def test_controller_s_targets_are_the_original_s(case: dict[str, Any]) -> None:
     rule = TargetRule(Law.SCORING, case["gain"], case["window_ms"], iteration=Iteration.JAVA)
     memory: dict[str, Score] = {}
     for step in case["steps"]:
-        books = {of["id"]: java.plain_sum(of["weights"]) for of in step["consumers"]}
+        books = {of["id"]: java_compat.plain_sum(of["weights"]) for of in step["consumers"]}
         loads = {
             of["id"]: NodeLoad(
                 UNDEFINED if of["cpu"] is None else of["cpu"], {f"g.t$s{k}": ops for k, ops in enumerate(of["ops"])}
@@ -148,7 +140,7 @@ def test_controller_s_targets_are_the_original_s(case: dict[str, Any]) -> None:
             for of in step["consumers"]
         }
 
-        found = targets.update(books, loads, memory, step["now"], rule)
+        found = target_weights.update(books, loads, memory, step["now"], rule)
 
         memory = dict(found.memory)
         assert found.weights == pytest.approx(step["expect_target_weights"], rel=1e-12, abs=1e-12)
@@ -160,7 +152,7 @@ def test_fixed_floor_flattens_the_targets_of_many() -> None:
     loads = {name: NodeLoad(0.5, {"g.t$s": weight}) for name, weight in books.items()}
     rule = TargetRule(Law.SCORING, case["gain"], case["window_ms"], iteration=Iteration.JAVA)
 
-    found = targets.update(books, loads, {}, 0, rule)
+    found = target_weights.update(books, loads, {}, 0, rule)
 
     sampled = {name: found.weights[name] for name in case["expect_target_weight_samples"]}
     assert sampled == pytest.approx(case["expect_target_weight_samples"], rel=1e-12)
@@ -170,7 +162,7 @@ def test_fixed_floor_flattens_the_targets_of_many() -> None:
 def test_average_target_is_sum_over_count(case: dict[str, Any]) -> None:
     books = {f"c{k}": weight for k, weight in enumerate(case["weights"])}
 
-    assert targets.update(books, {}, {}, 0, TargetRule()).weights == dict.fromkeys(books, case["expect"])
+    assert target_weights.update(books, {}, {}, 0, TargetRule()).weights == dict.fromkeys(books, case["expect"])
 
 
 @pytest.mark.parametrize("case", VECTORS["ewma"], ids=by_id)

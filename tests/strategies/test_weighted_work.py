@@ -9,24 +9,21 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from trimtab_lab.conformance.hermes_model import Balance, Rules, balance
+from trimtab_lab.conformance.hermes_selective import selective
 from trimtab_strategies.params import Compatibility
-from trimtab_strategies.weights import (
-    Balance,
+from trimtab_strategies.shedding.weighted.exchange import Sides, acceptable, best_exchange, first_acceptable, hopeless
+from trimtab_strategies.shedding.weighted.nodes import (
     Constraints,
     InvalidWorkError,
-    Iteration,
-    Law,
     NodeLoad,
     Profile,
     Profiles,
-    Rules,
-    TargetRule,
     Work,
-    balance,
     rebuilt,
-    selective,
 )
-from trimtab_strategies.weights.exchange import Sides, acceptable, best_exchange, first_acceptable, hopeless
+from trimtab_strategies.shedding.weighted.orders import Iteration
+from trimtab_strategies.shedding.weighted.target_weights import Law, TargetRule
 
 NOW = 10_000_000.0
 weights = st.one_of(st.sampled_from([0.0, 1.0, 1.0, 2.0, 10.0]), st.floats(0, 100))

@@ -13,7 +13,7 @@ from typing import Any
 from xdist.scheduler import LoadFileScheduling
 
 SHARED: Mapping[str, frozenset[str]] = {
-    "tests/endtoend": frozenset({"approval", "faults", "hot_bundle", "killed_split", "plan", "why", "wishes"}),
+    "tests/endtoend": frozenset({"approval", "faults", "hot_bundle", "killed_split", "plan", "why", "desired_owners"}),
     "tests/pipeline": frozenset(
         {"connected", "custom_queries", "direct_source", "faults", "real_prometheus", "secrecy", "spark_source"}
         | {"statistics", "topic_cycle"}

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-NOT_RUN = "**Not run"
-"""How the paragraph above a block begins whose commands the tests of the pages leave out."""
+NOT_RUN = "<!-- not run:"
+"""How the comment above a block begins whose commands the tests of the pages leave out; readers do not see it."""
 
 _FENCE = re.compile(r"^(?P<indent> *)(?P<mark>`{3,}|~{3,})(?P<language>[\w-]*)[^\n]*$")
 _SPAN = re.compile(r"`([^`\n]*)`")

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from trimtab_testbed import binaries, go_build, prometheus_binary, setup
-from trimtab_testbed.go_build import MissingToolError
+from trimtab_testbed.programs import build, find, setup
+from trimtab_testbed.programs.build import MissingToolError
 
 
 @pytest.fixture
 def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A machine with an empty cache, an empty PATH and no assets; returns a folder to fill."""
-    monkeypatch.delenv(binaries.ASSETS, raising=False)
+    monkeypatch.delenv(find.ASSETS, raising=False)
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -30,47 +30,47 @@ def _programs(folder: Path, *names: str) -> Path:
 
 @pytest.mark.usefixtures("bare")
 def test_what_is_nowhere_is_an_error_that_says_how_to_get_it() -> None:
-    with pytest.raises(MissingToolError, match=r"kube-apiserver.*trimtab_testbed\.setup kube"):
-        binaries.find()
-    with pytest.raises(MissingToolError, match=r"trimtab_testbed\.setup prometheus"):
-        prometheus_binary.find()
+    with pytest.raises(MissingToolError, match=r"kube-apiserver.*trimtab_testbed\.programs\.setup kube"):
+        find.find_kube()
+    with pytest.raises(MissingToolError, match=r"trimtab_testbed\.programs\.setup prometheus"):
+        find.find_prometheus()
 
 
 def test_incomplete_assets_are_an_error_even_if_path_has_all(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(_programs(bare / "bin", *binaries.CORE)))
-    monkeypatch.setenv(binaries.ASSETS, str(_programs(bare / "assets", "etcd", "kubectl")))
+    monkeypatch.setenv("PATH", str(_programs(bare / "bin", *find.CORE)))
+    monkeypatch.setenv(find.ASSETS, str(_programs(bare / "assets", "etcd", "kubectl")))
     with pytest.raises(MissingToolError, match="lacks kube-apiserver: complete that folder or unset"):
-        binaries.find()
+        find.find_kube()
 
 
 def test_complete_assets_come_before_path(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(_programs(bare / "bin", *binaries.CORE)))
-    monkeypatch.setenv(binaries.ASSETS, str(_programs(bare / "assets", *binaries.CORE)))
-    assert binaries.find().apiserver == bare / "assets" / "kube-apiserver"
+    monkeypatch.setenv("PATH", str(_programs(bare / "bin", *find.CORE)))
+    monkeypatch.setenv(find.ASSETS, str(_programs(bare / "assets", *find.CORE)))
+    assert find.find_kube().apiserver == bare / "assets" / "kube-apiserver"
 
 
 def test_a_lone_kubectl_on_path_does_not_win_over_the_cache(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(_programs(bare / "bin", "kubectl")))
-    cache = _programs(go_build.cache_dir("kube", go_build.module_dir()), *binaries.CORE)
-    found = binaries.find()
+    cache = _programs(build.cache_dir("kube", build.module_dir()), *find.CORE)
+    found = find.find_kube()
     assert (found.kubectl, found.origin) == (cache / "kubectl", "cache")
 
 
 def test_the_controller_manager_may_come_from_the_cache_beside_assets(
     bare: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(binaries.ASSETS, str(_programs(bare / "assets", *binaries.CORE)))
-    cache = _programs(go_build.cache_dir("kube", go_build.module_dir()), binaries.CONTROLLER_MANAGER)
-    assert binaries.find(controllers=True).controller_manager == cache / binaries.CONTROLLER_MANAGER
+    monkeypatch.setenv(find.ASSETS, str(_programs(bare / "assets", *find.CORE)))
+    cache = _programs(build.cache_dir("kube", build.module_dir()), find.CONTROLLER_MANAGER)
+    assert find.find_kube(controllers=True).controller_manager == cache / find.CONTROLLER_MANAGER
 
 
 def test_the_cache_folder_depends_on_what_is_pinned(tmp_path: Path) -> None:
     (tmp_path / "go.mod").write_text("require k8s.io/kubernetes v1.36.3\n")
     (tmp_path / "go.sum").write_text("")
-    before = go_build.cache_dir("kube", tmp_path)
+    before = build.cache_dir("kube", tmp_path)
     (tmp_path / "go.mod").write_text("require k8s.io/kubernetes v1.37.1\n")
-    assert go_build.cache_dir("kube", tmp_path) != before
-    assert go_build.pinned_version(tmp_path, "k8s.io/kubernetes") == "v1.37.1"
+    assert build.cache_dir("kube", tmp_path) != before
+    assert build.pinned_version(tmp_path, "k8s.io/kubernetes") == "v1.37.1"
 
 
 @pytest.mark.usefixtures("bare")
@@ -91,11 +91,11 @@ def test_java_home_comes_before_path(bare: Path, monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.usefixtures("bare")
 def test_building_without_go_says_which_go_the_module_wants() -> None:
-    major, minor = go_build.wanted_go(go_build.module_dir())
+    major, minor = build.wanted_go(build.module_dir())
     with pytest.raises(
         MissingToolError, match=rf"Go is missing; it is needed to build etcd\. Install Go {major}\.{minor} or newer"
     ):
-        binaries.ensure()
+        find.ensure_kube()
 
 
 def test_a_go_older_than_the_module_wants_is_refused(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,6 +104,6 @@ def test_a_go_older_than_the_module_wants_is_refused(bare: Path, monkeypatch: py
     monkeypatch.setenv("PATH", str(go.parent))
     go.write_text("#!/bin/sh\necho go version go1.25.9 linux/amd64\n")
     with pytest.raises(MissingToolError, match=r"too old to test \(it says: go version go1\.25\.9.*Install Go 1\.26"):
-        go_build.require_go("test", bare)
+        build.require_go("test", bare)
     go.write_text("#!/bin/sh\necho go version go1.26.8 linux/amd64\n")
-    assert go_build.require_go("test", bare) == str(go)
+    assert build.require_go("test", bare) == str(go)

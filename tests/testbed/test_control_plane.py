@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from trimtab_testbed.binaries import KubeBinaries, version
-from trimtab_testbed.control_plane import ControlPlane, KubectlError
-from trimtab_testbed.kube_rest import KubeApiError, KubeRest
+from trimtab_testbed.programs.find import KubeBinaries, version
+from trimtab_testbed.servers.kube import ControlPlane, KubectlError
+from trimtab_testbed.servers.kube_rest import KubeApiError, KubeRest
 
 pytestmark = pytest.mark.apiserver
 
@@ -99,7 +99,7 @@ def test_data_and_address_survive_a_crash_of_the_api_server(kube_binaries: KubeB
 def test_no_server_outlives_a_killed_parent(tmp_path: Path) -> None:
     script = (
         "import sys, time, pathlib\n"
-        "from trimtab_testbed.processes import Server\n"
+        "from trimtab_testbed.servers.processes import Server\n"
         "server = Server(['/bin/sleep', '300'], log=pathlib.Path(sys.argv[1]) / 'sleep.log')\n"
         "server.start(); print(server.pid, flush=True); time.sleep(300)\n"
     )

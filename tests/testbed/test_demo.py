@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import subprocess
 import time
 from pathlib import Path
 from typing import cast
@@ -11,14 +13,14 @@ from typing import cast
 import pytest
 from rich.console import Console
 
+from manifests import broker
 from trimtab_operator.cli import main
 from trimtab_testbed.demo.follow import BrokerRow, Cycle, Follower, Look, SeenMove
-from trimtab_testbed.demo.runner import unlike
-from trimtab_testbed.demo.settle import Settling
-from trimtab_testbed.demo.show import Lines, picture, state
+from trimtab_testbed.demo.run import Settling, looking_around, unlike
 from trimtab_testbed.demo.stage import Stage
 from trimtab_testbed.demo.summary import Result, as_json, as_lines
-from trimtab_testbed.scenarios import Solved, scenario
+from trimtab_testbed.demo.view import Lines, picture, state
+from trimtab_testbed.simulated.scenarios import Solved, scenario
 
 QUIET = Cycle("2026-01-31T12:00:05Z", "Balanced", 0, 0.5, {"spark": 0.4, "decide": 0.1})
 BUSY = Cycle("2026-01-31T12:00:00Z", "Overloaded", 2, 0.7, {"spark": 0.6, "decide": 0.1})
@@ -139,6 +141,21 @@ def test_rates_that_still_ramp_are_told_from_the_load_that_was_set() -> None:
     assert unlike(look(cpu=(80, None)), wanted) == "b unknown (not 25 %)"
 
 
+def test_what_the_demo_says_to_type_puts_the_built_kubectl_on_the_path(tmp_path: Path) -> None:
+    """Before another of that name, which may be too old for the server."""
+    kubectl = tmp_path / "kube built" / "kubectl"
+    kubectl.parent.mkdir()
+    kubectl.write_text('#!/bin/sh\necho "built: $KUBECONFIG"\n')
+    kubectl.chmod(0o755)
+
+    lines = looking_around(tmp_path / "demo.kubeconfig", kubectl)
+
+    ran = subprocess.run(
+        ["sh", "-ec", "\n".join(lines[:3])], env={**os.environ}, capture_output=True, text=True, check=True
+    )
+    assert ran.stdout == f"built: {tmp_path / 'demo.kubeconfig'}\n"
+
+
 def test_a_missing_program_ends_the_demo_before_it_names_a_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -169,6 +186,8 @@ def test_bad_usage_ends_with_2_and_one_clear_line(
 def test_the_stage_shows_load_and_a_move_with_its_reason(tmp_path: Path) -> None:
     said: list[str] = []
     with Stage(scenario("uneven-8"), tmp_path, said.append) as stage:
+        for name in stage.world.brokers:  # as discovery would: no operator runs here
+            stage.control_plane.rest.create(stage.path("brokers"), broker(name))
         stage.create_policy()
         follower = Follower(stage)
         while (seen := follower.look()).cpu_range is None or seen.cpu_range < 40:
@@ -176,8 +195,8 @@ def test_the_stage_shows_load_and_a_move_with_its_reason(tmp_path: Path) -> None
             time.sleep(0.5)
         bundle = next(name for name, b in stage.world.bundles().items() if b["spec"]["owner"] == "pulsar-broker-0")
         assignment = {"owner": "pulsar-broker-2", "reason": "Overloaded", "time": "2026-01-31T12:00:00Z"}
-        wish = {"spec": {"owner": "pulsar-broker-2", "assignment": assignment}}
-        stage.control_plane.rest.patch(f"{stage.path('bundles')}/{bundle}", wish)
+        desired = {"spec": {"owner": "pulsar-broker-2", "assignment": assignment}}
+        stage.control_plane.rest.patch(f"{stage.path('bundles')}/{bundle}", desired)
         stage.world.wait_until_owned()
         (move,) = follower.look().moves
         stage.control_plane.rest.patch(f"{stage.path('bundles')}/{bundle}", {"spec": {"owner": "pulsar-broker-1"}})

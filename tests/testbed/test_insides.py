@@ -8,11 +8,12 @@ from itertools import pairwise
 
 import pytest
 
+from manifests import broker
 from trimtab_operator.resources.bundle import PARENT
-from trimtab_testbed.control_plane import ControlPlane
-from trimtab_testbed.insides import Catalogue
-from trimtab_testbed.scenarios import scenario
-from trimtab_testbed.world import Spellings, World, object_name
+from trimtab_testbed.servers.kube import ControlPlane
+from trimtab_testbed.simulated.cluster import Spellings, World, object_name
+from trimtab_testbed.simulated.load import Catalogue
+from trimtab_testbed.simulated.scenarios import scenario
 
 FIRST, SECOND = "pulsar-broker-0", "pulsar-broker-1"
 
@@ -79,6 +80,8 @@ def eventually(what: str, claim: Callable[[], bool], within: float = 10) -> None
 def test_a_broker_serves_a_child_only_once_its_parent_is_gone(trimtab_crds: ControlPlane, kube_namespace: str) -> None:
     rest, path = trimtab_crds.rest, f"/apis/trimtab.dev/v1alpha1/namespaces/{kube_namespace}/bundles"
     begun = scenario("uneven-8")
+    for name in (FIRST, SECOND):
+        rest.create(path.replace("bundles", "brokers"), broker(name))
     with World(begun, rest=rest, kubeconfig=trimtab_crds.kubeconfig, namespace=kube_namespace) as world:
         world.seed_bundles()
         world.wait_until_owned()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from trimtab_operator.control.settings import Settings
-from trimtab_testbed.exposition import Sample, page, render
-from trimtab_testbed.load import BrokerLoad, BrokerShape, BundleLoad
-from trimtab_testbed.scenarios import SCENARIOS, UnknownScenarioError, scenario
+from trimtab_operator.state.settings import Settings
+from trimtab_testbed.simulated.load import BrokerLoad, BrokerShape, BundleLoad
+from trimtab_testbed.simulated.metrics_page import Sample, page, render
+from trimtab_testbed.simulated.scenarios import SCENARIOS, UnknownScenarioError, scenario
 
 
 def bundle(name: str = "t/n/0x00000000_0xffffffff", cores: float = 1.0) -> BundleLoad:
@@ -44,6 +44,7 @@ def test_a_released_bundle_costs_nothing_from_then_on() -> None:
     load.release(one.name, at=10)
     load.advance(20)
     assert load.cpu_seconds == pytest.approx(10, rel=0.001)
+    assert (load.received_bytes, load.sent_bytes) == pytest.approx((10_500, 21_000), rel=0.001), "no counter falls"
     assert load.serving == frozenset()
 
 

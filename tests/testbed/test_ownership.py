@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 from kubernetes.aio import client
 
-from trimtab_testbed.ownership import _ABREAST, HELD, Ownership, Step, step
+from trimtab_testbed.simulated.ownership import _ABREAST, HELD, Ownership, Step, step
 
 
 def seen(wished: str, held: str, *, generation: int = 2, observed: int = 1) -> dict[str, Any]:
@@ -83,6 +83,10 @@ class SlowApi:
         self.writing.remove(name)
         self.written.append(name)
 
+    async def get_namespaced_custom_object(self, *_arguments: Any, _request_timeout: float) -> dict[str, Any]:
+        """Every broker exists."""
+        return {}
+
 
 def to_release(name: str, **annotations: str) -> dict[str, Any]:
     bundle = seen("other", "me")
@@ -149,5 +153,57 @@ def test_what_is_gone_while_a_broker_is_deaf_is_not_served_afterwards() -> None:
         await broker.hear(deaf=False)
 
         assert served.bundles == {"stays"}
+
+    asyncio.run(story())
+
+
+class KnownBrokers:
+    """Knows the Broker objects `known`, and keeps what is written to the status of bundles."""
+
+    def __init__(self, *known: str) -> None:
+        self.known = set(known)
+        self.statuses: list[dict[str, Any]] = []
+
+    async def get_namespaced_custom_object(self, *arguments: Any, _request_timeout: float) -> dict[str, Any]:
+        plural, name = arguments[3:]
+        if plural != "brokers" or name not in self.known:
+            raise client.ApiException(status=404)
+        return {"metadata": {"name": name}}
+
+    async def patch_namespaced_custom_object_status(self, *arguments: Any, _request_timeout: float) -> None:
+        self.statuses.append(arguments[5]["status"])
+
+
+def test_a_bundle_wished_on_a_broker_that_does_not_exist_is_held_until_that_one_does() -> None:
+    async def story() -> None:
+        api, served = KnownBrokers(), Served()
+        broker = Ownership(cast("client.CustomObjectsApi", api), "ns", "me", served)
+        name = broker._see(HELD, "MODIFIED", to_release("b"))
+        await broker._attend([name])
+        assert (served.bundles, api.statuses) == ({"b"}, [])
+
+        api.known.add("other")
+        await broker.look_again()
+
+        assert served.bundles == set()
+        assert [status["owner"] for status in api.statuses] == [""]
+
+    asyncio.run(story())
+
+
+def test_a_bundle_that_is_wished_back_before_its_destination_exists_never_stopped() -> None:
+    async def story() -> None:
+        api, served = KnownBrokers(), Served()
+        broker = Ownership(cast("client.CustomObjectsApi", api), "ns", "me", served)
+        await broker._attend([broker._see(HELD, "MODIFIED", to_release("b"))])
+        back = seen("me", "me", generation=3)
+        back["metadata"] |= {"name": "b", "resourceVersion": "8"}
+        await broker._attend([broker._see(HELD, "MODIFIED", back)])
+
+        assert served.bundles == {"b"}
+        assert api.statuses == [{"observedGeneration": 3}]
+        api.known.add("other")
+        await broker.look_again()
+        assert served.bundles == {"b"}
 
     asyncio.run(story())

@@ -7,12 +7,12 @@ import sys
 
 import pytest
 
-from trimtab_testbed import processes
-from trimtab_testbed.processes import ServerFailedError, free_ports
+from trimtab_testbed.servers import processes
+from trimtab_testbed.servers.processes import ServerFailedError, free_ports
 
 HOLDER = """
 import sys
-from trimtab_testbed import processes
+from trimtab_testbed.servers import processes
 processes._PORTS = range({first}, {first} + 4)
 print(*processes.free_ports(2), flush=True)
 sys.stdin.read()
@@ -33,6 +33,17 @@ def test_a_port_that_another_process_waits_for_is_not_chosen(monkeypatch: pytest
         holder.communicate("")
 
     assert set(free_ports(2)) == theirs, "the end of a process gives back what it had"
+
+
+@pytest.mark.parametrize("count", [3, 300], ids=["a few", "more than are kept claimed"])
+def test_no_claim_is_left_open_at_the_end(count: int) -> None:
+    script = f"from trimtab_testbed.servers.processes import free_ports; free_ports({count})"
+
+    ended = subprocess.run(
+        [sys.executable, "-W", "always::ResourceWarning", "-c", script], capture_output=True, text=True, check=True
+    )
+
+    assert ended.stderr == ""
 
 
 def _four_in_a_row() -> int:

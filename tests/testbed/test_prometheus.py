@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from trimtab_testbed.prometheus import Prometheus, Target
+from trimtab_testbed.servers.prometheus import Prometheus, Target
 
 pytestmark = pytest.mark.prometheus
 

@@ -14,16 +14,15 @@ from pathlib import Path
 
 import pytest
 
-from trimtab_testbed.certificates import openssl
-from trimtab_testbed.processes import Server
 from trimtab_testbed.pulsar import settings
-from trimtab_testbed.pulsar.boxes import Box
+from trimtab_testbed.pulsar.cgroups import Box
+from trimtab_testbed.pulsar.clients import Flow, Traffic, topics_of
 from trimtab_testbed.pulsar.cluster import PulsarCluster
-from trimtab_testbed.pulsar.exporter import Kubelet, Limits, broker_targets
-from trimtab_testbed.pulsar.guards import Open, Tls
+from trimtab_testbed.pulsar.exporter import Kubelet, Limits, Payload, broker_targets
+from trimtab_testbed.pulsar.security import Open, Tls, TokenKey
 from trimtab_testbed.pulsar.settings import LoadManager
-from trimtab_testbed.pulsar.tokens import TokenKey
-from trimtab_testbed.pulsar.traffic import Flow, Traffic, topics_of
+from trimtab_testbed.servers.certificates import openssl
+from trimtab_testbed.servers.processes import HOST, Server
 
 
 @pytest.mark.parametrize("bounds", ["0x00000000_0x40000000", "0x80000000_0xc0000000", "0xc0000000_0xffffffff"])
@@ -145,6 +144,89 @@ def test_the_kubelet_tells_the_true_figures_of_running_brokers_only(tmp_path: Pa
     )
     assert "pulsar-broker-0" in later
     assert "pulsar-broker-1" not in later
+
+
+def _topic(name: str, received: int, sent: int) -> str:
+    """What a broker's page has of a topic with one subscription, and a total of what the broker serves now."""
+    labels = f'cluster="e2e",namespace="t/n",topic="persistent://t/n/{name}"'
+    return (
+        f"pulsar_in_bytes_total{{{labels}}} {received}\n"
+        f'pulsar_out_bytes_total{{{labels},subscription="s"}} {sent}\n'
+        f'pulsar_broker_in_bytes_total{{cluster="e2e",system_topic="false"}} {received}\n'
+    )
+
+
+@pytest.mark.parametrize(
+    ("pages", "received", "sent"),
+    [
+        ([""], 0, 0),
+        ([_topic("a", 100, 200)], 100, 200),
+        ([_topic("a", 100, 200), _topic("a", 130, 260)], 130, 260),
+        ([_topic("a", 100, 200) + _topic("b", 10, 20), _topic("b", 15, 30)], 115, 230),
+        ([_topic("a", 100, 200), "", _topic("a", 5, 7)], 105, 207),
+        ([_topic("a", 100, 200), _topic("a", 5, 7)], 105, 207),
+        ([_topic("odd} 7", 100, 200)], 100, 200),
+    ],
+    ids=["no topics", "one", "grows", "one leaves", "leaves and returns", "begins anew between pages", "odd name"],
+)
+def test_payload_never_falls(pages: list[str], received: float, sent: float) -> None:
+    payload = Payload()
+
+    for page in pages:
+        payload.add(page)
+
+    assert payload.total == {"in": received, "out": sent}
+
+
+class _Pages(_Brokers):
+    """Brokers that serve the files of their folder: ``metrics/index.html`` is their page."""
+
+    def run(self, folder: Path) -> None:
+        ports = [name.rpartition(":")[2] for name in self.ids]
+        folders = [folder / str(n) for n in range(len(ports))]
+        commands = [[sys.executable, "-m", "http.server", port, "--bind", HOST] for port in ports]
+        self._brokers = [Server(c, log=f / "log") for c, f in zip(commands, folders, strict=True)]
+        for server, url in zip(self._brokers, self.urls, strict=True):
+            server.start()
+            server.wait_ready(f"{url}/metrics/")
+
+
+def _received(kubelet: Kubelet) -> float | None:
+    found = re.search(r"container_network_receive_bytes_total\{[^}]*\} (\S+)", kubelet.page())
+    return None if found is None else float(found[1])
+
+
+def _awaited(kubelet: Kubelet, received: float) -> list[float]:
+    """What the kubelet tells until it tells `received`."""
+    told: list[float] = []
+    deadline = time.monotonic() + 30
+    while not told or told[-1] != received:
+        assert time.monotonic() < deadline, told
+        if (value := _received(kubelet)) is not None and value not in told[-1:]:
+            told.append(value)
+        time.sleep(0.02)
+    return told
+
+
+def test_network_counters_fall_with_a_restart_only(tmp_path: Path) -> None:
+    cluster = _Pages(tmp_path, tmp_path, LoadManager.MODULAR, brokers=1)
+    page = tmp_path / "0" / "metrics" / "index.html"
+    page.parent.mkdir(parents=True)
+    page.write_text(_topic("a", 100, 200) + _topic("b", 1000, 2000))
+    try:
+        cluster.run(tmp_path)
+        with Kubelet(cluster, ("pulsar-broker-0",), "messaging") as kubelet:
+            at_first = _awaited(kubelet, 1100)
+            page.write_text(_topic("a", 150, 300))  # the other topic has left
+            moved = _awaited(kubelet, 1150)
+            cluster.kill(0)
+            page.write_text(_topic("a", 30, 60))
+            cluster.start_broker(0, wait=False)
+            anew = _awaited(kubelet, 30)
+    finally:
+        cluster.stop()
+
+    assert (at_first, moved, anew) == ([1100], [1100, 1150], [30])
 
 
 def test_brokers_pages_are_scraped_as_in_production() -> None:

@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 
-from trimtab_testbed.brokers import Told
-from trimtab_testbed.control_plane import ControlPlane
-from trimtab_testbed.prometheus import Prometheus
-from trimtab_testbed.scenarios import scenario
-from trimtab_testbed.world import World, landed, object_name
+from manifests import broker
+from trimtab_testbed.servers.kube import ControlPlane
+from trimtab_testbed.servers.prometheus import Prometheus
+from trimtab_testbed.simulated.broker import Told
+from trimtab_testbed.simulated.cluster import World, landed, object_name
+from trimtab_testbed.simulated.scenarios import scenario
 
 pytestmark = pytest.mark.apiserver
 
@@ -35,9 +36,16 @@ def opened(control_plane: ControlPlane, namespace: str, told: Told | None = None
     return World(scenario("uneven-8"), rest=control_plane.rest, kubeconfig=kubeconfig, namespace=namespace, told=told)
 
 
+def add_brokers(control_plane: ControlPlane, namespace: str, *names: str) -> None:
+    """What the operator's discovery does: a Broker object for each pod."""
+    for name in names:
+        control_plane.rest.create(f"/apis/trimtab.dev/v1alpha1/namespaces/{namespace}/brokers", broker(name))
+
+
 @pytest.fixture
 def world(trimtab_crds: ControlPlane, kube_namespace: str) -> Iterator[World]:
     """Three brokers that own the eight bundles of `uneven-8`."""
+    add_brokers(trimtab_crds, kube_namespace, FIRST, SECOND, THIRD)
     with opened(trimtab_crds, kube_namespace) as running:
         running.seed_bundles()
         running.wait_until_owned()
@@ -45,7 +53,7 @@ def world(trimtab_crds: ControlPlane, kube_namespace: str) -> Iterator[World]:
 
 
 @pytest.fixture
-def wish(trimtab_crds: ControlPlane, world: World) -> Callable[[str, str], None]:
+def set_owner(trimtab_crds: ControlPlane, world: World) -> Callable[[str, str], None]:
     """Patches the owner of a Bundle object, as a person would."""
 
     def patch(bundle: str, owner: str) -> None:
@@ -78,18 +86,18 @@ def test_broker_pods_are_ready_and_labelled(trimtab_crds: ControlPlane, world: W
     assert ready == dict.fromkeys((FIRST, SECOND, THIRD), "True")
 
 
-def test_a_wish_moves_a_bundle_and_is_confirmed(world: World, wish: Callable[[str, str], None]) -> None:
+def test_a_wish_moves_a_bundle_and_is_confirmed(world: World, set_owner: Callable[[str, str], None]) -> None:
     bundle = a_bundle_of(world, FIRST)
-    wish(bundle, THIRD)
+    set_owner(bundle, THIRD)
     eventually(lambda: landed(world.bundles()[bundle]), "the move landed")
     assert owners(world)[bundle] == THIRD
     eventually(lambda: served(world).get(bundle) == THIRD, "the new owner serves it")
 
 
-def test_no_bundle_is_served_twice_while_many_move(world: World, wish: Callable[[str, str], None]) -> None:
-    for turn in range(3):
+def test_no_bundle_is_served_twice_while_many_move(world: World, set_owner: Callable[[str, str], None]) -> None:
+    for run in range(3):
         for number, bundle in enumerate(world.bundles()):
-            wish(bundle, (FIRST, SECOND, THIRD)[(turn + number) % 3])
+            set_owner(bundle, (FIRST, SECOND, THIRD)[(run + number) % 3])
             serving = [name for bundles in world.serving().values() for name in bundles]
             assert len(serving) == len(set(serving))
     world.wait_until_owned()
@@ -117,10 +125,31 @@ def test_every_beginning_and_end_of_serving_is_told(trimtab_crds: ControlPlane, 
         eventually(lambda: bool(serving[FIRST]) and serving == world.serving(), "those it owns are told again")
 
 
-def test_a_killed_broker_takes_nothing_until_it_is_revived(world: World, wish: Callable[[str, str], None]) -> None:
+def test_a_bundle_with_a_typo_in_its_owner_is_served_until_there_is_such_a_broker(
+    trimtab_crds: ControlPlane, kube_namespace: str
+) -> None:
+    changes: list[tuple[str, str, bool]] = []
+    with opened(trimtab_crds, kube_namespace, lambda *change: changes.append(change)) as world:
+        world.seed_bundles()
+        world.wait_until_owned()
+        eventually(lambda: served(world) == owners(world), "what is confirmed is served")
+        changes.clear()
+        typo, real, *_ = (name for name, owner in sorted(owners(world).items()) if owner == FIRST)
+        bundles = f"/apis/trimtab.dev/v1alpha1/namespaces/{kube_namespace}/bundles"
+        trimtab_crds.rest.patch(f"{bundles}/{typo}", {"spec": {"owner": "pulsar-broker-l"}})
+        trimtab_crds.rest.patch(f"{bundles}/{real}", {"spec": {"owner": SECOND}})
+
+        add_brokers(trimtab_crds, kube_namespace, SECOND)
+
+        eventually(lambda: owners(world)[real] == SECOND, "the other, which waited as long, moves")
+        assert (owners(world)[typo], served(world)[typo]) == (FIRST, FIRST)
+        assert {object_name(bundle) for _, bundle, _ in changes} == {real}
+
+
+def test_a_killed_broker_takes_nothing_until_it_is_revived(world: World, set_owner: Callable[[str, str], None]) -> None:
     world.kill(THIRD)
     bundle = a_bundle_of(world, FIRST)
-    wish(bundle, THIRD)
+    set_owner(bundle, THIRD)
     eventually(lambda: not owners(world)[bundle], "the source released it")
     world.revive(THIRD)
     world.wait_until_owned()
@@ -137,10 +166,10 @@ def test_the_pod_of_a_killed_broker_is_not_ready_or_gone(trimtab_crds: ControlPl
     assert trimtab_crds.rest.get(f"{path}/{SECOND}")["status"]["conditions"][0]["status"] == "True"
 
 
-def test_a_deaf_broker_keeps_what_it_should_release(world: World, wish: Callable[[str, str], None]) -> None:
+def test_a_deaf_broker_keeps_what_it_should_release(world: World, set_owner: Callable[[str, str], None]) -> None:
     bundle = a_bundle_of(world, FIRST)
     world.deafen(FIRST)
-    wish(bundle, SECOND)
+    set_owner(bundle, SECOND)
     time.sleep(0.5)
     assert owners(world)[bundle] == FIRST
     world.undeafen(FIRST)
@@ -164,6 +193,7 @@ def test_muted_metrics_are_refused_also_on_a_kept_connection(world: World) -> No
 def test_brokers_follow_wishes_again_after_the_api_server_was_away(own_control_plane: ControlPlane) -> None:
     rest = own_control_plane.rest
     rest.create_namespace("messaging")
+    add_brokers(own_control_plane, "messaging", FIRST, SECOND, THIRD)
     with opened(own_control_plane, "messaging") as world:
         world.seed_bundles()
         world.wait_until_owned()

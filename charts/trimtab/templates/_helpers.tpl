@@ -43,21 +43,26 @@ app.kubernetes.io/part-of: trimtab
 {{- end }}
 {{- end }}
 
+{{- /* There is no default: what a stranger publishes under a name of ours would run with the operator's rights. */}}
 {{- define "trimtab.image" -}}
+{{- $none := "image.repository is empty, and no image of Trimtab is published: build one (docs/chart.md), push it to your registry, and set image.repository=REGISTRY/trimtab" }}
+{{- $repository := required $none .Values.image.repository }}
 {{- if .Values.image.digest }}
-{{- printf "%s@%s" .Values.image.repository .Values.image.digest }}
+{{- printf "%s@%s" $repository .Values.image.digest }}
 {{- else }}
-{{- printf "%s:%s" .Values.image.repository (default .Chart.AppVersion .Values.image.tag) }}
+{{- printf "%s:%s" $repository (default .Chart.AppVersion .Values.image.tag) }}
 {{- end }}
 {{- end }}
 
-{{- /* The rules of the Role or ClusterRole in files/rbac.yaml, as `trimtab rbac` renders them. Call with (list . kind). */}}
+{{- /* The rules of the Role or ClusterRole in files/rbac.yaml, as `trimtab rbac` renders them, with the Lease's name.
+       Call with (list . kind). */}}
 {{- define "trimtab.rules" -}}
 {{- $root := index . 0 }}
 {{- $kind := index . 1 }}
 {{- range splitList "---\n" ($root.Files.Get "files/rbac.yaml") }}
 {{- if contains (printf "\nkind: %s\nmetadata:" $kind) . }}
-{{- splitList "\nrules:\n" . | last | trimSuffix "\n" }}
+{{- $lease := printf "- %s  # --lease-name" (quote $root.Values.lease.name) }}
+{{- splitList "\nrules:\n" . | last | trimSuffix "\n" | replace "- trimtab  # --lease-name" $lease }}
 {{- end }}
 {{- end }}
 {{- end }}
@@ -77,6 +82,12 @@ app.kubernetes.io/part-of: trimtab
 {{- end }}
 {{- end }}
 
+{{- /* A size such as 1.5Gi in KiB, to compare two. */}}
+{{- define "trimtab.kibibytes" -}}
+{{- $unit := dict "Ki" 1 "Mi" 1024 "Gi" 1048576 "Ti" 1073741824 }}
+{{- mulf (regexFind "^[0-9.]+" . | float64) (get $unit (regexFind "[KMGT]i$" .)) }}
+{{- end }}
+
 {{- /* What can't work is refused here, with the way out. */}}
 {{- define "trimtab.validate" -}}
 {{- with .Values }}
@@ -85,6 +96,19 @@ app.kubernetes.io/part-of: trimtab
 {{- end }}
 {{- if and (eq .spark.mode "remote") (not (and (eq .history.volume "claim") .history.existingClaim)) }}
 {{- fail "spark.mode is remote: the server reads the history under the same path, so set history.volume to claim and history.existingClaim to one that both can mount" }}
+{{- end }}
+{{- $values := dict "--lease-name" "lease.name" "--allow-url" "allowUrls" }}
+{{- range $word := .extraArgs }}
+{{- with get $values (splitList "=" $word | first) }}
+{{- fail (printf "extraArgs has %s: set %s instead, as the Role and the hook before an uninstall go by it" $word .) }}
+{{- end }}
+{{- end }}
+{{- $mebibytes := mul (regexFind "^[0-9]+" .spark.memory) (ternary 1024 1 (hasSuffix "g" .spark.memory)) }}
+{{- if and (ne .spark.mode "remote") (lt $mebibytes 480) }}
+{{- fail (printf "spark.memory is %s, and Spark needs 480m or more: set it to 700m or 1g" .spark.memory) }}
+{{- end }}
+{{- if and (not (and (eq .history.volume "claim") .history.existingClaim)) (gt (include "trimtab.kibibytes" .history.keepSize | float64) (include "trimtab.kibibytes" .history.size | float64)) }}
+{{- fail (printf "history.keepSize is %s, and history.size is %s: make size larger than keepSize times the number of policies, or keepSize smaller" .history.keepSize .history.size) }}
 {{- end }}
 {{- if not (and (lt (float64 .lease.retryPeriod) (float64 .lease.renewDeadline)) (lt (float64 .lease.renewDeadline) (float64 .lease.duration))) }}
 {{- fail (printf "lease: duration %v, renewDeadline %v and retryPeriod %v must fall, or two could lead at once" .lease.duration .lease.renewDeadline .lease.retryPeriod) }}

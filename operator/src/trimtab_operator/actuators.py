@@ -1,24 +1,44 @@
-"""`Declarative`: the wish is written to `Bundle.spec.owner`; brokers (or a sidecar) watch, take, release and confirm.
+"""Actuators write intent: the desired owner of a bundle. A dry run is an actuator too, never an ``if``.
 
-Every write carries the resourceVersion that was decided upon, so a bundle that somebody else changed meanwhile is left
-alone (409 drops the move; the next cycle sees the new state). The operator writes a bundle's status in one case only:
-its owner is gone and can't release it.
+`DeclarativeActuator` writes `Bundle.spec.owner`. Brokers (or a sidecar, or the Pulsar bridge) watch, take, release and
+confirm. Every write carries the resourceVersion that was decided upon. A 409 drops the move, and the next cycle sees
+the new state. The operator writes a bundle's status in one case only: its owner is gone and can't release it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
-from trimtab_operator.actuators import Written
-from trimtab_operator.cluster.api import BUNDLE_SPLITS, BUNDLES, Api, ApiError, ConflictError, NotFoundError
-from trimtab_operator.cluster.bundle_objects import BundleObjects
-from trimtab_operator.cluster.bundles import BundleRecord
-from trimtab_operator.cluster.naming import split_name
-from trimtab_operator.cluster.status import timestamp
+from trimtab_operator.kube.client import BUNDLE_SPLITS, BUNDLES, Api, ApiError, ConflictError, NotFoundError
+from trimtab_operator.kube.conditions import timestamp
+from trimtab_operator.kube.naming import BundleObjects, split_name
+from trimtab_operator.kube.records import BundleRecord
 from trimtab_operator.resources.common import API_VERSION
 from trimtab_strategies.model import Reason, Split
+
+
+@dataclass(frozen=True, slots=True)
+class WriteResult:
+    """What became of one write. `reason` is None when it was written, else why it was not (`CONFLICT`, ...)."""
+
+    bundle: str
+    reason: Reason | None
+    detail: str = ""
+
+
+class Actuator(Protocol):
+    """Writes who is to own a bundle, as decided for one policy."""
+
+    async def set_owner(self, bundle: BundleRecord, owner: str, reason: Reason) -> WriteResult:
+        """Wish that `owner` has `bundle`, provided nobody changed the bundle since it was read."""
+
+    async def free(self, bundle: BundleRecord) -> WriteResult:
+        """Say that the owner in the bundle's status is gone, provided nobody changed the bundle since it was read."""
+
+    async def request_split(self, bundle: BundleRecord, split: Split) -> WriteResult:
+        """Ask for `bundle` to be divided as planned; a `SplitExecutor` does it then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,27 +54,28 @@ class DeclarativeActuator:
     epoch: int
     now: Callable[[], float]
 
-    async def wish(self, bundle: BundleRecord, owner: str, reason: Reason) -> Written:
-        """Write `owner` and who decided on it."""
+    async def set_owner(self, bundle: BundleRecord, owner: str, reason: Reason) -> WriteResult:
+        """Write `owner` and who decided on it: the policy, or with the reason `ADMIN` a person."""
         objects = BundleObjects(self.api, self.namespace, self.now)
-        assignment = objects.assignment(owner, self.policy, self.epoch, str(reason))
+        decided = "" if reason is Reason.ADMIN else self.policy
+        assignment = objects.assignment(owner, decided, self.epoch, str(reason))
         return await self._write(bundle, {"spec": {"owner": owner, "assignment": assignment}})
 
-    async def free(self, bundle: BundleRecord) -> Written:
+    async def free(self, bundle: BundleRecord) -> WriteResult:
         """Write that nobody serves the bundle."""
         status = {"owner": "", "state": "Free", "since": timestamp(self.now())}
         return await self._write(bundle, {"status": status}, subresource="status")
 
-    async def request_split(self, bundle: BundleRecord, split: Split) -> Written:
+    async def request_split(self, bundle: BundleRecord, split: Split) -> WriteResult:
         """Create the BundleSplit of that bundle and those boundaries, unless there is one already."""
         try:
             await self.api.create(BUNDLE_SPLITS, self.namespace, self._split_manifest(bundle, split))
         except ConflictError:
             text = "a BundleSplit for that was made before, and is not gone yet"
-            return Written(bundle.name, Reason.CONFLICT, text)
+            return WriteResult(bundle.name, Reason.CONFLICT, text)
         except ApiError as error:
-            return Written(bundle.name, Reason.INTERNAL_ERROR, str(error))
-        return Written(bundle.name, None)
+            return WriteResult(bundle.name, Reason.INTERNAL_ERROR, str(error))
+        return WriteResult(bundle.name, None)
 
     def _split_manifest(self, bundle: BundleRecord, split: Split) -> dict[str, Any]:
         request = {
@@ -74,15 +95,15 @@ class DeclarativeActuator:
         name = split_name(bundle.name, split.boundaries)
         return {"apiVersion": API_VERSION, "kind": "BundleSplit", "metadata": {"name": name}, "spec": spec}
 
-    async def _write(self, bundle: BundleRecord, body: dict[str, Any], subresource: str = "") -> Written:
+    async def _write(self, bundle: BundleRecord, body: dict[str, Any], subresource: str = "") -> WriteResult:
         body = {"metadata": {"resourceVersion": bundle.resource_version}, **body}
         try:
             await self.api.patch(BUNDLES, self.namespace, bundle.name, body, subresource=subresource)
         except (ConflictError, NotFoundError) as error:
-            return Written(bundle.name, Reason.CONFLICT, str(error))
+            return WriteResult(bundle.name, Reason.CONFLICT, str(error))
         except ApiError as error:
-            return Written(bundle.name, Reason.INTERNAL_ERROR, str(error))
-        return Written(bundle.name, None)
+            return WriteResult(bundle.name, Reason.INTERNAL_ERROR, str(error))
+        return WriteResult(bundle.name, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,14 +112,14 @@ class DryRunActuator:
 
     reason: Reason = Reason.DRY_RUN
 
-    async def wish(self, bundle: BundleRecord, owner: str, reason: Reason) -> Written:  # noqa: ARG002  the port's face
+    async def set_owner(self, bundle: BundleRecord, owner: str, reason: Reason) -> WriteResult:  # noqa: ARG002  the port's face
         """Hold the wish back."""
-        return Written(bundle.name, self.reason)
+        return WriteResult(bundle.name, self.reason)
 
-    async def free(self, bundle: BundleRecord) -> Written:
+    async def free(self, bundle: BundleRecord) -> WriteResult:
         """Hold the write back."""
-        return Written(bundle.name, self.reason)
+        return WriteResult(bundle.name, self.reason)
 
-    async def request_split(self, bundle: BundleRecord, split: Split) -> Written:  # noqa: ARG002  the port's face
+    async def request_split(self, bundle: BundleRecord, split: Split) -> WriteResult:  # noqa: ARG002  the port's face
         """Hold the split back."""
-        return Written(bundle.name, self.reason)
+        return WriteResult(bundle.name, self.reason)

@@ -12,12 +12,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from trimtab_operator.actuators.dividing import DeclarativeDivider
-from trimtab_operator.bridge.dividing import ChosenDivider
-from trimtab_operator.bridge.letting_go import LettingGo
-from trimtab_operator.bridge.parts import parts
-from trimtab_operator.bridge.running import Bridge
-from trimtab_operator.cluster.api import (
+from trimtab_operator.aio import ended
+from trimtab_operator.gc_tuning import leave_alone_what_is_there
+from trimtab_operator.kube.broker_records import BrokerRecord, NodeRecord, broker_record, node_record, pod_record
+from trimtab_operator.kube.client import (
     BROKERS,
     BUNDLE_SPLITS,
     BUNDLES,
@@ -29,33 +27,36 @@ from trimtab_operator.cluster.api import (
     NotFoundError,
     RefusedError,
 )
-from trimtab_operator.cluster.brokers import BrokerRecord, NodeRecord, broker_record, node_record, pod_record
-from trimtab_operator.cluster.bundles import bundle_record
-from trimtab_operator.cluster.events import EventPoster
-from trimtab_operator.cluster.fence import Fence
-from trimtab_operator.cluster.lease import Elector
-from trimtab_operator.cluster.refs import NODES
-from trimtab_operator.cluster.splits import split_record
-from trimtab_operator.cluster.store import Store
-from trimtab_operator.cluster.topic_namespaces import topic_namespace_record
-from trimtab_operator.control.context import Context, Stores
-from trimtab_operator.control.cycle import ended
-from trimtab_operator.control.discovery import discover
-from trimtab_operator.control.examining import Examiner
-from trimtab_operator.control.splitting import Splits
+from trimtab_operator.kube.events import EventPoster
+from trimtab_operator.kube.fence import Fence
+from trimtab_operator.kube.lease import Elector
+from trimtab_operator.kube.records import bundle_record, split_record, topic_namespace_record
+from trimtab_operator.kube.refs import NODES
+from trimtab_operator.kube.store import Store
 from trimtab_operator.leadership import elected, kept_up, lead, stop_on_signal
-from trimtab_operator.pauses import leave_alone_what_is_there
-from trimtab_operator.pulsar.admin import Admin
+from trimtab_operator.pulsar.bridge.connection import Bridge, parts
+from trimtab_operator.pulsar.client.api import Admin
+from trimtab_operator.pulsar.own_balancer.release import BalancerRelease
+from trimtab_operator.reconcile.brokers import discover
+from trimtab_operator.reconcile.hash_ring import RingStatus
+from trimtab_operator.reconcile.namespaces import Examiner
 from trimtab_operator.resources.urls import SERVICES_ALONE, AllowedUrls
+from trimtab_operator.splits.controller import SplitController
+from trimtab_operator.splits.declarative import DeclarativeSplitExecutor
+from trimtab_operator.splits.pulsar import ChosenSplitExecutor
+from trimtab_operator.state.cluster import ClusterState, Stores
 from trimtab_operator.telemetry.http import serve
 from trimtab_operator.telemetry.metrics import Metrics
 from trimtab_operator.telemetry.stalls import watch_event_loop
-from trimtab_pipeline.source import LoadSources, SourceUnavailableError
+from trimtab_pipeline.api import LoadSources, SourceUnavailableError
 
 log = logging.getLogger(__name__)
 
 DISCOVER_EVERY = 2.0
 """Seconds between two comparisons of pods and Broker objects."""
+
+WARM_AGAIN = 30.0
+"""Seconds until the engine is warmed up again after that failed."""
 
 EXAMINE_EVERY = 2.0
 """Seconds between two looks at what topic namespaces ask for."""
@@ -76,7 +77,9 @@ class Where:
     nodes: bool = False
 
 
-def new_context(api: Api, namespace: str, sources: LoadSources, metrics: Metrics, instance: str = "trimtab") -> Context:
+def new_context(
+    api: Api, namespace: str, sources: LoadSources, metrics: Metrics, instance: str = "trimtab"
+) -> ClusterState:
     """A context whose stores are not running yet. instance: who Events are from."""
     stores = Stores(
         bundles=Store(api, BUNDLES, bundle_record, namespace=namespace),
@@ -86,11 +89,11 @@ def new_context(api: Api, namespace: str, sources: LoadSources, metrics: Metrics
         splits=Store(api, BUNDLE_SPLITS, split_record, namespace=namespace),
     )
     events = EventPoster(api, instance=instance)
-    return Context(api, namespace, stores, sources, metrics, events, time.time)
+    return ClusterState(api, namespace, stores, sources, metrics, events, time.time)
 
 
 @asynccontextmanager
-async def following(context: Context) -> AsyncIterator[None]:
+async def following(context: ClusterState) -> AsyncIterator[None]:
     """Keep the stores of `context` up to date for as long as the block runs."""
     tasks = [kept_up(f"store {store.ref.plural}", store.run) for store in context.stores.all()]
     if context.nodes is not None:
@@ -101,7 +104,7 @@ async def following(context: Context) -> AsyncIterator[None]:
         await ended(*tasks)
 
 
-async def _follow_nodes(context: Context, nodes: Store[NodeRecord]) -> None:
+async def _follow_nodes(context: ClusterState, nodes: Store[NodeRecord]) -> None:
     """Keep `nodes` up to date if we may; else say so once, and do without."""
     try:
         async for _ in context.api.list(NODES, "", limit=1):
@@ -125,7 +128,7 @@ async def run_operator(
 ) -> None:
     """Stand by, lead once elected, and end at SIGTERM or SIGINT. Writes under way are finished; nothing else is begun.
 
-    api: behind the fence of `elector` (`cluster.lease.candidate`). Raises `EpochsUsedUpError`, and `LeaseLostError`
+    api: behind the fence of `elector` (`kube.lease.candidate`). Raises `EpochsUsedUpError`, and `LeaseLostError`
     once all that led has ended.
     """
     context = new_context(api, where.namespace, sources, metrics, elector.candidacy.identity)
@@ -134,7 +137,7 @@ async def run_operator(
         context.nodes = Store(api, NODES, node_record, namespace="")
     stop = asyncio.Event()
     stop_on_signal(stop)
-    tasks = [asyncio.create_task(_warm_up(context), name="warm-up")]
+    tasks = [asyncio.create_task(warm_up(context), name="warm-up")]
     tasks.append(asyncio.create_task(_settle(context), name="settling"))
     tasks.append(kept_up("store gauges", lambda: _gauge_stores(context)))
     tasks.append(kept_up("watch of the event loop", lambda: watch_event_loop(metrics)))
@@ -149,35 +152,47 @@ async def run_operator(
             await elector.release()
 
 
-def _writers(context: Context, fence: Fence) -> Mapping[str, Callable[[], Awaitable[None]]]:
+def _writers(context: ClusterState, fence: Fence) -> Mapping[str, Callable[[], Awaitable[None]]]:
     """What runs beside Kopf, and writes: only in the process that leads. fence: what writes to Pulsar pass, too."""
     bridge = Bridge(context, fence, parts)
     return {
         "bridge": bridge.run,
-        "letting go": LettingGo(context, fence.check).run,
+        "letting go": BalancerRelease(context, fence.check).run,
         "discovery": lambda: discover_brokers(context),
         "examination": lambda: examine_topic_namespaces(context),
         "splits": splits_of(context, lambda: bridge.admin).run,
     }
 
 
-async def _warm_up(context: Context) -> None:
-    """Start the engine while the stores fill. Cycles wait for it; upkeep goes on without load meanwhile."""
+async def warm_up(context: ClusterState) -> None:
+    """Start the engine while the stores fill, and try again until it is warm.
+
+    Cycles wait for the first attempt alone, so that they can tell what is wrong; upkeep goes on without load meanwhile.
+    """
     begun = time.monotonic()
+    while context.cold is not None:
+        context.cold = await _attempt(context)
+        context.engine.set()
+        context.wake()
+        if context.cold is not None:
+            await asyncio.sleep(WARM_AGAIN)
+    log.info("the engine is warm after %.1f s", time.monotonic() - begun)
+
+
+async def _attempt(context: ClusterState) -> str | None:
+    """Warm the engine up once; why that failed, or None."""
     try:
         await asyncio.wrap_future(context.sources.warm_up())
     except SourceUnavailableError as error:
         log.error("no load can be measured: %s", error)  # noqa: TRY400  the text says it all
-    except Exception:
+        return str(error)
+    except Exception as error:
         log.exception("the engine did not become warm: the first cycle will tell what is wrong")
-    else:
-        log.info("the engine is warm after %.1f s", time.monotonic() - begun)
-    finally:
-        context.engine.set()
-        context.wake()
+        return f"{type(error).__name__}: {error}"
+    return None
 
 
-async def discover_brokers(context: Context) -> None:
+async def discover_brokers(context: ClusterState) -> None:
     """Keep Broker objects in step with pods, forever."""
     while True:
         try:
@@ -188,7 +203,7 @@ async def discover_brokers(context: Context) -> None:
         await asyncio.sleep(DISCOVER_EVERY)
 
 
-async def discover_once(context: Context) -> None:
+async def discover_once(context: ClusterState) -> None:
     """Compare once. What is refused for one Broker does not keep the others from being known as lost.
 
     Raises `ApiUnavailableError`.
@@ -214,14 +229,14 @@ async def discover_once(context: Context) -> None:
         await _forget(context, broker)
 
 
-def _listed(context: Context) -> Mapping[str, str]:
+def _listed(context: ClusterState) -> Mapping[str, str]:
     """The ids of brokers that Pulsar lists; of those that were ready, as long as it was not seen."""
     if context.link.ids is not None:
         return context.link.ids
     return {broker.name: broker.id for broker in context.stores.brokers.items.values() if broker.ready}
 
 
-async def _forget(context: Context, broker: BrokerRecord) -> None:
+async def _forget(context: ClusterState, broker: BrokerRecord) -> None:
     """Delete the Broker of a pod that won't come back, unless somebody changes it at this moment."""
     try:
         await context.api.delete(BROKERS, context.namespace, broker.name, resource_version=broker.resource_version)
@@ -231,42 +246,45 @@ async def _forget(context: Context, broker: BrokerRecord) -> None:
         log.info("broker %s is forgotten: its pod has been gone for long, and it owned nothing", broker.name)
 
 
-async def examine_topic_namespaces(context: Context) -> None:
-    """Keep telling topic namespaces whether what they ask for can be had, forever."""
-    examiner = Examiner(context)
+async def examine_topic_namespaces(context: ClusterState) -> None:
+    """Keep telling topic namespaces what is wrong with what they ask for, and with their hash rings."""
+    examiner, rings = Examiner(context), RingStatus(context)
     while True:
         try:
             if not context.stores.stale():
                 await examiner.examine()
+                await rings.look()
         except ApiError as error:
             log.warning("examining topic namespaces: %s", error)
         await asyncio.sleep(EXAMINE_EVERY)
 
 
-def splits_of(context: Context, admin: Callable[[], Admin | None] = lambda: None) -> Splits:
+def splits_of(context: ClusterState, admin: Callable[[], Admin | None] = lambda: None) -> SplitController:
     """What carries out the BundleSplits of `context`. admin: the client of the linked Pulsar cluster that is open."""
-    declarative = DeclarativeDivider(context.api, context.namespace, context.now)
-    return Splits(context, ChosenDivider(context, admin, declarative))
+    declarative = DeclarativeSplitExecutor(context.api, context.namespace, context.now)
+    return SplitController(context, ChosenSplitExecutor(context, admin, declarative))
 
 
-def readiness(context: Context, elector: Elector) -> tuple[bool, str]:
+def readiness(context: ClusterState, elector: Elector) -> tuple[bool, str]:
     """Whether this process leads or could lead at once, and why not. A standby is as ready as the leader."""
     if stale := context.stores.stale():
         return False, stale
     if not context.engine.is_set():
         return False, "the engine is not warm yet"
+    if context.cold:
+        return False, f"the engine can't be warmed up, trying again every {WARM_AGAIN:g} s: {context.cold}"
     role = "leads" if context.leader else f"stands by for {elector.leader or 'nobody'}"
     return True, f"stores are complete and fresh; {elector.candidacy.identity} {role}"
 
 
-async def _settle(context: Context) -> None:
+async def _settle(context: ClusterState) -> None:
     """Once the stores are complete, spare the event loop the collector's looking at all of it."""
     for store in context.stores.all():
         await store.synced.wait()
     leave_alone_what_is_there()
 
 
-async def _gauge_stores(context: Context) -> None:
+async def _gauge_stores(context: ClusterState) -> None:
     for store in context.stores.all():
         await store.synced.wait()
     while True:

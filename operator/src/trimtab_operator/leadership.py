@@ -1,9 +1,12 @@
-"""Standing by, and leading: what writes starts when this process holds the Lease, and ends before another one's does.
+"""Leader election: a standby waits for the Lease; the leader runs what writes, and ends with the Lease.
 
-A process leads once. When it loses the Lease it ends, and whoever runs it (Kubernetes) starts another standby: nothing
-has to be undone in a process that may have been away for minutes.
+A process leads once. When it loses the Lease it exits, and Kubernetes starts another standby. So nothing has to be
+undone in a process that was away for minutes. Our tasks start before Kopf: Kopf cancels every younger task when it
+ends.
 
-Order matters: our own tasks start before Kopf, because Kopf cancels every task younger than itself when it ends.
+A new leader takes an epoch that was never used. It is one epoch for all policies, as a bundle may pass from one policy
+to another. It must be above the epoch of every bundle, or the API server refuses our writes. The stored state of
+policies counts too: a leader may have had an epoch without writing a bundle.
 """
 
 from __future__ import annotations
@@ -20,26 +23,29 @@ import aiohttp
 import kopf
 
 from trimtab_operator import handlers
-from trimtab_operator.cluster.api import Api, ApiError
-from trimtab_operator.cluster.fence import Fence
-from trimtab_operator.cluster.lease import Elector, LeaseLostError
-from trimtab_operator.control.context import Context
-from trimtab_operator.control.cycle import ended
-from trimtab_operator.control.leading import announce, take_leave, unused_epoch
+from trimtab_operator.aio import ended
+from trimtab_operator.kube.client import POLICIES, Api, ApiError
+from trimtab_operator.kube.fence import Fence
+from trimtab_operator.kube.lease import Elector, LeaseLostError
+from trimtab_operator.state.cluster import ClusterState
+from trimtab_operator.state.strategy_state import ForeignStateError, PolicyStateStore
 
 log = logging.getLogger(__name__)
+
 
 END_WITHIN = 8.0
 """Seconds that a process which lost its Lease gets to end in good order. It writes nothing in them."""
 
+
 BEGIN_AGAIN = 5.0
 """Seconds until a background task that ended by a defect is begun again."""
+
 
 ASK_AGAIN = 0.5
 """Seconds until the API server is asked again which epochs were used, when it did not say."""
 
 
-async def elected(context: Context, elector: Elector, stop: asyncio.Event) -> bool:
+async def elected(context: ClusterState, elector: Elector, stop: asyncio.Event) -> bool:
     """Stand by until we lead; False when told to stop before. Who does not know the cluster yet does not run."""
     log.info("%s stands by", elector.candidacy.identity)
     campaign, stopped = asyncio.create_task(_campaign(context, elector)), asyncio.create_task(stop.wait())
@@ -52,14 +58,14 @@ async def elected(context: Context, elector: Elector, stop: asyncio.Event) -> bo
         await ended(campaign, stopped)
 
 
-async def _campaign(context: Context, elector: Elector) -> None:
+async def _campaign(context: ClusterState, elector: Elector) -> None:
     for store in context.stores.all():
         await store.synced.wait()
     await elector.campaign(led_before=any(b.assigned_epoch for b in context.stores.bundles.items.values()))
 
 
 async def lead(
-    context: Context, elector: Elector, stop: asyncio.Event, writers: Mapping[str, Callable[[], Awaitable[None]]]
+    context: ClusterState, elector: Elector, stop: asyncio.Event, writers: Mapping[str, Callable[[], Awaitable[None]]]
 ) -> None:
     """Run Kopf and `writers` (by name) until `stop`, or until the Lease is lost.
 
@@ -81,7 +87,7 @@ async def lead(
         await ended(*tasks)
 
 
-async def _begin(context: Context, elector: Elector) -> None:
+async def _begin(context: ClusterState, elector: Elector) -> None:
     """Claim an epoch, and say who leads. Raises `LeaseLostError` when that takes too long."""
     while elector.fence.left:
         try:
@@ -125,7 +131,7 @@ def kept_up(name: str, run: Callable[[], Awaitable[None]]) -> asyncio.Task[None]
     return asyncio.create_task(keep_up(), name=name)
 
 
-async def _run_kopf(context: Context, fence: Fence, stop: asyncio.Event) -> None:
+async def _run_kopf(context: ClusterState, fence: Fence, stop: asyncio.Event) -> None:
     registry = handlers.registry()
     kopf.on.login(registry=registry)(_login(context.api, fence))
     await kopf.operator(
@@ -167,3 +173,37 @@ async def _take_signals_back(stop: asyncio.Event) -> None:
     """From Kopf, whose handler can't be told twice."""
     await asyncio.sleep(1.0)
     stop_on_signal(stop)
+
+
+async def unused_epoch(context: ClusterState) -> int:
+    """The smallest epoch above all that bundles and policies know of. Raises `ApiError`."""
+    bundles = context.stores.bundles.items.values()
+    highest = max((bundle.assigned_epoch for bundle in bundles), default=0)
+    async for page in context.api.list(POLICIES, context.namespace):
+        for policy in page.items:
+            highest = max(highest, await _remembered_epoch(context, policy["metadata"]))
+    return highest + 1
+
+
+async def _remembered_epoch(context: ClusterState, policy: Mapping[str, Any]) -> int:
+    store = PolicyStateStore(context.api, context.namespace, policy["name"], policy["uid"])
+    try:
+        return (await store.load()).epoch
+    except ForeignStateError as error:
+        log.warning("policy %s: %s", policy["name"], error)  # its loop will tell the people, too
+        return 0
+
+
+async def announce(context: ClusterState, lease: Mapping[str, Any]) -> None:
+    """Tell everybody that we lead: log, metric and an Event on the Lease. Conditions follow with the first cycles."""
+    context.metrics.leader.set(1)
+    context.metrics.epoch.set(context.epoch)
+    text = f"{context.leader} leads, epoch {context.epoch}"
+    log.info("%s", text)
+    await context.events.post(lease, "Normal", "LeaderElected", text, action="Elect")
+
+
+async def take_leave(context: ClusterState, lease: Mapping[str, Any]) -> None:
+    """Tell that we end leading in good order."""
+    context.metrics.leader.set(0)
+    await context.events.post(lease, "Normal", "LeaderResigned", f"{context.leader} ends leading", action="Elect")

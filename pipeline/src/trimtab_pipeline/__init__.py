@@ -1,4 +1,4 @@
 """OBSERVE: Prometheus -> Spark -> `ClusterLoad`, with a history in Parquet that is also the pipeline's state.
 
-`trimtab_pipeline.source` is the one door through which the operator comes in; only this package may load pyspark.
+`trimtab_pipeline.api` is the one door through which the operator comes in; only this package may load pyspark.
 """

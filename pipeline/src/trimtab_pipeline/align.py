@@ -15,17 +15,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trimtab_pipeline.api import PrometheusSettings, Topology
 from trimtab_pipeline.cycle import LONG, SHORT
 from trimtab_pipeline.picture import unless
-from trimtab_pipeline.queries import CHECKS, TIMES, TRAFFIC
-from trimtab_pipeline.source import PrometheusSettings, Topology
+from trimtab_pipeline.queries import CHECKS, SAMPLED_COVER, SAMPLED_INTERVAL, SAMPLED_TIME, TIMES, TRAFFIC, USAGE
 from trimtab_pipeline.topics import INSIDE, hottest
 from trimtab_pipeline.trust import Doubts, Drop, Evidence, doubts_about, measured_resources
 from trimtab_strategies.model import NO_TOPICS, Brokers, Bundles, ClusterLoad, DataQuality, Topics, counted
-from trimtab_strategies.model.load import FloatArray, IntArray
+from trimtab_strategies.model.cluster_load import FloatArray, IntArray
 
-USAGE = ("cpu", "memory", "direct_memory", "network_in", "network_out")
-"""Measured usage columns, in the order of `trimtab_strategies.model.RESOURCES`."""
 _LIMIT = ("cpu_limit", "memory_limit", "", "network_limit", "network_limit")
 _SHOWN = ("throttled",)
 _NOTHING_INSIDE = pa.schema(list(INSIDE)).empty_table()
@@ -206,12 +204,17 @@ def _brokers(
     table, row = measured.brokers, _rows(pa.array(topology.pods, pa.string()), measured.brokers["pod"])
     times = _values(table, TIMES, row)
     newest = np.where(np.isnan(times).any(axis=1), -np.inf, times.min(axis=1))
+    sampled = _values(table, SAMPLED_TIME, row)
+    newest = np.fmin(newest, np.fmin.reduce(sampled, axis=1))
     evidence = Evidence(
         usage=_values(table, USAGE, row),
         limit=_limits(table, row, topology, settings),
         age=np.maximum(at - newest, 0.0),
         answered=~np.isin(topology.pods, measured.failed_pods),
         checks={name: _values(table, (name,), row)[:, 0] for name in CHECKS},
+        sampled_age=np.maximum(at - sampled, 0.0),
+        interval=_values(table, SAMPLED_INTERVAL, row),
+        cover=_values(table, SAMPLED_COVER, row),
     )
     doubts = doubts_about(evidence, topology, settings, dropped)
     known = measured_resources(evidence)

@@ -9,12 +9,11 @@ import re
 from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Protocol
 
 from trimtab_pipeline.credentials import NO_CREDENTIALS, Credentials, CredentialsError
 from trimtab_strategies.model import Bundles, ClusterLoad
-from trimtab_strategies.model.load import BoolArray, FloatArray, IntArray
+from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
 
 __all__ = [
     "KEEP_A_DAY",
@@ -32,10 +31,8 @@ __all__ = [
     "StatisticsSettings",
     "Topology",
     "Trust",
-    "archive_classes",
-    "direct_sources",
-    "spark_sources",
 ]
+
 
 _LABEL = r"[A-Za-z_][A-Za-z0-9_]*"
 
@@ -102,11 +99,13 @@ class Observation:
     seconds: time spent by phase (``prometheus``, ``spark``, ``write``, ...), for `trimtab_cycle_seconds`.
     shown:   (n,) further signals of the brokers, by name, that are shown and not balanced by; NaN unknown.
              ``throttled``: ratio 0-1 of periods in which its CPU limit held a broker up.
+    unwritten: why the history could not be written, empty if it was; None where nothing was to be written.
     """
 
     load: ClusterLoad
     seconds: Mapping[str, float]
     shown: Mapping[str, FloatArray] = field(default_factory=dict)
+    unwritten: str | None = None
 
 
 class LoadSource(Protocol):
@@ -280,46 +279,3 @@ class Retention:
 
 KEEP_A_DAY = Retention()
 """A day of cycles, or eight gibibytes of them."""
-
-
-def spark_sources(
-    history_dir: Path,
-    *,
-    master: str = "local[*]",
-    memory: str = "700m",
-    deadline: float = 60.0,
-    retention: Retention = KEEP_A_DAY,
-) -> LoadSources:
-    """Sources on a Spark session that starts in the background; the first call in a process loads PySpark.
-
-    history_dir: where each policy's history lies, which is also its state.
-    master:      ``local[N]``, ``local[*]``, or ``sc://host:port`` of a Spark Connect server.
-    memory:      heap of the embedded JVM. deadline: seconds one cycle may take.
-    retention:   how much of each policy's history is kept.
-    Raises `SourceUnavailableError` when Spark is to be embedded and there is no Java 17 or later.
-    """
-    from trimtab_pipeline.spark_source import SparkLoadSources  # noqa: PLC0415  (keeps PySpark out until it is asked for)
-
-    return SparkLoadSources(history_dir, master=master, memory=memory, deadline=deadline, retention=retention)
-
-
-def direct_sources(history_dir: Path, *, deadline: float = 60.0) -> LoadSources:
-    """Sources that need no Java: threads of this process do what tasks do on Spark, with the same figures.
-
-    For a look now and then; see `spark_sources` for the arguments.
-    """
-    from trimtab_pipeline.direct_source import DirectLoadSources  # noqa: PLC0415  (loads PySpark, though no Spark)
-
-    return DirectLoadSources(history_dir, deadline=deadline)
-
-
-def archive_classes() -> tuple[Path, bool]:
-    """Keep Spark's classes in a form that saves an embedded session's start some 40 % of its work (`archiving`).
-
-    Returns the archive's path, and whether it was made now: it takes a start of Spark and some 10 s.
-    Raises `SourceUnavailableError` without Java, or when Spark writes none, and `OSError` for a folder that can't be
-    written.
-    """
-    from trimtab_pipeline.archiving import archive_classes  # noqa: PLC0415  (as above)
-
-    return archive_classes()

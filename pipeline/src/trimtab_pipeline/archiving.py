@@ -8,8 +8,8 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
+from trimtab_pipeline.api import SourceUnavailableError
 from trimtab_pipeline.class_archive import archive_for, trusted
-from trimtab_pipeline.source import SourceUnavailableError
 from trimtab_pipeline.spark_settings import java_version, require_java
 from trimtab_pipeline.spark_source import SparkLoadSources
 

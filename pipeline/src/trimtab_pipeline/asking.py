@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from trimtab_pipeline.prometheus import Prometheus
-from trimtab_pipeline.queries import TOPICS, render, tables
-from trimtab_pipeline.source import Credentials, PrometheusSettings
+from trimtab_pipeline.api import Credentials, PrometheusSettings
+from trimtab_pipeline.prometheus import LARGEST, LARGEST_OF_BROKERS, Prometheus
+from trimtab_pipeline.queries import TOPICS, Series, render, render_series, tables
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +17,7 @@ class ShardRequest:
     bundles: empty when the bundles' own metrics are not to be read. topics: of all topics, see `topics_in`.
     custom: PromQL that a person wrote -> name of its signal; it may tell of other brokers than `pods`, the shard's.
     statistics: pod -> base URL of the admin REST of brokers that are asked for their topics themselves; empty when
-    they are not.
+    they are not. sampled: columns of the brokers that are worked out from raw samples -> which.
     """
 
     brokers: Mapping[str, str]
@@ -26,6 +26,7 @@ class ShardRequest:
     custom: Mapping[str, str] = field(default_factory=dict)
     pods: Sequence[str] = ()
     statistics: Mapping[str, str] = field(default_factory=dict)
+    sampled: Mapping[str, Series] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -36,11 +37,12 @@ class ShardRequest:
         asked = [(table, render(table, settings, pods)) for table in (broker_table, bundle_table)]
         custom = {queries[column]: signal for table, queries in asked for column, signal in table.custom.items()}
         ours = tuple(pods) if custom else ()
+        sampled = render_series(broker_table, settings, pods)
         if settings.bundle_metrics == "statistics":
             statistics = {pod: (admin or {}).get(pod, "") for pod in pods}
-            return cls(asked[0][1], {}, {}, custom, ours, statistics)
+            return cls(asked[0][1], {}, {}, custom, ours, statistics, sampled)
         own = {} if settings.bundle_metrics == "topic" else asked[1][1]
-        return cls(asked[0][1], own, render(TOPICS, settings, pods), custom, ours)
+        return cls(asked[0][1], own, render(TOPICS, settings, pods), custom, ours, sampled=sampled)
 
     @property
     def brokers_alone(self) -> ShardRequest:
@@ -53,7 +55,8 @@ class ReadRequest:
     """What one read asks for, apart from credentials; it is pickled on its way to the tasks.
 
     at: evaluation time, epoch seconds. late: seconds from it to the moment at which the shards are told to ask.
-    timeout: seconds per query. method, partial_response, hot_bundles, max_age: of `PrometheusSettings`.
+    timeout: seconds per query. window: seconds of the rates. method, partial_response, hot_bundles, max_age: of
+    `PrometheusSettings`.
     """
 
     url: str
@@ -65,17 +68,24 @@ class ReadRequest:
     hot_bundles: int = 0
     max_age: float = 120.0
     late: float = 0.0
+    window: float = 60.0
 
     @classmethod
     def of(
         cls, settings: PrometheusSettings, at: float, shards: Iterable[ShardRequest], late: float = 0.0
     ) -> ReadRequest:
         """A read of `shards` as `settings` say."""
-        same = ("url", "timeout", "method", "partial_response", "hot_bundles", "max_age")
+        same = ("url", "timeout", "method", "partial_response", "hot_bundles", "max_age", "window")
         return cls(at=at, shards=tuple(shards), late=late, **{name: getattr(settings, name) for name in same})
 
     def server(self, credentials: Credentials) -> Prometheus:
         """The server to ask."""
+        alone = all(not shard.bundles and not shard.topics for shard in self.shards)
         return Prometheus(
-            self.url, self.timeout, credentials, method=self.method, partial_response=self.partial_response
+            self.url,
+            self.timeout,
+            credentials,
+            method=self.method,
+            partial_response=self.partial_response,
+            largest=LARGEST_OF_BROKERS if alone else LARGEST,
         )

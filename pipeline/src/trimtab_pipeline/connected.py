@@ -17,7 +17,7 @@ import pyspark
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from trimtab_pipeline.source import SourceUnavailableError
+from trimtab_pipeline.api import SourceUnavailableError
 from trimtab_pipeline.spark_errors import shown, told
 from trimtab_pipeline.spark_settings import SparkSettings
 
@@ -43,7 +43,8 @@ class ConnectedSpark:
         missing = [name for name in ("grpc", "grpc_status", "zstandard") if find_spec(name) is None]
         if missing:
             raise ConnectMissingError(
-                f"{self._address} needs {', '.join(missing)}, which is not installed: pip install 'trimtab[connect]'"
+                f"{self._address} needs {', '.join(missing)}, which is not installed: pip install 'WHEEL[connect]',"
+                " with the path of your wheel of trimtab"
             )
 
     def start(self, closed: Callable[[], bool]) -> SparkSession:  # noqa: ARG002  (nothing is left to be ended)

@@ -19,17 +19,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from trimtab_pipeline.queries import CHECKS, RESOURCES, TIMES, TRAFFIC
-from trimtab_strategies.averages import LONG_WINDOW, SHORT_WINDOW, UNSEEN
-from trimtab_strategies.model.load import FloatArray
+from trimtab_pipeline.history_files import State, read_state
+from trimtab_pipeline.queries import CHECKS, RESOURCES, SAMPLED, TIMES, TRAFFIC
+from trimtab_strategies.model.cluster_load import FloatArray
+from trimtab_strategies.usage import LONG_WINDOW, SHORT_WINDOW, UNSEEN
 
 SHORT = tuple(f"short_{name}" for name in TRAFFIC)
 LONG = tuple(f"long_{name}" for name in TRAFFIC)
@@ -44,8 +43,9 @@ BUNDLE_STATE = _schema(("bundle", "pod"), (*TRAFFIC, "topics", "sessions", *SHOR
 """Columns of the bundles' history: what was measured (null: not this time), averages, ``seen`` (epoch s of the cycle
 that measured it last), ``time`` (epoch s of the newest sample of which all traffic was good), ``count`` (of such ones,
 up to Pulsar's long window)."""
-BROKER_STATE = _schema(("pod",), (*RESOURCES, *TRAFFIC, *TIMES, *CHECKS))
-"""Columns of the brokers' history: what was measured, the times of the newest samples ever seen, and the checks."""
+BROKER_STATE = _schema(("pod",), (*RESOURCES, *TRAFFIC, *TIMES, *CHECKS, *SAMPLED))
+"""Columns of the brokers' history: what was measured, the times of the newest samples ever seen, the checks, and how
+each resource was sampled."""
 _NEEDED = ("bundle", "topics", "sessions", *SHORT, *LONG, "time", "count")  # of the state, by who measures anew
 
 
@@ -112,12 +112,12 @@ def counted(count: FloatArray, window: int) -> FloatArray:
     return np.minimum(np.where(np.isnan(count), 1.0, count) + 1.0, float(window))
 
 
-def next_state(fresh: pa.RecordBatch, state: Path, averages: Averages) -> pa.Table:
-    """The rows of `fresh` (columns of `queries.BUNDLES`, ``at``, ``time``) as `BUNDLE_STATE`; `state`: the last file.
+def next_state(fresh: pa.RecordBatch, state: State, averages: Averages) -> pa.Table:
+    """The rows of `fresh` (columns of `queries.BUNDLES`, ``at``, ``time``) as `BUNDLE_STATE`; `state`: the last one.
 
-    Raises `OSError` or `pyarrow.ArrowException` when the file can't be read.
+    Raises `OSError` or `pyarrow.ArrowException` when its file can't be read.
     """
-    last = pq.read_table(state, columns=list(_NEEDED), use_threads=False)
+    last = read_state(state, _NEEDED)
     last = last.take(pc.index_in(fresh["bundle"], value_set=last["bundle"]))
     before = Before(_block(last, SHORT), _block(last, LONG), _values(last["time"]), _values(last["count"]))
     sample, time = _block(fresh, TRAFFIC), _values(fresh["time"])
@@ -137,19 +137,19 @@ def next_state(fresh: pa.RecordBatch, state: Path, averages: Averages) -> pa.Tab
     return pa.table(columns, schema=BUNDLE_STATE)
 
 
-def remembered(measured: pa.Table, state: Path, not_before: float) -> pa.Table:
-    """`measured` (of `BUNDLE_STATE`), and what the last `state` (a file) knows of other bundles.
+def remembered(measured: pa.Table, state: State, not_before: float) -> pa.Table:
+    """`measured` (of `BUNDLE_STATE`), and what the last `state` knows of other bundles.
 
     Of those the averages stay; one that was last seen before `not_before` (epoch s) is forgotten.
     """
-    names = pq.read_table(state, columns=["bundle", "seen"])
+    names = read_state(state, ["bundle", "seen"])
     others = pc.and_(
         pc.invert(pc.is_in(names["bundle"], value_set=measured["bundle"])),
         pc.greater_equal(names["seen"], not_before),
     )
     if not pc.any(others).as_py():
         return measured
-    kept = pq.read_table(state, columns=BUNDLE_STATE.names).filter(others)
+    kept = read_state(state, BUNDLE_STATE.names).filter(others)
     for name in TRAFFIC:
         kept = kept.set_column(kept.column_names.index(name), name, pa.nulls(len(kept), pa.float64()))
     return pa.concat_tables([measured, kept.cast(BUNDLE_STATE)])

@@ -14,10 +14,10 @@ from typing import TypeVar
 
 import pyarrow as pa
 
+from trimtab_pipeline.api import KEEP_A_DAY, PrometheusSettings
 from trimtab_pipeline.glancing import aside
 from trimtab_pipeline.keeping import Background, Keeping
 from trimtab_pipeline.policy_source import Ask, PolicySource, policy_folder
-from trimtab_pipeline.source import KEEP_A_DAY, PrometheusSettings
 from trimtab_pipeline.spark_settings import SparkSettings
 from trimtab_pipeline.tasks import ANSWER, Work, answer
 

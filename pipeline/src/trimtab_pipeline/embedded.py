@@ -25,7 +25,7 @@ from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from trimtab_pipeline.source import SourceUnavailableError
+from trimtab_pipeline.api import SourceUnavailableError
 from trimtab_pipeline.spark_settings import SparkSettings, require_java
 
 _LOGGER = logging.getLogger(__name__)

@@ -20,6 +20,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from trimtab_pipeline.bodies import joined, json_of
 from trimtab_pipeline.history_files import (
     HOUR,
     ForeignFileError,
@@ -36,6 +37,7 @@ from trimtab_pipeline.renaming import Renaming
 _MANIFEST = "manifest.json"
 _FORMAT = "trimtab-history/1"
 _LATEST = 253_402_300_800.0  # epoch s of the year 10000, which no file name can hold
+_LARGEST = 2**16  # bytes of a manifest
 _MEMBER = re.compile(r"(?P<policy>[a-z0-9][-a-z0-9.]*/[a-z0-9][-a-z0-9.]*)/(?P<table>[a-z]+)\.parquet")
 
 
@@ -178,7 +180,7 @@ def _members(tar: tarfile.TarFile) -> dict[str, dict[str, tarfile.TarInfo]]:
 def _manifest_of(tar: tarfile.TarFile, member: tarfile.TarInfo) -> Any:
     file = tar.extractfile(member)
     try:
-        return json.load(file)["format"] if file else None
+        return json_of(joined(iter(lambda: file.read(_LARGEST), b""), _LARGEST))["format"] if file else None
     except (ValueError, KeyError, TypeError):
         return None
 

@@ -14,11 +14,11 @@ from typing import TypeVar
 
 import pyarrow as pa
 
+from trimtab_pipeline.api import Credentials
 from trimtab_pipeline.asking import ReadRequest
 from trimtab_pipeline.prometheus import Prometheus, PrometheusUnreachableError
 from trimtab_pipeline.reading import read_shard
 from trimtab_pipeline.samples import Samples
-from trimtab_pipeline.source import Credentials
 from trimtab_pipeline.spark_errors import translated
 from trimtab_pipeline.tasks import one_list
 from trimtab_pipeline.waiting import promised, settle

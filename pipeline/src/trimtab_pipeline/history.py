@@ -3,8 +3,9 @@
 A file is complete or absent (written aside, then renamed), carries the version of its schema, and is never changed.
 Whatever else is found under a history's name is set aside as ``_*.bad`` with a warning and never read again (other
 tools, too, pass over what begins so): a state that can't be read costs the averages' past, not the cycle.
-`trimtab_pipeline.housekeeping` merges and removes old files; the state is never among those, so a cycle opens one file
-of each table.
+What can't be written can be held in memory instead, and is the state until a newer file is there: a volume that is full
+or gone costs files, not averages. `trimtab_pipeline.housekeeping` merges and removes old files; the state is never
+among those, so a cycle opens one file of each table.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ import pyarrow as pa
 from trimtab_pipeline.history_files import (
     ForeignFileError,
     HistoryFile,
+    State,
     cycle_file,
+    in_memory,
     listed,
     parsed,
     pinned,
@@ -33,7 +36,7 @@ _LOGGER = logging.getLogger(__name__)
 class History:
     """The files of one table of one policy.
 
-    folder:  where they lie; made when the state is first asked for. What can't be read or written raises `OSError`.
+    folder:  where they lie; made again whenever it is missing. What can't be read or written raises `OSError`.
     columns: what every file holds besides the evaluation time; `version` names them and changes with their meaning.
     """
 
@@ -41,13 +44,19 @@ class History:
         self.folder = folder
         self.schema = pinned(columns, version)
         self._known: Path | None = None  # the last file that was written, or read as a whole
-        self._prepared = False
+        self._held: tuple[float, bytes] | None = None  # evaluation time and file of a state that could not be written
+        self._cleaned = False
         self._lock = RLock()  # a look at the brokers reads the state beside a cycle
 
-    def state(self, at: float, horizon: float) -> Path:
-        """The newest readable file older than `at` by at most `horizon` seconds; an empty one when there is none."""
+    def state(self, at: float, horizon: float) -> State:
+        """The newest state older than `at` by at most `horizon` seconds; an empty one when there is none."""
         with self._lock:
-            self._prepare()
+            if self._held is not None and at - horizon <= self._held[0] < at:
+                return self._held[1]
+            try:
+                self._prepare()
+            except OSError:  # `write` tells it
+                return self._nothing()
             for file in reversed(self.cycles()):
                 if file.begin >= at:
                     continue
@@ -63,8 +72,13 @@ class History:
         with self._lock:
             self._prepare()
             put(path, self.schema, [stamped(rows, at, self.schema)], times=None)
-            self._known = path
+            self._known, self._held = path, None
         return path
+
+    def hold(self, rows: pa.Table, at: float) -> None:
+        """Keep `rows` in memory as the state at `at` (epoch seconds), until `write` succeeds."""
+        with self._lock:
+            self._held = at, in_memory(self.schema, stamped(rows, at, self.schema))
 
     def doubt(self) -> None:
         """Check the files again before the next one is used: something went wrong with what was read."""
@@ -81,16 +95,16 @@ class History:
         _LOGGER.warning("history file %s is set aside as %s: %s", path, bad.name, why)
 
     def _prepare(self) -> None:
-        """Make the folder, remove what a crash left half written, set aside what was never ours; once."""
-        if self._prepared:
-            return
+        """Make the folder; once, remove what a crash left half written, and set aside what was never ours."""
         self.folder.mkdir(parents=True, exist_ok=True)
+        if self._cleaned:
+            return
         for found in list(self.folder.iterdir()):  # a search by pattern takes a folder it can't read for an empty one
             if found.suffix == ".tmp":
                 found.unlink()
             elif found.suffix == ".parquet" and parsed(found) is None:
                 self.set_aside(found, "its name is no evaluation time")
-        self._prepared = True
+        self._cleaned = True
 
     def _readable(self, file: HistoryFile) -> bool:
         """Whether all of it can be read; asked once per file, as reading it costs what Spark's reading costs."""
@@ -105,9 +119,15 @@ class History:
         self._known = file.path
         return True
 
-    def _empty(self) -> Path:
+    def _empty(self) -> State:
         """A state without rows, so that the first cycle runs the same statement as the others."""
         path = self.folder / "empty.state"
         if not path.exists():
-            put(path, self.schema, [self.schema.empty_table()], times=None)
+            try:
+                put(path, self.schema, [self.schema.empty_table()], times=None)
+            except OSError:
+                return self._nothing()
         return path
+
+    def _nothing(self) -> bytes:
+        return in_memory(self.schema, self.schema.empty_table())

@@ -16,6 +16,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from trimtab_pipeline.bodies import json_of
+
 HOUR = 3600.0
 """Seconds that an hour's file spans."""
 VERSION_KEY = b"trimtab.schema"
@@ -36,6 +38,9 @@ _REPEATING = {
     "time",
     "count",
 }  # others take thrice the time with a dictionary
+
+State = Path | bytes
+"""What a cycle goes on from: a file, or the content of one that could not be written."""
 
 
 class ForeignFileError(ValueError):
@@ -123,7 +128,7 @@ def cycles_in(file: pq.ParquetFile, of: HistoryFile) -> list[float]:
     if not of.merged:
         return [of.begin]
     try:
-        times = [float(time) for time in json.loads(file.metadata.metadata[CYCLES_KEY])]
+        times = [float(time) for time in json_of(file.metadata.metadata[CYCLES_KEY])]
     except (KeyError, TypeError, ValueError) as error:
         raise ForeignFileError("it does not say which cycles it holds") from error
     if len(times) != file.num_row_groups:
@@ -153,6 +158,19 @@ def put(path: Path, schema: pa.Schema, cycles: Iterable[pa.Table], times: Callab
     except BaseException:
         aside.unlink(missing_ok=True)  # half a file takes room on a disk that is full
         raise
+
+
+def in_memory(schema: pa.Schema, rows: pa.Table) -> bytes:
+    """What the file of a cycle with these rows holds."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(rows.cast(schema), sink, compression="zstd")
+    return bytes(sink.getvalue())
+
+
+def read_state(state: State, columns: Sequence[str] | None = None) -> pa.Table:
+    """The rows of a state. Raises `OSError` or `pyarrow.ArrowException` when its file can't be read."""
+    source = pa.BufferReader(state) if isinstance(state, bytes) else state
+    return pq.read_table(source, columns=None if columns is None else list(columns), use_threads=False)
 
 
 def _force(path: Path) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
+from trimtab_pipeline.api import Retention
 from trimtab_pipeline.history import History
 from trimtab_pipeline.history_files import (
     ForeignFileError,
@@ -22,7 +23,6 @@ from trimtab_pipeline.history_files import (
     put,
     read_cycle,
 )
-from trimtab_pipeline.source import Retention
 
 Stopping = Callable[[], bool]
 
@@ -46,13 +46,17 @@ class Housekeeping:
     def tidy(self, at: float, stopping: Stopping = never) -> None:
         """Do what is due at `at` (epoch s, of the newest cycle); what was begun is dropped once `stopping` says so.
 
-        Raises `OSError` when the disk refuses; no cycle is lost by that, and the next call goes on.
+        Raises `OSError` when the disk refuses; no cycle is lost by that, and the next call goes on. What is due to be
+        removed is removed all the same: a volume that is full has no room for an hour's file.
         """
         try:
             for history in self._histories:
                 self._merge_hours(history, at, stopping)
         except _Stopped:
             return
+        except OSError:
+            self._retire(at)
+            raise
         self._retire(at)
 
     def _merge_hours(self, history: History, at: float, stopping: Stopping) -> None:

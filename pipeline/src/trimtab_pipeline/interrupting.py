@@ -12,7 +12,7 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from trimtab_pipeline.source import SourceUnavailableError
+from trimtab_pipeline.api import SourceUnavailableError
 
 _INTERRUPT_EVERY = 0.3  # seconds
 

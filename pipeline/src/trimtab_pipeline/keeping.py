@@ -1,32 +1,36 @@
 """What a cycle leaves behind: four tables of history, of which two are the next cycle's state.
 
-A disk that refuses costs the history, not the cycle. It is told once, and once more when it takes files again.
+A disk that refuses costs the history, not the cycle and not the averages: the next cycle's state stays in memory, and
+what is too old is removed all the same. It is told once, and once more when the disk takes files again.
 """
 
 from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from threading import Event
 
+import pyarrow as pa
+
 from trimtab_pipeline.align import Measured
+from trimtab_pipeline.api import Retention, Topology
 from trimtab_pipeline.cycle import BROKER_STATE, BUNDLE_STATE
 from trimtab_pipeline.decisions import decision_history
 from trimtab_pipeline.history import History
 from trimtab_pipeline.housekeeping import Housekeeping
 from trimtab_pipeline.picture import BROKER_PICTURE, QUALITY, broker_table, quality_table
-from trimtab_pipeline.source import Retention, Topology
 from trimtab_strategies.model import ClusterLoad
 
 _LOGGER = logging.getLogger(__name__)
-_UNWRITTEN = ("can't be written, averages go on from its last file", "is written again")
+_UNWRITTEN = ("can't be written, averages go on in memory", "is written again")
 _UNTIDY = ("can't be tidied up and grows", "is tidied up again")
 
 TABLES = {
     "bundles": (BUNDLE_STATE, "bundles/4"),
-    "brokers": (BROKER_STATE, "brokers/3"),
+    "brokers": (BROKER_STATE, "brokers/4"),
     "picture": (BROKER_PICTURE, "picture/2"),
     "quality": (QUALITY, "quality/2"),
 }
@@ -72,13 +76,12 @@ class Keeping:
         self.brokers.doubt()
         self.bundles.doubt()
 
-    def keep(self, measured: Measured, load: ClusterLoad, topology: Topology, max_age: float = math.inf) -> None:
+    def keep(self, measured: Measured, load: ClusterLoad, topology: Topology, max_age: float = math.inf) -> str:
         """Write a cycle, its bundles last, then tidy up in the background unless that is still going on.
 
-        max_age: seconds up to which its data was believed.
+        max_age: seconds up to which its data was believed. Returns why it could not be written, empty if it was.
 
         A cycle in which nobody is believed removes nothing: a clock that is days ahead would call everything too old.
-        If the disk refuses, the next cycle starts from an older state: averages know time.
         """
         tables = {
             "quality": quality_table(load.quality),
@@ -86,16 +89,23 @@ class Keeping:
             "brokers": measured.brokers,
             "bundles": measured.bundles,
         }
-        try:
-            for name, rows in tables.items():
-                self._tables[name].write(rows, load.now)
-        except OSError as error:
-            self._told(_UNWRITTEN, error)
-            return
-        self._told(_UNWRITTEN, None)
+        error = self._written(tables, load.now)
+        self._told(_UNWRITTEN, error)
         if load.brokers.trusted.any() and (self._tidied is None or self._tidied.done()):
             self._tidied = self._background.tidy(self._housekeeping, load.now)
             self._tidied.add_done_callback(self._tell_tidied)
+        return "" if error is None else f"the history below {self.folder} can't be written: {error}"
+
+    def _written(self, tables: Mapping[str, pa.Table], at: float) -> OSError | None:
+        """Write the tables, or hold those in memory that the next cycle needs; why that was."""
+        try:
+            for name, rows in tables.items():
+                self._tables[name].write(rows, at)
+        except OSError as error:
+            self.brokers.hold(tables["brokers"], at)
+            self.bundles.hold(tables["bundles"], at)
+            return error
+        return None
 
     def _tell_tidied(self, tidied: Future[None]) -> None:
         error = None if tidied.cancelled() else tidied.exception()

@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trimtab_pipeline.api import PrometheusSettings, SourceUnavailableError, Topology
 from trimtab_pipeline.prometheus import Prometheus, PrometheusError
 from trimtab_pipeline.queries import quoted
 from trimtab_pipeline.ranges import is_bundle
-from trimtab_pipeline.source import PrometheusSettings, SourceUnavailableError, Topology
 
 _BROKERS = "max by (pod) (pulsar_broker_rate_in{{{}}})"
 _BUNDLES = "max by (bundle, pod) (pulsar_bundle_msg_rate_in{{{}}})"

@@ -22,7 +22,7 @@ from trimtab_pipeline.history_files import ForeignFileError, HistoryFile, cycle_
 from trimtab_pipeline.keeping import TABLES
 from trimtab_pipeline.picture import load_of
 from trimtab_strategies.model import ClusterLoad
-from trimtab_strategies.model.load import FloatArray
+from trimtab_strategies.model.cluster_load import FloatArray
 
 SCHEMAS = {name: pinned(*table) for name, table in TABLES.items()}
 """Schema of each table's files."""

@@ -16,7 +16,7 @@ import pyarrow as pa
 from trimtab_pipeline.cycle import LONG, SHORT
 from trimtab_pipeline.queries import TRAFFIC
 from trimtab_strategies.model import Brokers, Bundles, ClusterLoad, DataQuality, Doubt, Reason
-from trimtab_strategies.model.load import BoolArray, FloatArray
+from trimtab_strategies.model.cluster_load import BoolArray, FloatArray
 
 _USAGE = ("cpu", "memory", "direct_memory", "network_in", "network_out")
 _LIMITS = tuple(f"{name}_limit" for name in _USAGE)

@@ -1,6 +1,6 @@
 """`LoadSource`: measure, remember, align, one cycle at a time; the same whoever carries out the tasks of a cycle.
 
-The operator does not import this module; `trimtab_pipeline.source` does when asked for sources.
+The operator does not import this module; `trimtab_pipeline.api` does when asked for sources.
 """
 
 from __future__ import annotations
@@ -15,23 +15,19 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
 from trimtab_pipeline.align import Measured, align, one_row_each, shown, with_last_times
+from trimtab_pipeline.api import Observation, PrometheusSettings, Topology
 from trimtab_pipeline.asking import ReadRequest, ShardRequest
 from trimtab_pipeline.cycle import BROKER_STATE, BUNDLE_STATE, BySamples, ByTime, horizon, remembered
 from trimtab_pipeline.glancing import aside, asked_directly
+from trimtab_pipeline.history_files import State, read_state
 from trimtab_pipeline.keeping import Keeping
 from trimtab_pipeline.queries import tables
 from trimtab_pipeline.ranges import Ranges, Summing
 from trimtab_pipeline.session import closed
-from trimtab_pipeline.source import (
-    Observation,
-    PrometheusSettings,
-    Topology,
-)
 from trimtab_pipeline.tasks import Work, flattened, reports_in
 
 T = TypeVar("T")
@@ -140,7 +136,7 @@ class PolicySource:
         cores = self._workshop.cores
         return tuple(tuple(pods[k::cores]) for k in range(min(cores, len(pods))))
 
-    def _answer(self, ask: Ask, request: ReadRequest, state: Path, ranges: Ranges | None = None) -> pa.Table:
+    def _answer(self, ask: Ask, request: ReadRequest, state: State, ranges: Ranges | None = None) -> pa.Table:
         """The tasks' answers, columns `ANSWER`."""
         known = None if ranges is None else ranges.to_text()
         settings = self._settings
@@ -152,7 +148,7 @@ class PolicySource:
 
     def _brokers(self, now: pa.Table, at: float) -> pa.Table:
         """The brokers measured `now`, with the times of their newest samples that the history remembers."""
-        last = pq.read_table(self._keeping.brokers.state(at, self._horizon))
+        last = read_state(self._keeping.brokers.state(at, self._horizon))
         return with_last_times(now, last, at - self._horizon)
 
     def _glance(
@@ -193,12 +189,12 @@ class PolicySource:
         measured = one_row_each(measured, topology)
         load = align(measured, topology, self._settings, at)
         clock.append(time.perf_counter())
-        self._keeping.keep(measured, load, topology, self._settings.max_age)
+        unwritten = self._keeping.keep(measured, load, topology, self._settings.max_age)
         clock.append(time.perf_counter())
         in_tasks = _in_tasks(measured)
         spark_seconds, aligning, write = (after - before for before, after in itertools.pairwise(clock))
         seconds = {"prometheus": in_tasks, "spark": spark_seconds - in_tasks, "write": write, "align": aligning}
-        observation = Observation(load, seconds, shown(measured, topology))
+        observation = Observation(load, seconds, shown(measured, topology), unwritten)
         del measured
         pa.default_memory_pool().release_unused()  # kept for reuse it fragments, and the process grows with each cycle
         return observation

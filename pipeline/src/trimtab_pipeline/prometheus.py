@@ -3,7 +3,7 @@
 What the session adds to the client: parameters travel in the body of the POST (a shard's list of pods is long), a
 timeout is always set, retries are few and short, ``warnings`` of partial answers are kept, and every failure is a
 `PrometheusError` that names the URL. Bodies are asked for uncompressed: compressing them costs a Prometheus server more
-time than a cluster's network needs to carry them.
+time than a cluster's network needs to carry them. They are read piece by piece, up to a bound, and within the time-out.
 
 Thanos and Mimir speak the same API. Thanos reports stores that did not answer as ``warnings``, or fails the query when
 ``partial_response`` is false; Mimir answers below a prefix (``/prometheus``), which belongs into the URL, and wants a
@@ -13,7 +13,6 @@ go where nobody sent them.
 
 from __future__ import annotations
 
-import json
 import time
 from dataclasses import replace
 from email.utils import parsedate_to_datetime
@@ -23,15 +22,23 @@ from typing import Any, Self
 
 import requests
 from prometheus_api_client import PrometheusConnect
-from urllib3.util.retry import Retry
 
-from trimtab_pipeline.connecting import CORRECT_URL, LONG, Signed, TlsAdapter, cause_of, no_url, tls_context
+from trimtab_pipeline.api import NO_CREDENTIALS, Credentials, CredentialsError
+from trimtab_pipeline.bodies import TooLargeError, joined, json_of
+from trimtab_pipeline.connecting import CORRECT_URL, LONG, StrictSession, cause_of, no_url
 from trimtab_pipeline.samples import MalformedBodyError, Samples, head, parse_vector
-from trimtab_pipeline.source import NO_CREDENTIALS, Credentials, CredentialsError
 
 _OK, _MOVED, _REFUSED = 200, range(300, 400), (401, 403)
 _WRONG = (400, 422)  # a query that does not parse, or can't be evaluated
 _RETRIED = (429, 502, 503, 504)
+_PAUSES = (0.0, 0.2)  # seconds before each further try
+_PIECE = 2**20
+_COMPLAINT = 2**16  # bytes that are read of what an error says
+
+LARGEST = 256 * 2**20
+"""Bytes of one answer; 1,000,000 topics asked for by two tasks take 100 MB each."""
+LARGEST_OF_BROKERS = 16 * 2**20
+"""The same of an answer about brokers alone, which the operator's own process reads; 300 brokers take some 100 kB."""
 
 
 class PrometheusError(RuntimeError):
@@ -55,43 +62,59 @@ class PrometheusFormatError(PrometheusError):
 
 
 class ArrowResponse(requests.Response):
-    """A response whose ``json()`` holds `Samples` where Prometheus' holds a list of series."""
+    """A response whose ``json()`` holds `Samples` where Prometheus' holds a list of series. body: all of it."""
+
+    body: bytes
 
     def json(self, **_: Any) -> dict[str, dict[str, Samples]]:
         """The answer as `prometheus-api-client` unwraps it. Raises `MalformedBodyError`."""
-        return {"data": {"result": parse_vector(self.content)}}
+        return {"data": {"result": parse_vector(self.body)}}
 
 
-class ArrowSession(requests.Session):
-    """A session for `PrometheusConnect` that sends forms, signs them, and returns `ArrowResponse`."""
+class ArrowSession(StrictSession):
+    """A session for `PrometheusConnect` that sends forms, signs them, and returns `ArrowResponse`.
 
-    def __init__(self, credentials: Credentials = NO_CREDENTIALS) -> None:
-        super().__init__()
-        self._credentials = credentials
+    largest: bytes of an answer.
+    """
+
+    def __init__(self, credentials: Credentials = NO_CREDENTIALS, largest: int = LARGEST) -> None:
+        super().__init__(credentials)
+        self._credentials, self._largest = credentials, largest
         self.clock_ahead: float | None = None
-        self.auth = Signed(credentials)
         self.headers["Accept-Encoding"] = "identity"
 
     def request(self, method: str | bytes, url: str | bytes, **kwargs: Any) -> requests.Response:  # type: ignore[override]
-        """As `requests.Session.request`, raising `PrometheusStatusError` unless the status is 200."""
+        """As `requests.Session.request`, raising `PrometheusStatusError` unless the status is 200, `TooLargeError`."""
         if method == "POST":
             kwargs["data"] = kwargs.pop("params")
-        response = super().request(method, url, allow_redirects=False, **kwargs)
-        self.clock_ahead = _ahead(response.headers.get("Date", ""), time.time())
-        if response.status_code != _OK:
-            told = _told(response, self._credentials) + _advice(response.status_code, self._credentials)
-            raise PrometheusStatusError(
-                f"{_text(url)} answered {response.status_code}: {told}", status=response.status_code
-            )
-        response.__class__ = ArrowResponse
-        return response
+        with self._answer(method, url, **kwargs) as response:
+            self.clock_ahead = _ahead(response.headers.get("Date", ""), time.time())
+            if response.status_code != _OK:
+                told = _told(response, self._credentials) + _advice(response.status_code, self._credentials)
+                raise PrometheusStatusError(
+                    f"{_text(url)} answered {response.status_code}: {told}", status=response.status_code
+                )
+            response.__class__ = ArrowResponse
+            response.body = joined(response.iter_content(_PIECE), self._largest)  # type: ignore[attr-defined]
+            return response
+
+    def _answer(self, method: str | bytes, url: str | bytes, *, timeout: float, **kwargs: Any) -> requests.Response:
+        """The first answer whose status is not that of a busy server, else the last one, within `timeout` seconds."""
+        end = time.monotonic() + timeout
+        for pause in _PAUSES:
+            response = super().request(method, url, timeout=end - time.monotonic(), **kwargs)
+            if response.status_code not in _RETRIED or time.monotonic() + pause >= end:
+                return response
+            response.close()
+            time.sleep(pause)
+        return super().request(method, url, timeout=end - time.monotonic(), **kwargs)
 
 
 class Prometheus:
     """Instant queries against one server. A context manager; not thread safe.
 
     url:     base URL, with or without a slash at its end.
-    timeout: seconds to connect, and seconds between two pieces of the answer.
+    timeout: seconds to connect, and seconds for the whole answer. largest: bytes of one.
     credentials, method, partial_response: as in `PrometheusSettings`.
     """
 
@@ -103,33 +126,21 @@ class Prometheus:
         *,
         method: str = "POST",
         partial_response: bool | None = None,
+        largest: int = LARGEST,
     ) -> None:
         self.url = url.rstrip("/")
         self._timeout = timeout
         self._credentials = credentials
         self._method = method
         self._dialect = {} if partial_response is None else {"partial_response": str(partial_response).lower()}
-        self._session = ArrowSession(credentials)
+        self._session = ArrowSession(credentials, largest)
 
     @cached_property
     def _client(self) -> PrometheusConnect:
         """The client. Raises `ValueError` for a URL that is none, `CredentialsError`."""
         # A server that is slow is not asked again: that would only make it slower, and the next cycle asks anyway.
-        retry = Retry(
-            total=2,
-            connect=0,
-            read=0,
-            backoff_factor=0.1,
-            status_forcelist=_RETRIED,
-            allowed_methods=None,
-            raise_on_status=False,
-            respect_retry_after_header=False,
-        )
-        client = PrometheusConnect(
-            self.url, retry=retry, session=self._session, timeout=self._timeout, method=self._method
-        )
-        if self._credentials.custom_tls:
-            self._session.mount(self.url, TlsAdapter(tls_context(self._credentials), retry))
+        client = PrometheusConnect(self.url, session=self._session, timeout=self._timeout, method=self._method)
+        self._session.connect_to(self.url, self._credentials)  # the client has chosen for itself
         return client
 
     @property
@@ -150,6 +161,8 @@ class Prometheus:
         except requests.RequestException as error:
             cause = cause_of(error, self._timeout, self._credentials)
             raise PrometheusUnreachableError(f"{self.url} {cause}") from error
+        except TooLargeError as error:
+            raise PrometheusFormatError(f"{self.url}: {error}") from None
         except MalformedBodyError as error:
             raise PrometheusFormatError(f"{self.url}: {_hidden(error, self._credentials)}") from None
         except ValueError as error:
@@ -182,10 +195,11 @@ def _told(response: requests.Response, credentials: Credentials) -> str:
     """What an answer says went wrong: the ``error`` of Prometheus' own ones, where it leads to, else its beginning."""
     if response.status_code in _MOVED:
         return f"it leads to {credentials.hide(response.headers.get('Location', 'nowhere'))[:LONG]}; {CORRECT_URL}"
+    body = next(response.iter_content(_COMPLAINT), b"")
     try:
-        return credentials.hide(str(json.loads(response.content)["error"]))[:LONG]
+        return credentials.hide(str(json_of(body)["error"]))[:LONG]
     except (ValueError, KeyError, TypeError):
-        return head(credentials.hide(response.content.decode("utf-8", "replace")).encode(), LONG)
+        return head(credentials.hide(body.decode("utf-8", "replace")).encode(), LONG)
 
 
 def _hidden(error: MalformedBodyError, credentials: Credentials) -> MalformedBodyError:

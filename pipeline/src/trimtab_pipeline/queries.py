@@ -6,6 +6,8 @@ add up. Of a restarted pod's old and new container only the one with the newest 
 samples times of its own, so Prometheus does not notice that a series ended, and shows its last sample for five minutes.
 The same rule serves servers that hold the series of two replicas, of which one may have died minutes ago. For bundles
 and topics it would cost thrice the time, so there `of_newest` adds it where something is known to be there twice.
+Usage itself is asked for as raw samples (`Series`): what they say, and how much of the window they cover, is worked out
+by `trimtab_pipeline.coverage`, as PromQL's `rate()` does not tell a broker that is idle from one that is not scraped.
 Queries are `string.Template` texts with these selectors:
 
     $container  cAdvisor and kube-state-metrics rows of the broker's container
@@ -24,7 +26,8 @@ from dataclasses import dataclass, field, replace
 from string import Template
 from types import MappingProxyType
 
-from trimtab_pipeline.source import PrometheusSettings
+from trimtab_pipeline.api import PrometheusSettings
+from trimtab_pipeline.coverage import RANGE
 
 TRAFFIC = ("rate_in", "rate_out", "throughput_in", "throughput_out")
 """Traffic columns of both tables, in the order of `trimtab_strategies.model.TRAFFIC`."""
@@ -41,6 +44,14 @@ CHECKS = ("samples", "resets", "copies", "ahead")
 """What tells whether a broker's samples can be believed; null where nobody says. ``samples``: of CPU in the window of
 the rates. ``resets``: of its counters in that window. ``copies``: series of the same thing, 1 if there is no other.
 ``ahead``: samples of a time that is further ahead of the evaluation time than clocks may differ."""
+USAGE = ("cpu", "memory", "direct_memory", "network_in", "network_out")
+"""Measured usage columns, in the order of `trimtab_strategies.model.RESOURCES`."""
+SAMPLED_TIME, SAMPLED_INTERVAL, SAMPLED_COVER = (
+    tuple(f"{name}_{what}" for name in USAGE) for what in ("time", "interval", "cover")
+)
+"""Of each resource in `USAGE`: epoch seconds of its newest sample, seconds between its samples, and, of a counter,
+seconds that the samples of its window cover. Null where nobody says."""
+SAMPLED = (*SAMPLED_TIME, *SAMPLED_INTERVAL, *SAMPLED_COVER)
 _AHEAD = 600
 """Seconds: Prometheus takes no samples that are further ahead of its clock."""
 
@@ -54,24 +65,54 @@ class UnknownSignalError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
+class Series:
+    """Raw samples to ask for.
+
+    promql: a range selector, whose series carry the label ``pod``. counts: whether they are counters.
+    above: only values above it count; None: all do. checked: they only tell how far a rate that a person wrote is
+    covered.
+    """
+
+    promql: str
+    counts: bool = False
+    above: float | None = None
+    checked: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Table:
     """A wide table made of instant queries that share their labels.
 
     keys:    labels every series carries; together they name a row.
     columns: value columns; null where `queries` has no PromQL template for one.
     custom:  columns whose query a person wrote -> the name by which that person knows it.
+    sampled: columns that are worked out from raw samples -> which.
     """
 
     keys: tuple[str, ...]
     columns: tuple[str, ...]
     queries: Mapping[str, str]
     custom: Mapping[str, str] = field(default_factory=dict)
+    sampled: Mapping[str, Series] = field(default_factory=dict)
 
     def overridden(self, queries: Mapping[str, str], prefix: str = "") -> Table:
         """The same with those of `queries` (signal -> PromQL) that name a column after `prefix`."""
         named = {column: prefix + column for column in self.columns if prefix + column in queries}
         texts = {column: queries[signal] for column, signal in named.items()}
-        return replace(self, queries=MappingProxyType({**self.queries, **texts}), custom=MappingProxyType(named))
+        sampled = {column: series for column, series in self.sampled.items() if column not in named}
+        sampled |= {column: series for column, text in texts.items() if column in USAGE for series in _rated(text)}
+        return replace(
+            self,
+            queries=MappingProxyType({**self.queries, **texts}),
+            custom=MappingProxyType(named),
+            sampled=MappingProxyType(sampled),
+        )
+
+
+def _rated(promql: str) -> list[Series]:
+    """The raw samples of the first counter whose rate in the window a person's query takes; none if it takes none."""
+    found = _RATE.search(promql)
+    return [] if found is None else [Series(f"{found[1]}[$samples]", counts=True, checked=True)]
 
 
 def _latest(series: str) -> str:
@@ -84,8 +125,12 @@ def _newest(series: str, value: str = "") -> str:
     return f"max by (pod) ({value or series} and ({_latest(series)}))"
 
 
-def _rate(counter: str) -> str:
-    return _newest(counter, f"rate({counter}[$window])")
+def _counter(series: str) -> Series:
+    return Series(f"{series}[$samples]", counts=True)
+
+
+def _gauge(series: str, above: float | None = None) -> Series:
+    return Series(f"{series}[$samples]", above=above)
 
 
 def _limit(resource: str) -> str:
@@ -105,6 +150,9 @@ def _ahead(*series: str) -> str:
     return f"max by (pod) ({' or '.join(f'count_over_time({one}[$beyond] offset -{_AHEAD}s)' for one in series)})"
 
 
+_RATE = re.compile(
+    r'\b(?:rate|increase)\s*\(\s*([a-zA-Z_:][\w:]*\s*(?:\{(?:"(?:[^"\\]|\\.)*"|[^"}])*\})?)\s*\[\$window\]'
+)
 _ON_NODE = 'kube_pod_info{$pod,node!=""} * on (node) group_left ()'
 _VIRTUAL = "lo|veth.*|docker.*|cni.*|cali.*|cilium.*|lxc.*|flannel.*|vxlan.*|tunl.*|br-.*|virbr.*|kube-.*|dummy.*"
 _SPEED = f'node_network_speed_bytes{{device!~"{_VIRTUAL}",node'
@@ -117,37 +165,44 @@ _CONTAINER = "__name__, pod, id, name"  # whose containers differ by id and name
 _PERIODS, _THROTTLED = (f"container_cpu_cfs_{name}periods_total{{$container}}" for name in ("", "throttled_"))
 
 _KUBERNETES = {
-    "cpu": _rate(_CPU),
     "cpu_limit": _limit("cpu"),
-    "memory": _newest(_MEMORY),
     "memory_limit": _limit("memory"),
-    "network_in": _rate(_RECEIVED),
-    "network_out": _rate("container_network_transmit_bytes_total{$network}"),
     "network_limit": f"max by (pod) ({_ON_NODE} {_NIC})",
     "throttled": _newest(_THROTTLED, f"rate({_THROTTLED}[$window]) / (rate({_PERIODS}[$window]) > 0)"),
     "resource_time": f"max by (pod) (timestamp({_CPU}))",
-    "samples": _newest(_CPU, f"count_over_time({_CPU}[$window])"),
-    "resets": f"max by (pod) (resets({_CPU}[$window]) or resets({_RECEIVED}[$window]))",
     "copies": f"max by (pod) (count by ({_CONTAINER}) ({_CPU}) or count by (__name__, pod) ({_TRAFFIC}))",
     "ahead": _ahead(_CPU, _TRAFFIC),
 }
+_KUBERNETES_SERIES = {
+    "cpu": _counter(_CPU),
+    "memory": _gauge(_MEMORY),
+    "network_in": _counter(_RECEIVED),
+    "network_out": _counter("container_network_transmit_bytes_total{$network}"),
+}
 _PULSAR = {
-    "cpu": _newest(_LB_CPU),
-    "memory": _newest("pulsar_lb_memory_usage{$broker}"),
-    "direct_memory": _newest("pulsar_lb_directMemory_usage{$broker}"),
-    "network_in": _newest("pulsar_lb_bandwidth_in_usage{$broker}"),
-    "network_out": _newest("pulsar_lb_bandwidth_out_usage{$broker}"),
     "resource_time": f"max by (pod) (timestamp({_LB_CPU}))",
     "copies": f"max by (pod) (count by (__name__, pod) ({_LB_CPU}) or count by (__name__, pod) ({_TRAFFIC}))",
     "ahead": _ahead(_LB_CPU, _TRAFFIC),
+}
+_NOT_YET = 0.001
+"""Percent of CPU: a broker looks at its host once a minute, and shows less than that until it has looked twice."""
+_PULSAR_SERIES = {
+    "cpu": _gauge(_LB_CPU, above=_NOT_YET),
+    "memory": _gauge("pulsar_lb_memory_usage{$broker}"),
+    "direct_memory": _gauge("pulsar_lb_directMemory_usage{$broker}"),
+    "network_in": _gauge("pulsar_lb_bandwidth_in_usage{$broker}"),
+    "network_out": _gauge("pulsar_lb_bandwidth_out_usage{$broker}"),
 }
 _BROKER_TRAFFIC = {
     **{name: _newest(f"pulsar_broker_{name}{{$broker}}") for name in TRAFFIC},
     "traffic_time": "max by (pod) (timestamp(pulsar_broker_rate_in{$broker}))",
 }
 
-RESOURCE_PRESETS: Mapping[str, Mapping[str, str]] = MappingProxyType({"kubernetes": _KUBERNETES, "pulsar": _PULSAR})
-"""Queries of broker usage. ``kubernetes``: cores, bytes and bytes/s beside limits. ``pulsar``: percent, limit 100."""
+RESOURCE_PRESETS: Mapping[str, tuple[Mapping[str, str], Mapping[str, Series]]] = MappingProxyType(
+    {"kubernetes": (_KUBERNETES, _KUBERNETES_SERIES), "pulsar": (_PULSAR, _PULSAR_SERIES)}
+)
+"""Queries and raw samples of broker usage. ``kubernetes``: cores, bytes and bytes/s beside limits. ``pulsar``: percent,
+limit 100."""
 
 BUNDLES = Table(
     keys=("bundle", "pod"),
@@ -192,8 +247,9 @@ def brokers(preset: str) -> Table:
     """
     if preset not in RESOURCE_PRESETS:
         raise UnknownPresetError(f"resources {preset!r} is no preset; use one of {', '.join(RESOURCE_PRESETS)}")
-    queries = MappingProxyType({**RESOURCE_PRESETS[preset], **_BROKER_TRAFFIC})
-    return Table(("pod",), (*RESOURCES, *TRAFFIC, *TIMES, *CHECKS), queries)
+    queries, sampled = RESOURCE_PRESETS[preset]
+    columns = (*RESOURCES, *TRAFFIC, *TIMES, *CHECKS, *SAMPLED)
+    return Table(("pod",), columns, MappingProxyType({**queries, **_BROKER_TRAFFIC}), sampled=sampled)
 
 
 BUNDLE = "bundle_"
@@ -225,18 +281,33 @@ def render(table: Table, settings: PrometheusSettings, pods: Sequence[str]) -> d
 
     What a person wrote may use the same words; what looks like another one is left as it is, as PromQL has dollars too.
     """
+    words = _words(settings, pods)
+    return {column: Template(text).safe_substitute(words) for column, text in table.queries.items()}
+
+
+def render_series(table: Table, settings: PrometheusSettings, pods: Sequence[str]) -> dict[str, Series]:
+    """The raw samples of each column of `table` that is worked out from them, restricted as by `render`."""
+    words = _words(settings, pods)
+    return {
+        column: replace(series, promql=Template(series.promql).safe_substitute(words))
+        for column, series in table.sampled.items()
+    }
+
+
+def _words(settings: PrometheusSettings, pods: Sequence[str]) -> Mapping[str, str]:
+    """What the words in a query's text stand for."""
     namespace, pod = quoted(settings.namespace), f"pod=~{quoted(_any_of(pods))}"
     kubelet, either = f"namespace={namespace},{pod}", quoted(f"{_any_of([settings.namespace])}|.+/.+")
-    words = {
+    return {
         "container": f"{kubelet},container={quoted(settings.container)}",
         "network": f'{kubelet},interface!="lo"',
         "pod": kubelet,
         "broker": f"{settings.namespace_label}={namespace},{pod}",
         "topic": f'{settings.namespace_label}=~{either},{pod},topic=~"$topics"',
         "window": _duration(settings.window),
+        "samples": _duration(RANGE * settings.window),
         "beyond": _duration(_AHEAD - settings.trust.max_clock_skew),
     }
-    return {column: Template(text).safe_substitute(words) for column, text in table.queries.items()}
 
 
 def topics_in(promql: str, namespaces: Iterable[str] | None = None) -> str:

@@ -19,9 +19,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trimtab_pipeline.source import Topology
-from trimtab_strategies.model.load import IntArray
-from trimtab_strategies.topics import LAST_HASH, BundleName, InvalidBundleNameError, parse_bundle
+from trimtab_pipeline.api import Topology
+from trimtab_strategies.hash_ring import LAST_HASH, BundleName, InvalidBundleNameError, parse_bundle
+from trimtab_strategies.model.cluster_load import IntArray
 
 _SLASH = ord("/")
 _BEFORE_NAMESPACE, _AFTER_NAMESPACE = 1, 3  # slashes of persistent://tenant/namespace/topic, counted from 0
@@ -69,7 +69,7 @@ class Ranges:
     def place(self, topics: pa.StringArray) -> tuple[IntArray, IntArray]:
         """(t,) row of each topic's bundle, -1 for none of these; (t,) place of each topic on its ring.
 
-        The last hash of all belongs to the last bundle (`trimtab_strategies.topics.find_bundle`).
+        The last hash of all belongs to the last bundle (`trimtab_strategies.hash_ring.find_bundle`).
         """
         hashes = crc32(topics)
         space = np.asarray(pc.fill_null(pc.index_in(namespaces_of(topics), pa.array(self.namespaces, pa.string())), -1))

@@ -19,6 +19,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -26,14 +27,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trimtab_pipeline.asking import ReadRequest
+from trimtab_pipeline.coverage import Sampled, counter, gauge, of_each_pod, rated
 from trimtab_pipeline.prometheus import PrometheusError, PrometheusFormatError, PrometheusStatusError
 from trimtab_pipeline.queries import (
     BUNDLES,
     CHECKS,
     RESOURCES,
+    SAMPLED,
     TIMES,
     TOPICS,
     TRAFFIC,
+    Series,
     asked_late,
     of_newest,
     topics_in,
@@ -44,7 +48,7 @@ from trimtab_pipeline.statistics import Told
 from trimtab_pipeline.topics import INSIDE, Topics, hottest
 from trimtab_pipeline.trust import Drop
 from trimtab_strategies.model import some
-from trimtab_strategies.model.load import IntArray
+from trimtab_strategies.model.cluster_load import FloatArray, IntArray
 
 _NAMED = 3  # pods that a note names
 _LATE = 1.0  # seconds after the evaluation time from which on that is to be taken into account
@@ -56,8 +60,10 @@ NOTHING_TOLD = Told(
     {key: pa.array([], pa.string()) for key in TOPICS.keys} | {c: pa.array([], pa.float64()) for c in TOPICS.columns}
 )
 """What nobody says."""
+NOTHING_KNOWN: Mapping[str, Samples] = MappingProxyType({})
+"""No columns."""
 
-BROKER_COLUMNS = (*RESOURCES, *TRAFFIC, *TIMES, *CHECKS)
+BROKER_COLUMNS = (*RESOURCES, *TRAFFIC, *TIMES, *CHECKS, *SAMPLED)
 """Values of a broker, null where the preset does not ask for one."""
 _BROKER = pa.struct([("pod", pa.string()), *((name, pa.float64()) for name in BROKER_COLUMNS)])
 SCHEMA = pa.schema(
@@ -116,7 +122,7 @@ class Reading:
 
     def rows(self) -> Iterator[pa.RecordBatch]:
         """Brokers, then bundles: their own metrics, else what their topics come to. Raises `PrometheusError`."""
-        brokers = self._wide(("pod",), BROKER_COLUMNS, self._wanted.brokers)
+        brokers = self._brokers()
         self._twice = (pc.max(brokers["copies"]).as_py() or 0) > 1
         bundles = self._bundles(brokers)
         yield _batch(broker=pa.StructArray.from_arrays(list(brokers.values()), fields=list(_BROKER)))
@@ -134,6 +140,41 @@ class Reading:
             return pa.nulls(1, pa.list_(INSIDE))
         rows = pa.StructArray.from_arrays([self._inside[part.name] for part in INSIDE], fields=list(INSIDE))
         return pa.ListArray.from_arrays(pa.array([0, len(rows)], pa.int32()), rows)
+
+    def _brokers(self) -> dict[str, pa.Array]:
+        """The brokers. What the server does not show any more counts as gone, though its samples can still be read."""
+        sampled = self._sampled()
+        brokers = self._wide(("pod",), BROKER_COLUMNS, self._wanted.brokers, sampled)
+        if "resource_time" in self._wanted.brokers:
+            shown = brokers["resource_time"].is_valid()
+            ours = [name for name, series in self._wanted.sampled.items() if not series.checked and name in sampled]
+            brokers |= {name: pc.if_else(shown, brokers[name], None) for name in ours}
+        return brokers
+
+    def _sampled(self) -> dict[str, Samples]:
+        """Columns that are worked out from raw samples."""
+        columns: dict[str, dict[str, float]] = {}
+        for name, series in self._wanted.sampled.items():
+            for pod, said in of_each_pod(self._raw(name, series), self._said_by(series)).items():
+                for column, value in _told_by(name, series, said).items():
+                    values = columns.setdefault(column, {})
+                    values[pod] = max(value, values.get(pod, value))
+        return {column: _of_pods(values) for column, values in columns.items()}
+
+    def _said_by(self, series: Series) -> Callable[[FloatArray], Sampled]:
+        """What one of `series` says, from its points."""
+        window, at = self._request.window, self._request.at
+        if series.checked:
+            return lambda points: rated(points, window, at)
+        return lambda points: (counter if series.counts else gauge)(points, window)
+
+    def _raw(self, name: str, series: Series) -> Samples:
+        """The raw samples of a signal; none where the server refuses to tell those of a query that a person wrote."""
+        if not series.checked:
+            answer = self._fetch(series.promql)
+            self._warnings.update(answer.warnings)
+            return answer
+        return self._check(f"samples of {name}", series.promql, ("pod",)).of_pods(self._wanted.pods)
 
     def _bundles(self, brokers: Mapping[str, pa.Array]) -> dict[str, pa.Array]:
         if self._wanted.statistics:
@@ -203,6 +244,8 @@ class Reading:
             raise (WrongQueryError(f"{_told(signal)} is refused: {error}") if error.refused else error) from error
         except PrometheusFormatError as error:
             raise WrongQueryError(f"{_told(signal)} yields no instant vector: {error}") from error
+        if answer.points:
+            raise WrongQueryError(f"{_told(signal)} yields no instant vector: it is a range; wrap it in rate()")
         if complaint := wrong_labels(answer, keys):
             raise WrongQueryError(f"{_told(signal)} {complaint}")
         return answer.of_pods(self._wanted.pods)
@@ -218,19 +261,44 @@ class Reading:
             self._notes.add(f"{name} of brokers can't be checked: {error}")
             return Samples({key: pa.array([], pa.string()) for key in keys}, pa.array([], pa.float64()))
 
-    def _wide(self, keys: Sequence[str], names: Sequence[str], queries: Mapping[str, str]) -> dict[str, pa.Array]:
-        """Columns `keys` and `names` of one table; no rows when nothing is asked."""
-        if not queries:
+    def _wide(
+        self,
+        keys: Sequence[str],
+        names: Sequence[str],
+        queries: Mapping[str, str],
+        known: Mapping[str, Samples] = NOTHING_KNOWN,
+    ) -> dict[str, pa.Array]:
+        """Columns `keys` and `names` of one table, some of which are `known`; no rows when nothing is asked."""
+        if not queries and not known:
             return {key: pa.array([], pa.string()) for key in keys} | {n: pa.array([], pa.float64()) for n in names}
         answers = {
             name: self._check(name, promql, keys) if name in CHECKS else self._answer(promql, keys)
             for name, promql in queries.items()
-        }
+        } | dict(known)
         self._warnings.update(text for answer in answers.values() for text in answer.warnings)
         labels, values = pivot(list(answers.values()), keys)
         columns = {name: _clean(column, self._dropped) for name, column in zip(answers, values, strict=True)}
         missing = {name: pa.nulls(len(labels[0]), pa.float64()) for name in names if name not in columns}
         return dict(zip(keys, labels, strict=True)) | {name: (columns | missing)[name] for name in names}
+
+
+def _told_by(name: str, series: Series, said: Sampled) -> dict[str, float]:
+    """Columns that what the `series` of column `name` said fills; NaN is told as such, what is unknown left out."""
+    told = {f"{name}_time": said.time}
+    if said.interval > 0:
+        told[f"{name}_interval"] = said.interval
+    if series.counts:
+        told |= {f"{name}_cover": said.cover}
+    if series.checked:
+        return told
+    if series.counts:
+        told |= {"resets": said.resets} | ({"samples": said.samples} if name == "cpu" else {})
+    known = said.cover > 0 if series.counts else series.above is None or not said.value <= series.above
+    return told | ({name: said.value} if known else {})
+
+
+def _of_pods(values: Mapping[str, float]) -> Samples:
+    return Samples({"pod": pa.array(values, pa.string())}, pa.array(values.values(), pa.float64()))
 
 
 def wrong_labels(answer: Samples, keys: Sequence[str]) -> str:

@@ -8,7 +8,7 @@ and all is plain ASCII, which is checked; anything else takes the slow way throu
 
 from __future__ import annotations
 
-import json
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +16,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from trimtab_pipeline.bodies import TooDeepError, json_of
+from trimtab_strategies.model.cluster_load import FloatArray
 
 _SUCCESS = b'{"status":"success"'
 _RESULT = b'"result":['
@@ -25,7 +28,7 @@ _MAX_BODY = 2**31 - 1  # bytes; Arrow's string offsets are 32 bit
 
 
 class MalformedBodyError(ValueError):
-    """A body that is no successful answer to an instant vector query. Says what was found instead, as `body` begins."""
+    """A body that is no successful answer to an instant query. Says what was found instead, as `body` begins."""
 
     def __init__(self, what: str, body: bytes) -> None:
         super().__init__(f"{what}; it begins with {head(body)}")
@@ -34,16 +37,18 @@ class MalformedBodyError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """One instant vector: rows are series.
+    """The answer to one instant query: rows are series.
 
     labels:   a string array for each label; empty string where a series lacks it.
-    values:   float64 array; may hold NaN and infinities.
+    values:   float64 array; may hold NaN and infinities. The newest ones where a range was asked for.
     warnings: what the server said about the answer (partial data); empty when it said nothing.
+    points:   (k, 2) times (epoch s) and values of each series, oldest first, where a range was asked for; else empty.
     """
 
     labels: Mapping[str, pa.StringArray]
     values: pa.DoubleArray
     warnings: tuple[str, ...] = ()
+    points: tuple[FloatArray, ...] = ()
 
     def __len__(self) -> int:
         return len(self.values)
@@ -56,11 +61,12 @@ class Samples:
         """The series whose label ``pod`` is among `pods`."""
         keep = pc.is_in(self.label("pod"), value_set=pa.array(pods, pa.string()))
         labels = {name: column.filter(keep) for name, column in self.labels.items()}
-        return Samples(labels, self.values.filter(keep), self.warnings)
+        points = tuple(itertools.compress(self.points, keep.to_pylist()))
+        return Samples(labels, self.values.filter(keep), self.warnings, points)
 
 
 def parse_vector(body: bytes) -> Samples:
-    """Samples of the body of an instant query. Raises `MalformedBodyError`."""
+    """Samples of the body of an instant query, for a vector or for a range. Raises `MalformedBodyError`."""
     fast = _tokenize(body)
     return _parse_json(body) if fast is None else fast
 
@@ -96,7 +102,7 @@ def _warnings_after(body: bytes, end: int) -> tuple[str, ...] | None:
     if tail == b"}}":
         return ()
     try:
-        return _warnings(json.loads(b'{"data":{"result":[]' + tail))
+        return _warnings(json_of(b'{"data":{"result":[]' + tail))
     except ValueError:
         return None
 
@@ -129,26 +135,39 @@ def _every(strings: pa.StringArray, first: int, width: int) -> pa.StringArray:
 def _parse_json(body: bytes) -> Samples:
     """The slow way, which takes any labels and says what is wrong with a body that is no answer."""
     try:
-        answer = json.loads(body)
+        answer = json_of(body)
+    except TooDeepError as error:
+        raise MalformedBodyError(f"the answer can't be read: {error}", body) from None
     except ValueError as error:
         raise MalformedBodyError(f"the answer is no JSON ({error})", body) from error
     if not isinstance(answer, dict) or answer.get("status") != "success":
         raise MalformedBodyError("the answer's status is not success", body)
     data = answer.get("data")
-    if not isinstance(data, dict) or data.get("resultType") != "vector":
-        raise MalformedBodyError("the answer holds no instant vector", body)
+    if not isinstance(data, dict) or data.get("resultType") not in {"vector", "matrix"}:
+        raise MalformedBodyError("the answer holds no instant vector and no range", body)
     try:
-        return _columns(data["result"], _warnings(answer))
+        read = _columns if data["resultType"] == "vector" else _ranges
+        return read(data["result"], _warnings(answer))
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         what = f"a series has no labels or no value ({type(error).__name__}: {error})"
         raise MalformedBodyError(what, body) from error
 
 
 def _columns(result: list[dict[str, Any]], warnings: tuple[str, ...]) -> Samples:
-    names = sorted({name for series in result for name in series["metric"]})
-    labels = {n: pa.array([series["metric"].get(n, "") for series in result], pa.string()) for n in names}
     values = pa.array([float(series["value"][1]) for series in result], pa.float64())
-    return Samples(labels, values, warnings)
+    return Samples(_labels(result), values, warnings)
+
+
+def _ranges(result: list[dict[str, Any]], warnings: tuple[str, ...]) -> Samples:
+    """Raw samples. Series that hold histograms alone have none, and are left out."""
+    filled = [series for series in result if series.get("values")]
+    points = tuple(np.array(series["values"], np.float64) for series in filled)
+    return Samples(_labels(filled), pa.array([one[-1, 1] for one in points], pa.float64()), warnings, points)
+
+
+def _labels(result: list[dict[str, Any]]) -> dict[str, pa.StringArray]:
+    names = sorted({name for series in result for name in series["metric"]})
+    return {n: pa.array([series["metric"].get(n, "") for series in result], pa.string()) for n in names}
 
 
 def _warnings(answer: Mapping[str, Any]) -> tuple[str, ...]:

@@ -16,11 +16,11 @@ from typing import Protocol, TypeVar
 
 from pyspark.sql import SparkSession
 
+from trimtab_pipeline.api import SourceUnavailableError
 from trimtab_pipeline.connected import ConnectedSpark
 from trimtab_pipeline.embedded import EmbeddedSpark
 from trimtab_pipeline.interrupting import interrupt_abandoned, interrupt_until
 from trimtab_pipeline.scratch import Scratch
-from trimtab_pipeline.source import SourceUnavailableError
 from trimtab_pipeline.spark_errors import told, translated
 from trimtab_pipeline.spark_settings import SparkSettings
 from trimtab_pipeline.waiting import promised, settle

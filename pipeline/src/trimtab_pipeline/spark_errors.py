@@ -8,7 +8,7 @@ import pyarrow as pa
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
-from trimtab_pipeline.source import SourceUnavailableError
+from trimtab_pipeline.api import SourceUnavailableError
 
 _GRPC_DETAILS = re.compile(r'details = "(.*)"')
 _TOKEN = re.compile(r"(token=)[^;'\"\s]+")

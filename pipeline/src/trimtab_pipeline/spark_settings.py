@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import shutil
 import subprocess
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
+from trimtab_pipeline.api import SourceUnavailableError
 from trimtab_pipeline.class_archive import archive_for, using, writing
-from trimtab_pipeline.source import SourceUnavailableError
 from trimtab_pipeline.spark_errors import shown
 
 _MIN_JAVA = 17
 _LEAST_HEAP = 480  # mebibytes; Spark itself refuses less than 450
+_CGROUPS, _MEMBERSHIPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 _CLOSE_WITHIN = 2.0
 _ARCHIVE_WITHIN = 600.0  # writing takes 8 s of processor time
 
@@ -28,7 +31,8 @@ class JavaMissingError(SourceUnavailableError):
 class SparkSettings:
     """Where Spark runs.
 
-    master: ``local[N]``, ``local[*]`` (all cores this process may use), or ``sc://host:port`` of a Connect server.
+    master: ``local[N]``, ``local[*]`` (all cores this process may use, see `usable_cores`), or ``sc://host:port`` of a
+    Connect server.
     memory: heap of the embedded JVM; its resident size is about 450 MB more.
     archive: file that the embedded JVM writes its classes to when it ends (`trimtab_pipeline.class_archive`).
     Raises `ValueError` for a master or a memory that Spark would refuse, or not understand, only when it starts.
@@ -57,7 +61,7 @@ class SparkSettings:
             raise ValueError(f"master {shown(self.master)!r} must be local[N], local[*] or sc://host:port")
         if not local:
             return 2
-        return len(os.sched_getaffinity(0)) if local[1] == "*" else max(1, int(local[1]))
+        return usable_cores(len(os.sched_getaffinity(0))) if local[1] == "*" else max(1, int(local[1]))
 
     @property
     def close_within(self) -> float:
@@ -103,6 +107,39 @@ class SparkSettings:
 
     def _class_options(self) -> str:
         return writing(self.archive) if self.archive else using(archive_for(java_version(require_java())))
+
+
+def usable_cores(allotted: int, root: Path = _CGROUPS, memberships: str = "") -> int:
+    """How many of the `allotted` cores a container's CPU limit leaves, rounded up; 1 at least.
+
+    root: where cgroups are mounted. memberships: text of ``/proc/self/cgroup``, which is read if it is empty. The
+    tightest quota around this process counts. One that can't be read limits nothing.
+    """
+    if not memberships and _MEMBERSHIPS.is_file():
+        memberships = _MEMBERSHIPS.read_text()
+    quotas = (_quota(folder) for folder in _cpu_groups(root, memberships))
+    return max(1, min([allotted, *(math.ceil(cores) for cores in quotas if cores < allotted)]))
+
+
+def _cpu_groups(root: Path, memberships: str) -> Iterator[Path]:
+    """The groups around this process that may limit its CPU, of cgroup version 2 and version 1."""
+    for line in memberships.splitlines():
+        _, controllers, path = line.split(":", 2)
+        if not controllers or "cpu" in controllers.split(","):
+            top = root / "cpu" if controllers else root
+            parts = PurePosixPath(path).parts[1:]
+            yield from (top.joinpath(*parts[:depth]) for depth in range(len(parts) + 1))
+
+
+def _quota(group: Path) -> float:
+    """Cores that a group may use at most; infinite without a limit."""
+    try:
+        unified = group / "cpu.max"
+        files = [unified] if unified.is_file() else [group / "cpu.cfs_quota_us", group / "cpu.cfs_period_us"]
+        quota, period = map(int, " ".join(file.read_text() for file in files).split())
+    except (OSError, ValueError):  # no such group here, "max", or what is no number
+        return math.inf
+    return quota / period if quota > 0 and period > 0 else math.inf
 
 
 def require_java() -> str:

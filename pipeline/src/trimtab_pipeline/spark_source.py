@@ -1,6 +1,6 @@
 """`LoadSources` on Spark.
 
-The operator does not import this module; `trimtab_pipeline.source.spark_sources` does when asked for an engine.
+The operator does not import this module; `trimtab_pipeline.factory.spark_sources` does when asked for an engine.
 """
 
 from __future__ import annotations
@@ -11,16 +11,12 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import TypeVar
 
+from trimtab_pipeline.api import KEEP_A_DAY, PrometheusSettings, Retention
 from trimtab_pipeline.decision_entries import Entry
 from trimtab_pipeline.decisions import DecisionHistories
 from trimtab_pipeline.keeping import Background, Keeping
 from trimtab_pipeline.policy_source import Ask, PolicySource, policy_folder
 from trimtab_pipeline.session import Engine
-from trimtab_pipeline.source import (
-    KEEP_A_DAY,
-    PrometheusSettings,
-    Retention,
-)
 from trimtab_pipeline.spark_settings import SparkSettings
 from trimtab_pipeline.tasks import DRY_URL, spread
 

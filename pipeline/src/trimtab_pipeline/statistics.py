@@ -8,7 +8,6 @@ else: who could not be read is told beside the topics.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,11 +17,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import requests
-from urllib3.util.retry import Retry
 
-from trimtab_pipeline.connecting import LONG, Signed, TlsAdapter, cause_of, tls_context
+from trimtab_pipeline.api import CredentialsError, StatisticsSettings
+from trimtab_pipeline.bodies import TooLargeError, joined, json_of
+from trimtab_pipeline.connecting import LONG, StrictSession, cause_of
 from trimtab_pipeline.queries import TOPICS, TRAFFIC
-from trimtab_pipeline.source import CredentialsError, StatisticsSettings
 
 PATH = "/admin/v2/broker-stats/topics"
 """Below a broker's URL: what it serves. Only that broker knows, so it redirects nobody."""
@@ -83,11 +82,14 @@ def _rows_of(url: str, settings: StatisticsSettings, end: float) -> _Rows:
     if time.monotonic() > end:
         raise StatisticsError(f"there was no time left: others took {WITHIN:g} s")
     try:
-        return rows_in(json.loads(_body(url, settings)))
+        return rows_in(json_of(_body(url, settings)))
     except requests.RequestException as error:
-        raise StatisticsError(f"{url} {cause_of(error, settings.timeout, settings.credentials)}") from None
+        cause = cause_of(error, settings.timeout, settings.credentials, "spec.pulsar.timeout")
+        raise StatisticsError(f"{url} {cause}") from None
     except CredentialsError as error:
         raise StatisticsError(f"{url} can't be asked: {error}") from None
+    except TooLargeError as error:
+        raise StatisticsError(f"{url}{PATH}: {error}") from None
     except (ValueError, TypeError, AttributeError, KeyError) as error:
         told = settings.credentials.hide(f"{type(error).__name__}: {error}")[:LONG]
         raise StatisticsError(f"{url}{PATH} is not what Pulsar answers ({told})") from None
@@ -95,22 +97,12 @@ def _rows_of(url: str, settings: StatisticsSettings, end: float) -> _Rows:
 
 def _body(url: str, settings: StatisticsSettings) -> bytes:
     """One answer, whole within `settings.timeout`. Raises `StatisticsError`, and what `requests` raises."""
-    end, pieces, size = time.monotonic() + settings.timeout, list[bytes](), 0
-    with requests.Session() as session:
-        session.auth = Signed(settings.credentials)
-        if settings.credentials.custom_tls:
-            session.mount(url, TlsAdapter(tls_context(settings.credentials), Retry(0, raise_on_status=False)))
-        with session.get(url + PATH, timeout=settings.timeout, stream=True, allow_redirects=False) as response:
+    with StrictSession(settings.credentials) as session:
+        session.connect_to(url, settings.credentials)
+        with session.get(url + PATH, timeout=settings.timeout) as response:
             if response.status_code != _OK:
                 raise StatisticsError(f"{url}{PATH} answered {response.status_code}")
-            for piece in response.iter_content(_PIECE):
-                pieces.append(piece)
-                size += len(piece)
-                if time.monotonic() > end:
-                    raise StatisticsError(f"{url} was not done after {settings.timeout:g} s: raise spec.pulsar.timeout")
-                if size > LARGEST:
-                    raise StatisticsError(f"{url}{PATH} is larger than {LARGEST >> 20} MiB")
-    return b"".join(pieces)
+            return joined(response.iter_content(_PIECE), LARGEST)
 
 
 def rows_in(answer: Mapping[str, Any]) -> _Rows:

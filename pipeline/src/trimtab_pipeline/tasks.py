@@ -11,7 +11,6 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,12 +19,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import ArrayType, DataType, DoubleType, StringType, StructField, StructType
 
-from trimtab_pipeline.asking import ReadRequest
-from trimtab_pipeline.cycle import BROKER_STATE, BUNDLE_STATE, Averages, next_state
-from trimtab_pipeline.ranges import Ranges
-from trimtab_pipeline.reading import read_shard
-from trimtab_pipeline.samples import Samples
-from trimtab_pipeline.source import (
+from trimtab_pipeline.api import (
     NO_CREDENTIALS,
     NOBODY_IN_PARTICULAR,
     Credentials,
@@ -33,6 +27,12 @@ from trimtab_pipeline.source import (
     SourceUnavailableError,
     StatisticsSettings,
 )
+from trimtab_pipeline.asking import ReadRequest
+from trimtab_pipeline.cycle import BROKER_STATE, BUNDLE_STATE, Averages, next_state
+from trimtab_pipeline.history_files import State
+from trimtab_pipeline.ranges import Ranges
+from trimtab_pipeline.reading import read_shard
+from trimtab_pipeline.samples import Samples
 from trimtab_pipeline.statistics import ask_brokers
 from trimtab_pipeline.topics import INSIDE
 
@@ -57,12 +57,12 @@ ANSWER = pa.schema(
 class Work:
     """What the tasks of one cycle do.
 
-    state: file that holds the last state of the bundles. ranges: all bundles, for topics to be summed up to, as
+    state: the last state of the bundles. ranges: all bundles, for topics to be summed up to, as
     `Ranges.to_text`; None when bundles are known to be measured themselves. statistics: how brokers are asked.
     """
 
     request: ReadRequest
-    state: Path
+    state: State
     averages: Averages
     credentials: Credentials = NO_CREDENTIALS
     ranges: str | None = None

@@ -7,9 +7,9 @@ from concurrent.futures import Future
 
 import numpy as np
 
-from trimtab_pipeline.source import LoadSource, Observation, PrometheusSettings, SourceUnavailableError, Topology
+from trimtab_pipeline.api import LoadSource, Observation, PrometheusSettings, SourceUnavailableError, Topology
 from trimtab_strategies.model import Brokers, Bundles, ClusterLoad, DataQuality
-from trimtab_strategies.model.load import FloatArray, IntArray, Topics
+from trimtab_strategies.model.cluster_load import FloatArray, IntArray, Topics
 
 
 class StaticSource:

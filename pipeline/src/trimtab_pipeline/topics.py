@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from trimtab_pipeline.queries import TOPICS, TRAFFIC
 from trimtab_pipeline.ranges import Ranges
-from trimtab_strategies.model.load import FloatArray, IntArray
+from trimtab_strategies.model.cluster_load import FloatArray, IntArray
 
 LOAD = TOPICS.columns
 """Columns of a topic's load: `TRAFFIC`, producers, consumers."""

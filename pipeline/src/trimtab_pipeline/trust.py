@@ -1,7 +1,8 @@
 """Whom to believe: the closed list of why samples are not used, and a verdict on each broker.
 
-A broker is trusted when its part of the source answered, its newest samples are young enough and not of the future, and
-each resource that this cluster measures is known, with its limit, and possible. The first thing that is wrong is told.
+A broker is trusted when its part of the source answered, its newest samples are young enough and not of the future,
+each resource that this cluster measures is known, with its limit, and possible, and its samples neither stopped nor
+leave too much of the window of a rate uncovered. The first thing that is wrong is told.
 """
 
 from __future__ import annotations
@@ -13,13 +14,17 @@ from enum import StrEnum
 
 import numpy as np
 
+from trimtab_pipeline.api import PrometheusSettings, Topology
+from trimtab_pipeline.coverage import ENOUGH
 from trimtab_pipeline.queries import CHECKS
-from trimtab_pipeline.source import PrometheusSettings, Topology
 from trimtab_strategies.model import RESOURCES, Doubt, Reason, counted, some
-from trimtab_strategies.model.load import CPU, MEMORY, BoolArray, FloatArray
+from trimtab_strategies.model.cluster_load import CPU, MEMORY, BoolArray, FloatArray
 
 _ABOVE = 1.0  # ratio of the limit: worth counting
 _NAMED = 3  # brokers that a note names
+_LATE = 1.5  # intervals of a resource's own samples after which they have stopped
+_BUSY = 5.0  # seconds by which a busy machine may be late, however short the intervals are
+_BLIND = 3.0  # part of the window that may be without samples at its end, however short their intervals are
 
 
 class Drop(StrEnum):
@@ -44,7 +49,8 @@ class Evidence:
     """What speaks for and against n brokers.
 
     usage, limit: (n, 5). age: (n,) seconds. answered: (n,) whether its part of the source did; checks: (n, 4) columns
-    `CHECKS`, NaN where nobody says.
+    `CHECKS`, NaN where nobody says. sampled_age, interval, cover: (n, 5) seconds since the newest sample of each
+    resource, between its samples, and that they cover of the window of a rate; NaN where nobody says.
     """
 
     usage: FloatArray
@@ -52,6 +58,9 @@ class Evidence:
     age: FloatArray
     answered: BoolArray
     checks: Mapping[str, FloatArray]
+    sampled_age: FloatArray
+    interval: FloatArray
+    cover: FloatArray
 
     @property
     def present(self) -> BoolArray:
@@ -95,6 +104,7 @@ def doubts_about(evidence: Evidence, topology: Topology, settings: PrometheusSet
     doubts = Doubts(topology.brokers, dropped)
     _absent(doubts, evidence, topology, settings)
     _oddly_sampled(doubts, evidence, settings)
+    _badly_covered(doubts, evidence, settings.window)
     _impossible(doubts, evidence, settings)
     return doubts
 
@@ -164,7 +174,7 @@ def _oddly_sampled(doubts: Doubts, evidence: Evidence, settings: PrometheusSetti
         Drop.GAP,
     )
     if few.all() and np.nan_to_num(samples).any():
-        doubts.notes.append(_unreachable(int(np.nanmax(samples)), settings))
+        doubts.notes.append(_unreachable(float(np.nanmax(samples)), settings))
     twice = copies > 1
     doubts.note(
         twice,
@@ -174,12 +184,53 @@ def _oddly_sampled(doubts: Doubts, evidence: Evidence, settings: PrometheusSetti
         doubts.dropped[Drop.DUPLICATE] += extra
 
 
-def _unreachable(most: int, settings: PrometheusSettings) -> str:
+def _badly_covered(doubts: Doubts, evidence: Evidence, window: float) -> None:
+    """Of whom the samples of a resource stopped, or cover too little of the window (seconds) for a rate."""
+    for column in np.flatnonzero(measured_resources(evidence)).tolist():
+        resource, age, interval = RESOURCES[column], evidence.sampled_age[:, column], evidence.interval[:, column]
+        bound = np.fmax(_LATE * np.where(np.isnan(interval), window / 2, interval), max(window / _BLIND, _BUSY))
+        doubts.add(
+            age > bound,
+            Reason.OUT_DATED_DATA,
+            _stopped(resource, age, interval, bound),
+            Drop.OUT_DATED,
+        )
+        _covers_little(doubts, resource, evidence.cover[:, column], window)
+
+
+def _stopped(resource: str, age: FloatArray, interval: FloatArray, bound: FloatArray) -> Callable[[int], str]:
+    def text(row: int) -> str:
+        usual = "" if np.isnan(interval[row]) else f", and they came every {interval[row]:.3g} s"
+        return f"newest sample of {resource} {age[row]:.0f} s old{usual}: older than {bound[row]:.3g} s; is it scraped?"
+
+    return text
+
+
+def _covers_little(doubts: Doubts, resource: str, cover: FloatArray, window: float) -> None:
+    doubts.add(
+        cover < ENOUGH * window,
+        Reason.UNTRUSTED,
+        lambda row: (
+            f"its samples of {resource} cover {cover[row]:.3g} s of {window:g} s, {ENOUGH * window:.3g} s make a rate; "
+            "wait, or widen the source's window if that lasts"
+        ),
+        Drop.GAP,
+    )
+
+
+def _unreachable(most: float, settings: PrometheusSettings) -> str:
     """What to do when not even the best sampled broker, with `most` samples in the window, has enough of them."""
+    least, window = settings.trust.min_samples, settings.window
+    if most < 1:
+        return (
+            f"no broker has a whole sample of CPU in {window:g} s (the most is {most:g}), and {least} make a rate "
+            "(trust.minSamples); correct the query of samples, which must count them"
+        )
+    whole = int(most)
     return (
-        f"no broker has more than {counted(most, 'sample')} of CPU in {settings.window:g} s; if that lasts, they are "
-        f"scraped every {settings.window / most:.0f} s or so, and trust.minSamples {settings.trust.min_samples} can't "
-        "be met: lower it to 3/4 of window / scrape interval, or widen the source's window"
+        f"no broker has more than {counted(whole, 'sample')} of CPU in {window:g} s; if that lasts, they are scraped "
+        f"every {window / whole:.0f} s or so, and trust.minSamples {least} can't be met: lower it to 3/4 of window / "
+        "scrape interval, or widen the source's window"
     )
 
 

@@ -8,7 +8,7 @@ from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from typing import Any
 
-from trimtab_pipeline.source import SourceUnavailableError
+from trimtab_pipeline.api import SourceUnavailableError
 
 
 def promised(deadline: float) -> Future[Any]:

@@ -1,6 +1,7 @@
-"""The guard's pure half: who may shed, who may receive, which bundles may move, and whether this cycle acts at all.
+"""The guard: which brokers may shed and receive, which bundles may move, and how many moves are left.
 
-One place for all strategies. Filtering and explaining are the same pass: whatever is ruled out carries its `Reason`.
+One place for all strategies. Whatever the guard rules out carries a `Reason`. Caps count a whole decision: a child of
+a split that leaves its parent's owner is a move, so splits and shedding together keep the caps of a broker.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from trimtab_strategies.hash_ring import is_monitoring
 from trimtab_strategies.model import NO_POLICY, ClusterLoad, HeldBack, Reason, counted
-from trimtab_strategies.model.load import BoolArray, IntArray
-from trimtab_strategies.topics import is_monitoring
+from trimtab_strategies.model.cluster_load import BoolArray, IntArray
 from trimtab_strategies.usage import MOVING
 
 _CODES = tuple(Reason)
+
 _CODE_OF = {reason: np.int8(code) for code, reason in enumerate(_CODES)}
 
 
@@ -257,3 +259,35 @@ def _bundles_held_back(sheddable: Verdict, limits: Limits) -> list[HeldBack]:
     }
     counts = sheddable.counts().items()
     return [HeldBack("", reason, f"{counted(count, 'bundle')} {words[reason]}", count) for reason, count in counts]
+
+
+class Caps:
+    """What is left of one decision's moves; brokers are rows."""
+
+    def __init__(self, brokers: int, *, budget: int, per_broker: int) -> None:
+        """Allow `budget` moves among so many brokers, at most `per_broker` from, and to, each of them."""
+        self._budget, self._per_broker = budget, per_broker
+        self._sent, self._received = np.zeros(brokers, dtype=np.int64), np.zeros(brokers, dtype=np.int64)
+
+    @property
+    def full(self) -> IntArray:
+        """The brokers that take nothing more."""
+        return np.flatnonzero(self._received >= self._per_broker)
+
+    def allow(self, count: int = 1) -> bool:
+        """Whether so many more moves may be made at all."""
+        return count <= self._budget
+
+    def may_send(self, broker: int, count: int = 1) -> bool:
+        """Whether so many more may leave a broker."""
+        return bool(self._sent[broker] + count <= self._per_broker)
+
+    def may_receive(self, broker: int, count: int = 1) -> bool:
+        """Whether a broker takes so many more."""
+        return bool(self._received[broker] + count <= self._per_broker)
+
+    def count(self, source: int, destination: int) -> None:
+        """One move more."""
+        self._budget -= 1
+        self._sent[source] += 1
+        self._received[destination] += 1

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from trimtab_strategies.model.load import IntArray
+from trimtab_strategies.model.cluster_load import IntArray
 
 LAST_HASH = 0xFFFFFFFF
 """The largest hash, and the last boundary of every namespace."""

@@ -16,7 +16,7 @@ from functools import reduce
 import numpy as np
 import numpy.typing as npt
 
-from trimtab_strategies.model.load import FloatArray, IntArray
+from trimtab_strategies.model.cluster_load import FloatArray, IntArray
 
 SMALLEST_TABLE = 16
 """Slots of a hash table at its first key."""

@@ -15,7 +15,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from trimtab_strategies.model import ClusterLoad, HeldBack, Reason
-from trimtab_strategies.model.load import BoolArray, FloatArray, IntArray
+from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
 
 NOTHING: IntArray = np.empty(0, dtype=np.int64)
 """No row."""

@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import ValidationError
 
-from trimtab_strategies.balancer import Pair
+from trimtab_strategies.filters import Manager, Selection, SelectionParams
 from trimtab_strategies.params import Defect, StrategyParams
 from trimtab_strategies.placement.least_message_rate import LeastLongTermMessageRate, LeastLongTermMessageRateParams
 from trimtab_strategies.placement.least_resource_usage import (
@@ -18,10 +18,12 @@ from trimtab_strategies.placement.least_resource_usage import (
     LeastResourceUsageWithWeightParams,
 )
 from trimtab_strategies.placement.round_robin import RoundRobin, RoundRobinParams
+from trimtab_strategies.planner.decide import Pair
 from trimtab_strategies.protocols import Placement, Shedder, Splitter
-from trimtab_strategies.selection import Manager, Selection, SelectionParams
-from trimtab_strategies.shedding import avg, overload, threshold, transfer, uniform, weighted as weighted_balancer
-from trimtab_strategies.splitting import extensible, modular, weighted
+from trimtab_strategies.shedding import avg, overload, threshold, uniform
+from trimtab_strategies.shedding.transfer import shedder
+from trimtab_strategies.shedding.weighted import shedder as weighted_balancer
+from trimtab_strategies.splitting import bundle_splitter_task, namespace_bundle_split, weighted
 from trimtab_strategies.usage import DEFAULT_WEIGHTS
 
 Strategy = TypeVar("Strategy", Shedder, Placement, Splitter, Selection)
@@ -88,11 +90,11 @@ SHEDDERS: Mapping[str, Row[Shedder]] = {
         defects=weighted_balancer.DEFECTS,
     ),
     "TransferShedder": Row(
-        params=transfer.TransferShedderParams,
-        build=transfer.TransferShedder,
+        params=shedder.TransferShedderParams,
+        build=shedder.TransferShedder,
         summary="The most used broker hands bundles straight to the least used one, and may take smaller ones back.",
         original=f"{_PULSAR}.extensions.scheduler.TransferShedder",
-        defects=transfer.DEFECTS,
+        defects=shedder.DEFECTS,
     ),
 }
 
@@ -133,18 +135,18 @@ PLACEMENTS: Mapping[str, Row[Placement]] = {
 
 SPLITTERS: Mapping[str, Row[Splitter]] = {
     "BundleSplitterTask": Row(
-        params=modular.BundleSplitterTaskParams,
-        build=modular.BundleSplitterTask,
+        params=bundle_splitter_task.BundleSplitterTaskParams,
+        build=bundle_splitter_task.BundleSplitterTask,
         summary="Every bundle that exceeds a limit is halved at once, as far as its namespace has room.",
         original=f"{_PULSAR}.impl.BundleSplitterTask",
-        defects=modular.DEFECTS,
+        defects=bundle_splitter_task.DEFECTS,
     ),
     "DefaultNamespaceBundleSplitStrategy": Row(
-        params=extensible.DefaultNamespaceBundleSplitStrategyParams,
-        build=extensible.DefaultNamespaceBundleSplitStrategy,
+        params=namespace_bundle_split.DefaultNamespaceBundleSplitStrategyParams,
+        build=namespace_bundle_split.DefaultNamespaceBundleSplitStrategy,
         summary="Bundles that exceed a limit for some cycles are halved, a few per broker and cycle.",
         original=f"{_PULSAR}.extensions.strategy.DefaultNamespaceBundleSplitStrategyImpl",
-        defects=extensible.DEFECTS,
+        defects=namespace_bundle_split.DEFECTS,
     ),
     "WeightedSplitter": Row(
         params=weighted.WeightedSplitterParams,

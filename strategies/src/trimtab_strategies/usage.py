@@ -2,6 +2,12 @@
 
 Pulsar computes percentages in 32-bit floats and everything after in doubles. Thresholds are met or missed in the last
 bit (60 of 100 is a little above 60 %), so decisions only agree with Pulsar's when every step is rounded the same way.
+
+Pulsar's averages of a bundle's traffic, which count samples rather than time, and its two orders of bundles.
+
+A bundle has a short window of 10 samples and a long one of 1000. A window that is not full yet weighs all its samples
+alike; a full one moves by a tenth, or a thousandth, towards each new sample. How long that takes depends on how often
+samples come.
 """
 
 from __future__ import annotations
@@ -26,13 +32,15 @@ from trimtab_strategies.model import (
     THROUGHPUT_OUT,
     ClusterLoad,
 )
-from trimtab_strategies.model.load import BoolArray, FloatArray, IntArray
+from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
 
 MEBIBYTE = 1048576
 """Bytes in what Pulsar's settings call a megabyte."""
 
+
 MOVING = (CPU, NETWORK_IN, NETWORK_OUT)
 """Columns of `RESOURCES` that follow a bundle to its new owner; memory and direct memory stay with the process."""
+
 
 Weight = Annotated[float, Field(ge=0, le=100)]
 """Factor on a resource's percent before the largest one counts. 0 leaves the resource out."""
@@ -59,6 +67,11 @@ def percent(usage: FloatArray, limit: FloatArray) -> npt.NDArray[np.float32]:
         percents *= np.float32(100)
     percents[~(limit > 0)] = 0
     return percents
+
+
+def measured_percent(usage: FloatArray, limit: FloatArray) -> FloatArray:
+    """As `percent`, for people: NaN where the usage is unknown, or there is no limit above 0 to compare it with."""
+    return np.where(limit > 0, percent(usage, limit).astype(np.float64), np.nan)
 
 
 def weighted_maximum(percents: npt.NDArray[np.float32], weights: Weights, columns: Sequence[int]) -> FloatArray:
@@ -195,3 +208,65 @@ def unweighted_maximum(percents: npt.NDArray[np.float32]) -> FloatArray:
     largest = np.fmax.reduce(percents[:, list(MODULAR_COLUMNS)], axis=1, initial=np.float32(-np.inf))
     ratio: FloatArray = (largest / np.float32(100)).astype(np.float64)
     return ratio
+
+
+SHORT_WINDOW = 10
+"""Samples of the short-term average."""
+
+
+LONG_WINDOW = 1000
+"""Samples of the long-term average."""
+
+
+UNSEEN = np.array([50.0, 50.0, 50_000.0, 50_000.0])
+"""Columns `TRAFFIC` that count as the first sample of a bundle that was never seen before."""
+
+
+BYTES = 1e5
+"""Bytes/s that make a step in the order of bundles."""
+
+
+MESSAGES = 100
+"""Messages/s that make a step."""
+
+
+SESSIONS = 500
+"""Topics, producers and consumers that make a step."""
+
+
+CACHE = 100_000
+"""Bytes of cache that make a step."""
+
+
+def with_sample(average: FloatArray, count: int, sample: FloatArray, window: int) -> tuple[FloatArray, int]:
+    """The average (any shape) and its number of samples after one more `sample`, in a window of `window` samples."""
+    count = min(count + 1, window)
+    return ((count - 1) * average + sample) / count, count
+
+
+def averaged_steps(traffic: FloatArray) -> IntArray:
+    """What averaged bundles (k, 4) are ordered by, (k, 3), the first column first: bytes in, bytes out, messages.
+
+    Cut to whole steps, so inbound traffic outranks any outbound one, and many bundles tie.
+    """
+    return np.trunc(_in_steps(traffic)).astype(np.int64)
+
+
+def reported_steps(traffic: FloatArray, sessions: FloatArray, cache: FloatArray) -> IntArray:
+    """What bundles are ordered by in a broker's report, (k, 5): as `averaged_steps`, but rounded half up.
+
+    Then sessions: (k,) topics, producers and consumers; and cache: (k,) bytes; both cut to whole steps.
+    """
+    rounded = np.floor(_in_steps(traffic) + 0.5)
+    rest = np.stack([np.trunc(sessions / SESSIONS), np.trunc(cache / CACHE)], axis=1)
+    return np.concatenate([rounded, rest], axis=1).astype(np.int64)
+
+
+def _in_steps(traffic: FloatArray) -> FloatArray:
+    messages = (traffic[:, RATE_IN] + traffic[:, RATE_OUT]) / MESSAGES
+    return np.stack([traffic[:, THROUGHPUT_IN] / BYTES, traffic[:, THROUGHPUT_OUT] / BYTES, messages], axis=1)
+
+
+def compared(left: Sequence[int], right: Sequence[int]) -> int:
+    """-1, 0 or 1: the order of two bundles by their steps."""
+    return (tuple(left) > tuple(right)) - (tuple(left) < tuple(right))

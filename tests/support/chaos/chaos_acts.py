@@ -23,7 +23,7 @@ from chaos_stage import API, POLICY, SHEDDER, ChaosStage
 from chaos_trail import Span
 from chaos_witness import AWAY
 from faulty_proxy import Fault
-from trimtab_testbed.kube_rest import KubeApiError
+from trimtab_testbed.servers.kube_rest import KubeApiError
 
 Undo = Callable[[], object]
 Act = Callable[[Event], Undo | None]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from replicas import Replica
-from trimtab_testbed.control_plane import ControlPlane
+from trimtab_testbed.servers.kube import ControlPlane
 
 LEASE = {"--lease-duration": 9, "--renew-deadline": 7, "--retry-period": 0.5}
 AGAIN = 1.0

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from chaos_round import Outcome, play
 from chaos_schedule import draw
-from trimtab_testbed import binaries, prometheus_binary
+from trimtab_testbed.programs import find
 
 
 def rounds(seeds: str, load: str) -> Iterator[tuple[int, bool]]:
@@ -42,7 +42,7 @@ def main() -> int:
         if time.monotonic() > until:
             break
         where = folder / f"{'measured' if measured else 'drawn'}-{seed}"
-        done.append(play(binaries.find(), prometheus_binary.find(), where, draw(seed, seconds, measured=measured)))
+        done.append(play(find.find_kube(), find.find_prometheus(), where, draw(seed, seconds, measured=measured)))
         _say(done[-1])
         if os.environ.get("VERBOSE"):
             _say(done[-1].seconds, dict(done[-1].cycles))

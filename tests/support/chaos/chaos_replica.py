@@ -15,11 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from trimtab_operator.cli import main, run
-from trimtab_pipeline.source import Observation, SourceUnavailableError, Topology
+from trimtab_operator.cli import main
+from trimtab_operator.cli.commands import run
+from trimtab_pipeline.api import Observation, SourceUnavailableError, Topology
 from trimtab_pipeline.testing import StaticSources
+from trimtab_strategies.hash_ring import parse_bundle
 from trimtab_strategies.model import RESOURCES, TRAFFIC, Brokers, ClusterLoad
-from trimtab_strategies.topics import parse_bundle
 
 CELLS = 64
 """Equal parts of a ring, each with a load of its own: however a bundle is divided, its parts add up to it."""

@@ -17,8 +17,8 @@ from chaos_schedule import BROKERS, Event, Schedule
 from chaos_stage import POLICY, ChaosStage
 from chaos_trail import blind, by_older_leaders, deeds, over
 from chaos_witness import AWAY, holes
-from trimtab_testbed.binaries import KubeBinaries
-from trimtab_testbed.world import landed, object_name
+from trimtab_testbed.programs.find import KubeBinaries
+from trimtab_testbed.simulated.cluster import landed, object_name
 
 TICK = 0.1
 READY_WITHIN = 90.0

@@ -17,11 +17,11 @@ from chaos_trail import AUDIT_POLICY, Caps
 from chaos_witness import Bundles, Cycles, Served
 from faulty_proxy import FaultyProxy
 from kube_watch import Watch
-from trimtab_testbed.binaries import KubeBinaries
-from trimtab_testbed.control_plane import ControlPlane
-from trimtab_testbed.prometheus import Prometheus
-from trimtab_testbed.scenarios import NamespaceShape, Scenario, brokers
-from trimtab_testbed.world import POD_LABELS, World
+from trimtab_testbed.programs.find import KubeBinaries
+from trimtab_testbed.servers.kube import ControlPlane
+from trimtab_testbed.servers.prometheus import Prometheus
+from trimtab_testbed.simulated.cluster import POD_LABELS, World
+from trimtab_testbed.simulated.scenarios import NamespaceShape, Scenario, brokers
 
 NAMESPACE, POLICY = "messaging", "policy"
 API = f"/apis/trimtab.dev/v1alpha1/namespaces/{NAMESPACE}"
@@ -30,7 +30,7 @@ SHEDDER = {
     "type": "ThresholdShedder",
     "thresholdShedder": {"threshold": 6, "history": 0.1, "minThroughput": 0, "lowerBoundary": True},
 }
-_CRDS = Path(__file__).parents[2] / "crds"
+_CRDS = Path(__file__).parents[3] / "crds"
 
 
 def _scenario(seed: int) -> Scenario:

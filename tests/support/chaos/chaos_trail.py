@@ -49,13 +49,13 @@ class Deed:
     verb: str
     resource: str
     name: str
-    wish: Mapping[str, Any]
+    desired: Mapping[str, Any]
     owner: str = ""
 
     @property
     def reason(self) -> str:
         """Why an operator wishes it, empty if it is no wish of one's."""
-        return str((self.wish.get("assignment") or {}).get("reason", ""))
+        return str((self.desired.get("assignment") or {}).get("reason", ""))
 
     @property
     def moves(self) -> bool:
@@ -86,7 +86,7 @@ def _deed(event: Mapping[str, Any]) -> Deed:
         verb=event["verb"],
         resource="/".join(filter(None, (about["resource"], about.get("subresource")))),
         name=about.get("name") or meta.get("name", ""),
-        wish=asked.get("spec") or {},
+        desired=asked.get("spec") or {},
         owner=_owner(answer),
     )
 
@@ -131,7 +131,7 @@ def over(caps: Caps, done: Iterable[Deed]) -> list[str]:
         when = f"{burst[0].user} at {burst[0].at:.2f}: {', '.join(deed.name for deed in burst)}"
         if len(burst) > caps.cycle:
             wrong.append(f"{len(burst)} moves in one cycle, {caps.cycle} are allowed, by {when}")
-        ends = Counter([f"to {deed.wish.get('owner', '')}" for deed in burst])
+        ends = Counter([f"to {deed.desired.get('owner', '')}" for deed in burst])
         ends.update(f"from {deed.owner}" for deed in burst)
         wrong += [
             f"{n} moves {end} in one cycle, {caps.broker} are allowed, by {when}"

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from http.client import HTTPException
 
 from kube_watch import Raw
-from trimtab_testbed.kube_rest import KubeApiError
+from trimtab_testbed.servers.kube_rest import KubeApiError
 
 PARENT = "trimtab.dev/parent"
 LAST = 0xFFFFFFFF

@@ -11,12 +11,14 @@ from typing import Any
 
 import yaml
 
-from trimtab_testbed.helm import Helm
+from trimtab_testbed.programs.helm import Helm
 
-CHART = Path(__file__).parents[2] / "charts" / "trimtab"
+CHART = Path(__file__).parents[3] / "charts" / "trimtab"
 COMBINATIONS = CHART.parents[1] / "tests" / "chart" / "values"
 """One file of values for each way of installing that docs/chart.md describes; its first line says which."""
 RELEASE = "trimtab"
+IMAGE = "registry.example.com/trimtab"
+"""The image that tests name where they don't look at it: the chart has no default."""
 NAMESPACE = "messaging"
 
 Manifest = dict[str, Any]
@@ -69,11 +71,16 @@ class Runner:
     def template(self, values: Mapping[str, Any] | None = None, *, chart: Path = CHART, release: str = RELEASE) -> str:
         """The manifests for `values`, as text."""
         words = ("template", release, chart, "--namespace", NAMESPACE, "--values", "-")
-        return self.run(*words, stdin=yaml.safe_dump(dict(values or {})))
+        return self.run(*words, stdin=yaml.safe_dump(with_image(values or {})))
 
     def rendered(self, values: Mapping[str, Any] | None = None, *, release: str = RELEASE) -> list[Manifest]:
         """The manifests for `values`."""
         return documents(self.template(values, release=release))
+
+
+def with_image(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The same values, with an image if they name none."""
+    return {**values, "image": {"repository": IMAGE, **values.get("image", {})}}
 
 
 def documents(text: str) -> list[Manifest]:
@@ -102,4 +109,4 @@ def combinations() -> dict[str, dict[str, Any]]:
     """Name and values of each documented way of installing."""
     files = sorted(COMBINATIONS.glob("*.yaml"))
     assert files, f"no values in {COMBINATIONS}"
-    return {file.stem: yaml.safe_load(file.read_text()) or {} for file in files}
+    return {file.stem: with_image(yaml.safe_load(file.read_text()) or {}) for file in files}

@@ -10,15 +10,15 @@ from typing import Any, Self
 
 import yaml
 
-from chart import CHART, NAMESPACE, RELEASE, Runner
+from chart import CHART, IMAGE, NAMESPACE, RELEASE, Runner
 from kubelet import JobRunner, operator_process, while_running
 from stage import until
-from trimtab_testbed.control_plane import ControlPlane
-from trimtab_testbed.kube_rest import KubeApiError
-from trimtab_testbed.processes import HOST, Server, free_ports
-from trimtab_testbed.prometheus import Prometheus
-from trimtab_testbed.scenarios import SCENARIOS
-from trimtab_testbed.world import POD_LABELS, World, landed
+from trimtab_testbed.servers.kube import ControlPlane
+from trimtab_testbed.servers.kube_rest import KubeApiError
+from trimtab_testbed.servers.processes import HOST, Server, free_ports
+from trimtab_testbed.servers.prometheus import Prometheus
+from trimtab_testbed.simulated.cluster import POD_LABELS, World, landed
+from trimtab_testbed.simulated.scenarios import SCENARIOS
 
 API = f"/apis/trimtab.dev/v1alpha1/namespaces/{NAMESPACE}"
 
@@ -31,6 +31,7 @@ class ChartStage:
         self._prometheus_program = prometheus
         (port,) = free_ports(1)
         self.values: dict[str, Any] = {
+            "image": {"repository": IMAGE},
             "http": {"host": HOST, "port": port},
             "allowUrls": ["http://127.0.0.1:*"],
             "spark": {"memory": "500m"},

@@ -15,7 +15,7 @@ from typing import Any, Self
 import aiohttp
 from aiohttp import web
 
-from trimtab_testbed.control_plane import ControlPlane
+from trimtab_testbed.servers.kube import ControlPlane
 
 Answer = Callable[[web.Request], web.Response]
 

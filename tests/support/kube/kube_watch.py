@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from http.client import HTTPException
 from typing import Any, Protocol
 
-from trimtab_testbed.kube_rest import KubeApiError, KubeRest
+from trimtab_testbed.servers.kube_rest import KubeApiError, KubeRest
 
 Raw = Mapping[str, Any]
 

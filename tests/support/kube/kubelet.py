@@ -15,8 +15,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from trimtab_testbed.control_plane import ControlPlane
-from trimtab_testbed.processes import Server
+from trimtab_testbed.servers.kube import ControlPlane
+from trimtab_testbed.servers.processes import Server
 
 _PROGRAMS = {"trimtab": (sys.executable, "-m", "trimtab_operator")}
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import yaml
 
-from trimtab_testbed.control_plane import ControlPlane
+from trimtab_testbed.servers.kube import ControlPlane
 
-FILE = Path(__file__).parents[2] / "deploy" / "rbac.yaml"
+FILE = Path(__file__).parents[3] / "deploy" / "rbac.yaml"
 _COLLECTIONS = {
     "ServiceAccount": "/api/v1/namespaces/{}/serviceaccounts",
     "Role": "/apis/rbac.authorization.k8s.io/v1/namespaces/{}/roles",
@@ -18,9 +18,9 @@ _COLLECTIONS = {
 }
 
 
-def shipped_kubeconfig(plane: ControlPlane) -> Path:
-    """Apply the file as it ships; a kubeconfig with a token of its ServiceAccount."""
-    manifests = list(yaml.safe_load_all(FILE.read_text()))
+def shipped_kubeconfig(plane: ControlPlane, text: str = "") -> Path:
+    """Apply the file as it ships, or this `text` of it; a kubeconfig with a token of its ServiceAccount."""
+    manifests = list(yaml.safe_load_all(text or FILE.read_text()))
     for manifest in manifests:
         plane.rest.create(_COLLECTIONS[manifest["kind"]].format(manifest["metadata"]["namespace"]), manifest)
     (account,) = (m["metadata"] for m in manifests if m["kind"] == "ServiceAccount")

@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from trimtab_operator.cli import main, run
-from trimtab_pipeline.source import Observation, Topology
+from trimtab_operator.cli import main
+from trimtab_operator.cli.commands import run
+from trimtab_pipeline.api import Observation, Topology
 from trimtab_pipeline.testing import StaticSources
 from trimtab_strategies.model import RESOURCES, TRAFFIC, Brokers, ClusterLoad
 

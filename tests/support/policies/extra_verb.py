@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from trimtab_operator.cli.failure import CommandError
-from trimtab_operator.cluster.errors import ConnectionSettingsError
+from trimtab_operator.cli.common import CommandError
+from trimtab_operator.kube.errors import ConnectionSettingsError
 from trimtab_operator.telemetry import AddressInUseError
 
 _FAILURES = {"usage": CommandError, "connection": ConnectionSettingsError, "address": AddressInUseError}

@@ -13,13 +13,13 @@ import numpy as np
 from faulty_proxy import FaultyProxy
 from metrics_exporter import Exporter
 from pipeline_worlds import topology
-from trimtab_pipeline.source import LoadSource, PrometheusSettings, SourceUnavailableError
+from trimtab_pipeline.api import LoadSource, PrometheusSettings, SourceUnavailableError
 from trimtab_pipeline.spark_source import SparkLoadSources
 from trimtab_strategies import registry
-from trimtab_strategies.balancer import decide
-from trimtab_strategies.constraints import Limits
+from trimtab_strategies.guard import Limits
 from trimtab_strategies.model import ClusterLoad, Memory, Move
-from trimtab_testbed.prometheus import Prometheus, Target
+from trimtab_strategies.planner.decide import decide
+from trimtab_testbed.servers.prometheus import Prometheus, Target
 
 SCRAPE, WINDOW, MAX_AGE = 0.5, 4.0, 3.0
 CORES = {"pulsar-0": 3.6, "pulsar-1": 0.4, "pulsar-2": 0.4, "pulsar-3": 0.4}

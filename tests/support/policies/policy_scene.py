@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Future
@@ -12,17 +13,19 @@ from typing import Any, Protocol
 from faulty_api import until
 from manifests import broker, bundle, policy, topic_namespace
 from trimtab_operator.app import following, new_context
-from trimtab_operator.cluster.api import Api
-from trimtab_operator.cluster.naming import bundle_name, parse_pulsar_bundle
-from trimtab_operator.control.absence import Absences
-from trimtab_operator.control.flights import Flights
-from trimtab_operator.control.loop import PolicyLoop
+from trimtab_operator.kube.client import Api
+from trimtab_operator.kube.conditions import micro_timestamp
+from trimtab_operator.kube.lease import LEASE
+from trimtab_operator.kube.naming import bundle_name, parse_pulsar_bundle
+from trimtab_operator.loop.policy_loop import PolicyLoop
+from trimtab_operator.state.lost_brokers import LostBrokers
+from trimtab_operator.state.pending_moves import PendingMoves
 from trimtab_operator.telemetry.metrics import Metrics
-from trimtab_pipeline.source import LoadSource, Observation, Topology
+from trimtab_pipeline.api import LoadSource, Observation, Topology
 from trimtab_pipeline.testing import StaticSource, StaticSources
 from trimtab_strategies.model import ClusterLoad
 from trimtab_strategies.testing import NOW
-from trimtab_testbed.control_plane import ControlPlane
+from trimtab_testbed.servers.kube import ControlPlane
 
 WINDOW = 60.0
 """Seconds over which rates are taken: a policy's default."""
@@ -126,18 +129,18 @@ class PolicyScene:
 
     # -- what happens --
 
-    async def turn(self, *, after: float = 0.0) -> None:
+    async def reconcile(self, *, after: float = 0.0) -> None:
         """One turn of the loop, `after` seconds later, on stores that have seen all there is."""
         self.clock += after
         await self.seen()
-        await self.loop.turn()
+        await self.loop.reconcile()
         await self.seen()
 
     def restart(self) -> None:
         """The operator begins anew: nothing but what the API server holds is known."""
         self.loop = PolicyLoop("main", self.loop.uid, self.context, self.loop.read)
-        self.context.flights = Flights()
-        self.context.absences = Absences()
+        self.context.pending_moves = PendingMoves()
+        self.context.lost_brokers = LostBrokers()
 
     async def whole_turn(self, *, after: float = 0.0) -> None:
         """A turn as the running loop makes it, which survives what goes wrong."""
@@ -152,7 +155,7 @@ class PolicyScene:
 
     async def cycle(self) -> None:
         """A turn in which a cycle is due."""
-        await self.turn(after=WINDOW)
+        await self.reconcile(after=WINDOW)
 
     async def seen(self) -> None:
         """Wait until the stores show what the API server has."""
@@ -186,6 +189,16 @@ class PolicyScene:
     def edit(self, **spec: Any) -> None:
         self.rest.patch(self.path("balancingpolicies", "main"), {"spec": spec})
 
+    def hold_lease(self) -> None:
+        """An operator holds the Lease, and goes on doing so for an hour."""
+        spec = {
+            "holderIdentity": "trimtab-1",
+            "renewTime": micro_timestamp(time.time()),
+            "leaseDurationSeconds": 3600,
+        }
+        body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": LEASE}, "spec": spec}
+        self.rest.create(f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace}/leases", body)
+
     # -- what there is --
 
     def policy(self, name: str = "main") -> Any:
@@ -201,7 +214,7 @@ class PolicyScene:
     def bundles(self) -> dict[str, Any]:
         return {item["metadata"]["name"]: item for item in self.rest.get(self.path("bundles"))["items"]}
 
-    def wishes(self) -> dict[str, str]:
+    def desired_owners(self) -> dict[str, str]:
         return {name: found["spec"].get("owner", "") for name, found in self.bundles().items()}
 
     def owners(self) -> dict[str, str]:

@@ -47,7 +47,7 @@ def command(scene: PolicyScene) -> tuple[str, str]:
 
 async def offered(scene: PolicyScene) -> dict[str, Any]:
     """One cycle, and the proposal that it offers."""
-    await scene.turn()
+    await scene.reconcile()
     assert proposal(scene)["state"] == "ProposalReady", proposal(scene)
     return proposal(scene)
 
@@ -56,7 +56,7 @@ async def approved(scene: PolicyScene) -> dict[str, Any]:
     """The same, approved, and its first moves written."""
     found = await offered(scene)
     ask(scene, "approve", found["id"])
-    await scene.turn(after=2)
+    await scene.reconcile(after=2)
     return found
 
 
@@ -71,4 +71,4 @@ def moved(scene: PolicyScene) -> dict[str, str]:
         scene.names[full]: scene.load.brokers.names[owner]
         for full, owner in zip(scene.load.bundles.names, first, strict=True)
     }
-    return {name: owner for name, owner in scene.wishes().items() if owner != home[name]}
+    return {name: owner for name, owner in scene.desired_owners().items() if owner != home[name]}

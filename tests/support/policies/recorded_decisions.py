@@ -7,16 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from trimtab_operator.actuators import Written
-from trimtab_operator.cluster.naming import bundle_name, parse_pulsar_bundle
-from trimtab_operator.control.decisions import DecisionRecord
-from trimtab_operator.control.memory import Remembered
-from trimtab_operator.control.recounting import recounted
-from trimtab_operator.control.refusal import refused_by_guard
-from trimtab_operator.control.report import CycleResult
-from trimtab_operator.control.settings import Settings
-from trimtab_strategies.balancer import decide
+from trimtab_operator.actuators import WriteResult
+from trimtab_operator.decision_log.build import decision_record
+from trimtab_operator.decision_log.record import DecisionRecord
+from trimtab_operator.kube.naming import bundle_name, parse_pulsar_bundle
+from trimtab_operator.loop.gates import refused_by_guard
+from trimtab_operator.state.cycle_result import CycleResult
+from trimtab_operator.state.settings import Settings
+from trimtab_operator.state.strategy_state import PolicyState
 from trimtab_strategies.model import ClusterLoad, HeldBack, Memory
+from trimtab_strategies.planner.decide import decide
 from trimtab_strategies.testing import NOW
 
 
@@ -50,7 +50,7 @@ def decided(
         plan=found.plan,
         refusal=refused_by_guard(found.plan.held_back, moves=not found.plan.empty),
         restraint=shown,
-        written=[Written(names[move.bundle], shown and shown.reason) for move in found.plan.moves],
+        written=[WriteResult(names[move.bundle], shown and shown.reason) for move in found.plan.moves],
         names=names,
     )
-    return recounted(result, of, Remembered(found.memory, ((at - 60, moved),) if moved else ()))
+    return decision_record(result, of, PolicyState(found.memory, ((at - 60, moved),) if moved else ()))

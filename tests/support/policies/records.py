@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from trimtab_operator.cluster.brokers import BrokerRecord, PodRecord
-from trimtab_operator.cluster.bundles import BundleRecord
-from trimtab_operator.cluster.topic_namespaces import TopicNamespaceRecord
+from trimtab_operator.kube.broker_records import BrokerRecord, PodRecord
+from trimtab_operator.kube.records import BundleRecord, TopicNamespaceRecord
 from trimtab_strategies.model import NO_POLICY
 
 NAN = float("nan")
@@ -51,6 +50,7 @@ def broker(name: str = "x", **changes: Any) -> BrokerRecord:
         "version": "",
         "load_manager": "",
         "generation": 1,
+        "observed_generation": 1,
         "resource_version": "7",
         "ready": True,
         "bundles": 0,

@@ -27,11 +27,11 @@ import yaml
 
 from faulty_api import FaultyApi
 from stage import until
-from trimtab_testbed.control_plane import ControlPlane
-from trimtab_testbed.kube_rest import KubeApiError
-from trimtab_testbed.processes import Server
-from trimtab_testbed.scenarios import NamespaceShape, Scenario, brokers
-from trimtab_testbed.world import POD_LABELS, World, landed
+from trimtab_testbed.servers.kube import ControlPlane
+from trimtab_testbed.servers.kube_rest import KubeApiError
+from trimtab_testbed.servers.processes import Server
+from trimtab_testbed.simulated.cluster import POD_LABELS, World, landed
+from trimtab_testbed.simulated.scenarios import NamespaceShape, Scenario, brokers
 
 NAMESPACE, POLICY = "messaging", "policy"
 API = "/apis/trimtab.dev/v1alpha1/namespaces/messaging"
@@ -171,7 +171,7 @@ class ReplicaStage:
 
     def __enter__(self) -> Self:
         self.rest = self.plane.rest
-        crds = _HERE.parents[1] / "crds"
+        crds = _HERE.parents[2] / "crds"
         self.rest.apply_crds([yaml.safe_load(file.read_text()) for file in sorted(crds.glob("*.yaml"))])
         self.rest.create_namespace(NAMESPACE)
         scenario = Scenario(

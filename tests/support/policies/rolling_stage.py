@@ -15,10 +15,10 @@ from types import TracebackType
 from typing import Any, Self
 
 from stage import NAMESPACE, Stage, until
-from trimtab_testbed.control_plane import ControlPlane
-from trimtab_testbed.kube_rest import KubeRest
-from trimtab_testbed.scenarios import NamespaceShape, Scenario, brokers
-from trimtab_testbed.world import POD_LABELS, World, pod_spec, running_status
+from trimtab_testbed.servers.kube import ControlPlane
+from trimtab_testbed.servers.kube_rest import KubeRest
+from trimtab_testbed.simulated.cluster import POD_LABELS, World, pod_spec, running_status
+from trimtab_testbed.simulated.scenarios import NamespaceShape, Scenario, brokers
 
 SET = "pulsar-broker"
 """Name of the StatefulSet; its pods are called as the brokers of a scenario."""

@@ -7,14 +7,14 @@ from copy import deepcopy
 from itertools import pairwise
 from typing import Any
 
-from trimtab_operator.actuators.split_steps import (
+from trimtab_operator.splits.steps import (
     Child,
-    Order,
-    Seen,
-    Step,
+    SplitObservation,
+    SplitOrder,
+    SplitStep,
     next_step,
-    open_wish,
     owner_of,
+    owner_pending,
     parent_of,
     to_move,
     unlocked_state,
@@ -25,14 +25,14 @@ EDGES = ("0x00000000", "0x40000000", "0x80000000", "0xffffffff")
 CHILDREN = tuple(f"b-{lower}-{upper}" for lower, upper in pairwise(EDGES))
 
 
-def order(*destinations: str) -> Order:
+def order(*destinations: str) -> SplitOrder:
     """Divides the bundle `b` of broker `x` into three."""
     wanted = destinations or ("", "", "")
     cut = tuple(
         Child(name, lower, upper, destination)
         for name, (lower, upper), destination in zip(CHILDREN, pairwise(EDGES), wanted, strict=True)
     )
-    return Order("split", "b", "t-n", "x", cut)
+    return SplitOrder("split", "b", "t-n", "x", cut)
 
 
 def _bundle(owner: str, lower: str, upper: str, **meta: Any) -> dict[str, Any]:
@@ -43,7 +43,7 @@ def _bundle(owner: str, lower: str, upper: str, **meta: Any) -> dict[str, Any]:
 class Model:
     """The bundle `b` on broker `x`, which an operator divides one write at a time."""
 
-    def __init__(self, what: Order) -> None:
+    def __init__(self, what: SplitOrder) -> None:
         whole = _bundle("x", EDGES[0], EDGES[-1], name="b")
         whole["status"] = {"owner": "x", "state": "Owned", "observedGeneration": 1}
         self.order, self.bundles, self.give_up = what, {"b": whole}, ""
@@ -51,20 +51,20 @@ class Model:
 
     # -- the operator --
 
-    def seen(self) -> Seen:
-        return deepcopy(Seen(self.bundles.get("b"), [self.bundles.get(name) for name in CHILDREN]))
+    def seen(self) -> SplitObservation:
+        return deepcopy(SplitObservation(self.bundles.get("b"), [self.bundles.get(name) for name in CHILDREN]))
 
-    def advance(self) -> Step:
+    def advance(self) -> SplitStep:
         """One write of the operator; whatever it did before, it does not remember."""
         step, _ = next_step(self.order, (seen := self.seen()), self.give_up)
-        writes: dict[Step, Callable[[Seen], None]] = {
-            Step.LOCK: lambda _: self._status("b", split="split", state="Splitting"),
-            Step.UNLOCK: lambda s: self._status("b", split="", state=unlocked_state(s.parent or {})),
-            Step.CREATE: self._create,
-            Step.DELETE: lambda _: self._drop("b"),
-            Step.REMOVE: lambda s: self._drop(next(name for name in CHILDREN if self._ours(name, s))),
-            Step.RELEASE: self._release,
-            Step.MOVE: self._move,
+        writes: dict[SplitStep, Callable[[SplitObservation], None]] = {
+            SplitStep.LOCK: lambda _: self._status("b", split="split", state="Splitting"),
+            SplitStep.UNLOCK: lambda s: self._status("b", split="", state=unlocked_state(s.parent or {})),
+            SplitStep.CREATE: self._create,
+            SplitStep.DELETE: lambda _: self._drop("b"),
+            SplitStep.REMOVE: lambda s: self._drop(next(name for name in CHILDREN if self._ours(name, s))),
+            SplitStep.RELEASE: self._release,
+            SplitStep.MOVE: self._move,
         }
         if step in writes:
             writes[step](seen)
@@ -73,32 +73,32 @@ class Model:
     def _status(self, name: str, **fields: Any) -> None:
         self.bundles[name]["status"].update(fields)
 
-    def _create(self, seen: Seen) -> None:
+    def _create(self, seen: SplitObservation) -> None:
         """One of the children: the operator may die before the next."""
         child = next(c for c, found in zip(self.order.children, seen.children, strict=True) if found is None)
         made = _bundle("x", child.lower, child.upper, name=child.bundle, annotations={PARENT: "b"})
         made["spec"]["assignment"] = {"reason": "Splitting"}
         self.bundles[child.bundle] = made
 
-    def _ours(self, name: str, seen: Seen) -> bool:
+    def _ours(self, name: str, seen: SplitObservation) -> bool:
         found = seen.children[CHILDREN.index(name)]
         return found is not None and parent_of(found) == "b"
 
     def _drop(self, name: str) -> None:
         del self.bundles[name]
 
-    def _release(self, seen: Seen) -> None:
+    def _release(self, seen: SplitObservation) -> None:
         name = next(name for name in CHILDREN if self._ours(name, seen))
         del self.bundles[name]["metadata"]["annotations"][PARENT]
 
-    def _move(self, seen: Seen) -> None:
-        child, raw = next((c, r) for c, r in to_move(self.order, seen) if owner_of(r) == "x" and not open_wish(r))
-        self.wish(child.bundle, child.destination, "Admin")
+    def _move(self, seen: SplitObservation) -> None:
+        child, raw = next((c, r) for c, r in to_move(self.order, seen) if owner_of(r) == "x" and not owner_pending(r))
+        self.set_owner(child.bundle, child.destination, "Admin")
         assert raw["metadata"]["name"] == child.bundle
 
     # -- brokers and people --
 
-    def wish(self, name: str, owner: str, reason: str = "") -> None:
+    def set_owner(self, name: str, owner: str, reason: str = "") -> None:
         """Somebody wishes a bundle on a broker, if there is such a bundle."""
         if name in self.bundles:
             bundle = self.bundles[name]
@@ -107,7 +107,7 @@ class Model:
 
     def serve(self, name: str) -> None:
         """The brokers carry an open wish out, first the one and then the other half of it."""
-        if name not in self.bundles or not open_wish(self.bundles[name]):
+        if name not in self.bundles or not owner_pending(self.bundles[name]):
             return
         bundle, wished = self.bundles[name], self.bundles[name]["spec"]["owner"]
         if owner_of(bundle) not in {"", wished}:

@@ -8,9 +8,9 @@ from typing import Any
 
 from manifests import bundle_split
 from policy_scene import PolicyScene
-from trimtab_operator.actuators.dividing import DeclarativeDivider
-from trimtab_operator.control.splitting import Splits
-from trimtab_strategies.topics import check_ring, parse_bundle
+from trimtab_operator.splits.controller import SplitController
+from trimtab_operator.splits.declarative import DeclarativeSplitExecutor
+from trimtab_strategies.hash_ring import check_ring, parse_bundle
 
 PARENT = "trimtab.dev/parent"
 
@@ -58,8 +58,8 @@ class Operator:
 
     def __init__(self, scene: PolicyScene, *, dies_after: int | None = None) -> None:
         self.scene, self.api = scene, MortalApi(scene, dies_after)
-        divider = DeclarativeDivider(self.api, scene.namespace, scene.context.now)  # type: ignore[arg-type]
-        self.splits = Splits(scene.context, divider)
+        divider = DeclarativeSplitExecutor(self.api, scene.namespace, scene.context.now)  # type: ignore[arg-type]
+        self.splits = SplitController(scene.context, divider)
 
     async def round(self, *, after: float = 0.0, lost: str = "") -> None:
         """One round, on stores that have seen all there is, `after` seconds later. lost: who serves nothing."""

@@ -16,13 +16,13 @@ import yaml
 
 from faulty_proxy import Fault, FaultyProxy
 from shipped_role import shipped_kubeconfig
-from trimtab_testbed.binaries import KubeBinaries
-from trimtab_testbed.control_plane import ControlPlane
-from trimtab_testbed.kube_rest import KubeApiError
-from trimtab_testbed.processes import Server
-from trimtab_testbed.prometheus import Prometheus
-from trimtab_testbed.scenarios import SCENARIOS, Scenario
-from trimtab_testbed.world import POD_LABELS, World, landed
+from trimtab_testbed.programs.find import KubeBinaries
+from trimtab_testbed.servers.kube import ControlPlane
+from trimtab_testbed.servers.kube_rest import KubeApiError
+from trimtab_testbed.servers.processes import Server
+from trimtab_testbed.servers.prometheus import Prometheus
+from trimtab_testbed.simulated.cluster import POD_LABELS, World, landed
+from trimtab_testbed.simulated.scenarios import SCENARIOS, Scenario
 
 NAMESPACE = "messaging"
 POLICY = "policy"
@@ -150,7 +150,7 @@ class Stage:
     def _start(self) -> None:
         self._open_plane()
         self.rest = self.control_plane.rest
-        crds = Path(__file__).parents[2] / "crds"
+        crds = Path(__file__).parents[3] / "crds"
         self.rest.apply_crds([yaml.safe_load(file.read_text()) for file in sorted(crds.glob("*.yaml"))])
         self.rest.create_namespace(NAMESPACE)
         kubeconfig = self.control_plane.kubeconfig
@@ -254,7 +254,7 @@ class Stage:
         """Who serves each bundle."""
         return {name: bundle.get("status", {}).get("owner", "") for name, bundle in self.world.bundles().items()}
 
-    def wishes(self) -> dict[str, str]:
+    def desired_owners(self) -> dict[str, str]:
         """Who is to have each bundle."""
         return {name: bundle["spec"].get("owner", "") for name, bundle in self.world.bundles().items()}
 
@@ -278,7 +278,7 @@ class Stage:
         self.drop_policy()
         self._undivide()
         for name, owner in self.first_owners.items():
-            if self.owners()[name] != owner or self.wishes()[name] != owner:
+            if self.owners()[name] != owner or self.desired_owners()[name] != owner:
                 self.patch_bundle(name, owner=owner, pinned=False, assignment=None)
         until(
             "the first owners have their bundles again", lambda: self.owners() == self.first_owners and self.settled()

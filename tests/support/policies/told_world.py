@@ -16,11 +16,11 @@ from typing import Any
 from pulsar_settings import defaults, settings_brokers
 from stage import until
 from trimtab_testbed.demo.stage import Stage
-from trimtab_testbed.processes import ServerFailedError
-from trimtab_testbed.scenarios import Scenario
-from trimtab_testbed.world import landed
+from trimtab_testbed.servers.processes import ServerFailedError
+from trimtab_testbed.simulated.cluster import landed
+from trimtab_testbed.simulated.scenarios import Scenario
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SERVING = "serving /metrics"
 """What an operator logs when it has begun."""
 

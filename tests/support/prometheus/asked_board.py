@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-BOARD = Path(__file__).parents[2] / "charts" / "trimtab" / "files" / "board.json"
+BOARD = Path(__file__).parents[3] / "charts" / "trimtab" / "files" / "board.json"
 
 NEEDS_PULSAR = {
     "Does Pulsar answer?": "a link",

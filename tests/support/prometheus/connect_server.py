@@ -13,7 +13,7 @@ from typing import Self
 
 import pyspark
 
-from trimtab_testbed import tether as tether_program
+from trimtab_testbed.servers import tether as tether_program
 
 MAIN_CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
 

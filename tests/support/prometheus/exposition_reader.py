@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -34,16 +35,21 @@ def history(pages: Iterable[str], name: str, labels: Mapping[str, str]) -> npt.N
 
 
 def rate(series: npt.NDArray[np.float64], at: float, window: float) -> float:
-    """Increase per second of a counter within the window, resets bridged, as Prometheus documents `rate`.
+    """Increase per second of a counter from the last sample before the window to the newest one, where it did not fall.
 
-    The increase between the first and the last sample in the window is stretched to the window's ends, or by half an
-    interval where an end is further away from its sample than 1.1 intervals.
+    The window ends at the newest sample up to `at`. What a counter that began anew may have reached by itself between
+    two samples, at its fastest in five windows, is left out.
     """
-    inside = series[(series[:, 0] >= at - window) & (series[:, 0] <= at)]
+    past = series[(series[:, 0] > at - 5 * window) & (series[:, 0] <= at)]
+    steps = [(before[0], after[0] - before[0], after[1] - before[1], after[1]) for before, after in pairwise(past)]
+    fastest = max(rose / seconds for _, seconds, rose, _ in steps)
+    inside = [step for step in steps if step[0] + step[1] > past[-1, 0] - window]
+    sure = [(seconds, rose) for _, seconds, rose, to in inside if rose >= 0 and to >= 1.2 * fastest * seconds]
+    return float(sum(rose for _, rose in sure) / sum(seconds for seconds, _ in sure))
+
+
+def increase(series: npt.NDArray[np.float64], at: float, window: float) -> float:
+    """By how much a counter rose between its samples in the `window` seconds up to `at`; resets are bridged."""
+    inside = series[(series[:, 0] > at - window) & (series[:, 0] <= at)]
     steps = np.diff(inside[:, 1])
-    gained = np.where(steps < 0, inside[1:, 1], steps).sum()
-    between = inside[-1, 0] - inside[0, 0]
-    interval = between / (len(inside) - 1)
-    gaps = np.array([inside[0, 0] - (at - window), at - inside[-1, 0]])
-    stretched = between + np.where(gaps < 1.1 * interval, gaps, interval / 2).sum()
-    return float(gained * stretched / between / window)
+    return float(np.where(steps < 0, inside[1:, 1], steps).sum())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import time
 from collections.abc import Callable, Mapping
@@ -15,6 +16,8 @@ from urllib.parse import parse_qs
 from local_server import LocalServer
 
 _METRIC = re.compile(r"((?:container|kube|pulsar)_[A-Za-z_]+)\{(.*?)\}")
+_RANGE = re.compile(r"^\w+\{[^{}]*\}\[\w+\]$")
+_COUNTED = 1e5  # seconds that counters have counted
 _MATCHER = re.compile(r'(\w+)(=~|!=|=)"(.*?)"')
 
 
@@ -37,7 +40,8 @@ class Faults:
 class Series:
     """One series: labels, value as Prometheus prints it, and the time of its sample (None: just now).
 
-    samples, resets: of it, in whatever window is asked about. ahead: samples of the future.
+    samples, resets: of it, in whatever window is asked about. ahead: samples of the future. A counter's value is its
+    rate.
     """
 
     labels: Mapping[str, str]
@@ -47,15 +51,26 @@ class Series:
     resets: int = 0
     ahead: int = 0
 
+    def points(self, metric: str, at: float) -> list[list[float | str]]:
+        """Its raw samples, a quarter of a minute apart: as many as there are, and the one before, oldest first."""
+        newest = self.time or at
+        times = [newest - 15 * k for k in reversed(range(self.samples + (self.samples > 1)))]
+        try:
+            rate = float(self.value)
+        except ValueError:
+            rate = math.nan
+        if not metric.endswith("_total") or not math.isfinite(rate):
+            return [[t, self.value] for t in times]
+        to_come = reversed([min(k, self.resets) for k in range(len(times))])  # one in each of the last pairs
+        return [[t, str(rate * (t - newest + _COUNTED * (1 + n)))] for t, n in zip(times, to_come, strict=True)]
+
     def answer(self, promql: str, at: float) -> str | None:
         """What a query that begins so says of it, None for nothing."""
         if promql.startswith("max by (pod) (timestamp("):
             return str(self.time or at)
         if "] offset -" in promql:
             return str(self.ahead) if self.ahead else None
-        if "count_over_time(" in promql:
-            return str(self.samples)
-        return str(self.resets) if "resets(" in promql else self.value
+        return self.value
 
 
 @dataclass
@@ -91,10 +106,25 @@ class FakePrometheus(LocalServer):
         for rows in self.series.values():
             rows[:] = [row for row in rows if not labels.items() <= row.labels.items()]
 
+    def points(self, metric: str, at: float) -> list[list[float | str]]:
+        """Its raw samples, a quarter of a minute apart: as many as there are, and the one before, oldest first."""
+        newest = self.time or at
+        times = [newest - 15 * k for k in reversed(range(self.samples + (self.samples > 1)))]
+        try:
+            rate = float(self.value)
+        except ValueError:
+            rate = math.nan
+        if not metric.endswith("_total") or not math.isfinite(rate):
+            return [[t, self.value] for t in times]
+        lost = [_COUNTED * rate * (k <= self.resets) for k in reversed(range(len(times)))]  # in each of the last pairs
+        return [[t, str(rate * (t - newest + 2 * _COUNTED) - lost)] for t, lost in zip(times, lost, strict=True)]
+
     def answer(self, promql: str, at: float) -> str:
         """The body of an instant query."""
-        by = re.search(r"max by \(([^)]*)\)", promql)
         found = _METRIC.search(promql)
+        if _RANGE.search(promql) and found:
+            return self._matrix(found[1], found[2], at)
+        by = re.search(r"max by \(([^)]*)\)", promql)
         assert by, promql
         assert found, promql
         groups: dict[tuple[tuple[str, str], ...], str] = {}
@@ -107,7 +137,16 @@ class FakePrometheus(LocalServer):
                 elif (value := row.answer(promql, at)) is not None:
                     groups[key] = value
         result = [{"metric": dict(labels), "value": [at, value]} for labels, value in groups.items()]
-        body: dict[str, Any] = {"status": "success", "data": {"resultType": "vector", "result": result}}
+        return self._body(promql, "vector", result)
+
+    def _matrix(self, metric: str, selector: str, at: float) -> str:
+        """The body of an instant query for raw samples."""
+        chosen = [row for row in self.series.get(metric, []) if _matches(row.labels, selector)]
+        result = [{"metric": {"__name__": metric, **row.labels}, "values": row.points(metric, at)} for row in chosen]
+        return self._body(metric, "matrix", result)
+
+    def _body(self, promql: str, kind: str, result: list[Any]) -> str:
+        body: dict[str, Any] = {"status": "success", "data": {"resultType": kind, "result": result}}
         if self.faults.warnings and self.faults.where(promql):
             body["warnings"] = list(self.faults.warnings)
         return json.dumps(body, separators=(",", ":"))

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Self
 
-from trimtab_operator.pulsar.errors import ExistsError, PulsarRefusedError, PulsarUnavailableError, UnknownError
-from trimtab_operator.pulsar.load_manager import LoadManager
-from trimtab_strategies.topics import default_boundaries
+from trimtab_operator.pulsar.client.api import LoadManager
+from trimtab_operator.pulsar.client.errors import ExistsError, PulsarRefusedError, PulsarUnavailableError, UnknownError
+from trimtab_strategies.hash_ring import default_boundaries
 
 
 @dataclass

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 
-from trimtab_operator.bridge import crosscheck
 from trimtab_operator.cli import main
-from trimtab_operator.control import crosschecking
+from trimtab_operator.pulsar.bridge import cross_check
+from trimtab_operator.state import pulsar_link
 
 if __name__ == "__main__":
-    crosscheck.COMPARE_EVERY, crosschecking.LASTING = 1.0, 5.0
+    cross_check.COMPARE_EVERY, pulsar_link.LASTING = 1.0, 5.0
     sys.exit(main())

@@ -10,10 +10,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 import records
-from trimtab_operator.bridge.mirroring_spaces import Space
-from trimtab_operator.bridge.reflecting import Birth, Owned, Ranges
-from trimtab_operator.cluster.bundles import BundleRecord, bundle_record
-from trimtab_operator.cluster.topic_namespaces import TopicNamespaceRecord
+from trimtab_operator.kube.records import BundleRecord, TopicNamespaceRecord, bundle_record
+from trimtab_operator.pulsar.bridge.sync.diff import Birth, Owned, Ranges, Space
 
 SPACE = "t/n"
 LAST = 0xFFFFFFFF

@@ -1,4 +1,18 @@
-"""The steps from owner to owner, as generators of values that can be taken up again wherever they were interrupted.
+"""What is written down of a bundle, and how one record follows another.
+
+The conflict rule: of two records of a bundle, whether the newer one holds.
+
+Several brokers write at the same time; all readers decide by this rule alone, so all come to the same picture. What
+decides is, in this order: a removal always holds; the version must be the next one; a forced record holds; the state
+must be allowed to follow; and the brokers named must be those of the step.
+
+A known defect of the original: on the system topic a record that is more than one version ahead holds without any
+further check, even a transition that is in no table (versions in between may have been compacted away). With
+`gaps_checked` it is checked like any other.
+
+Source. Pulsar 4.2.4 `ServiceUnitStateDataConflictResolver`, with equal decisions.
+
+The steps from owner to owner, as generators of values that can be taken up again wherever they were interrupted.
 
 A flow is given what is written down now and yields the steps that are left, each made as if those before it had been
 carried out. Whoever carries them out does one at a time: lets the broker do its work, then replaces `old` by `new`. If
@@ -14,18 +28,153 @@ What holds after every step:
 - What is already done is not asked for again: only work that leaves no trace in a record is (to disconnect clients),
   and therefore it comes last.
 - Every record in flight names who has to act (`duty`), so a flow that stalls can be seen, and its broker overridden.
+
+Who has to act on a record, and what a broker answers to a client that asks for the owner.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from itertools import pairwise
+from typing import NamedTuple
 
-from trimtab_strategies.ownership.conflicts import refusal
-from trimtab_strategies.ownership.duties import Work, duty
-from trimtab_strategies.ownership.records import Record, next_version, state_of
-from trimtab_strategies.ownership.states import ACTIVE, State, Storage
+from trimtab_strategies.model.bundle_state import ACTIVE, ALLOWED, State, Storage
+
+FIRST_VERSION = 1
+
+LAST_VERSION = 2**63 - 1
+"""After it comes -2**63: versions are signed 64-bit numbers, as in Java."""
+
+
+class InvalidRecordError(ValueError):
+    """A record that says nothing; the text names the field and what is needed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What is written down of a bundle.
+
+    destination: the broker that owns it, or is to own it; empty none.
+    source:      the broker that had it; empty none. One of the two is needed.
+    children:    of a bundle that is being divided: each child's range to its broker, empty the parent's.
+    force:       whether it holds although the state before does not allow it (the owner is dead).
+    time:        epoch seconds when it was written.
+    version:     1 for the first record of a bundle, then one more each time.
+    """
+
+    state: State
+    destination: str = ""
+    source: str = ""
+    children: Mapping[str, str] = field(default_factory=dict)
+    force: bool = False
+    time: float = 0.0
+    version: int = FIRST_VERSION
+
+    def __post_init__(self) -> None:
+        if self.state is State.INIT:
+            raise InvalidRecordError("state Init means that there is no record: remove it instead of writing Init")
+        if not self.destination.strip() and not self.source.strip():
+            raise InvalidRecordError(f"a record in state {self.state} names no broker: give a destination or a source")
+
+
+def state_of(record: Record | None) -> State:
+    """The state a record is in; `INIT` without a record."""
+    return State.INIT if record is None else record.state
+
+
+def next_version(record: Record | None) -> int:
+    """The version of what follows a record."""
+    if record is None:
+        return FIRST_VERSION
+    return -LAST_VERSION - 1 if record.version == LAST_VERSION else record.version + 1
+
+
+def refusal(old: Record | None, new: Record | None, storage: Storage, *, gaps_checked: bool = False) -> str | None:
+    """Why `new` does not replace `old`, in words; None if it does. A record that is None is none, or its removal."""
+    if new is None:
+        return None
+    if old is None and storage is Storage.METADATA_STORE:
+        return None if new.version == FIRST_VERSION else f"version {new.version} where {FIRST_VERSION} comes first"
+    if old is not None:
+        if (why := _out_of_order(old, new, storage)) is not None:
+            return why
+        if _gap(old, new) and not gaps_checked:
+            return None
+    if new.force:
+        return None
+    return _not_allowed(old, new, storage) or _wrong_brokers(old, new)
+
+
+def _out_of_order(old: Record, new: Record, storage: Storage) -> str | None:
+    if old.version == LAST_VERSION and new.version == -LAST_VERSION - 1:
+        return None
+    if old.version >= new.version:
+        return f"version {new.version} is not after {old.version}"
+    if _gap(old, new) and storage is Storage.METADATA_STORE:
+        return f"version {new.version} does not follow {old.version}"
+    return None
+
+
+def _gap(old: Record, new: Record) -> bool:
+    return new.version > old.version + 1
+
+
+def _not_allowed(old: Record | None, new: Record, storage: Storage) -> str | None:
+    before = state_of(old)
+    return None if new.state in ALLOWED[storage][before] else f"{new.state} may not follow {before}"
+
+
+def _wrong_brokers(old: Record | None, new: Record) -> str | None:
+    check = _BROKERS.get((state_of(old), new.state))
+    if old is None or check is None:
+        return None
+    wrong = check(old, new)
+    return f"{old.state} to {new.state}: {wrong}" if wrong else None
+
+
+def _splits(old: Record, new: Record) -> str | None:
+    if new.destination:
+        return f"a split has no destination, it has {new.destination}"
+    return None if new.source == old.destination else f"the source is {new.source}, the owner {old.destination}"
+
+
+def _releases(old: Record, new: Record) -> str | None:
+    if not new.source or new.source != old.destination:
+        return f"the source is {new.source or '(nobody)'}, the owner {old.destination}"
+    return f"{new.destination} owns it already" if new.destination == old.destination else None
+
+
+def _same(old: Record, new: Record) -> str | None:
+    if (old.destination, old.source) == (new.destination, new.source):
+        return None
+    return (
+        f"destination and source were {old.destination or '(nobody)'} and {old.source or '(nobody)'},"
+        f" now {new.destination or '(nobody)'} and {new.source or '(nobody)'}"
+    )
+
+
+def _hands_over(old: Record, new: Record) -> str | None:
+    return _same(old, new) if new.destination else "no destination"
+
+
+def _assigns(_: Record, new: Record) -> str | None:
+    if new.source:
+        return f"nobody owned it, yet the source is {new.source}"
+    return None if new.destination else "no destination"
+
+
+_BROKERS: Mapping[tuple[State, State], Callable[[Record, Record], str | None]] = {
+    (State.OWNED, State.SPLITTING): _splits,
+    (State.OWNED, State.RELEASING): _releases,
+    (State.ASSIGNING, State.OWNED): _same,
+    (State.RELEASING, State.FREE): _same,
+    (State.SPLITTING, State.DELETED): _same,
+    (State.RELEASING, State.ASSIGNING): _hands_over,
+    (State.FREE, State.ASSIGNING): _assigns,
+}
+
 
 Table = Mapping[str, Record]
 """All records, by bundle."""
@@ -186,7 +335,7 @@ def _by_name(bundle: str, children: Mapping[str, str]) -> dict[str, str]:
     ranges = sorted(children)
     edges = [part.partition("_") for part in ranges]
     joined = all(left[2] == right[0] for left, right in pairwise(edges))
-    if len(ranges) < 2 or not joined or f"{edges[0][0]}_{edges[-1][2]}" != whole:  # noqa: PLR2004 - one child is no split
+    if len(ranges) < 2 or not joined or f"{edges[0][0]}_{edges[-1][2]}" != whole:
         given = ", ".join(ranges) or "nothing"
         raise ValueError(f"{given} does not make up {bundle}: give two or more ranges without gaps")
     return {f"{namespace}/{part}": children[part] for part in ranges}
@@ -195,3 +344,75 @@ def _by_name(bundle: str, children: Mapping[str, str]) -> dict[str, str]:
 def _overtaken(bundle: str, record: Record | None, wish: str) -> OvertakenError:
     brokers = "" if record is None else f", destination {record.destination!r}, source {record.source!r}"
     return OvertakenError(f"{bundle} can't be {wish}: it is {state_of(record)}{brokers}; let that end first")
+
+
+class Work(StrEnum):
+    """What a broker does before it writes. Doing it again changes nothing, so it may be done again after a crash."""
+
+    NOTHING = "Nothing"  # it only writes
+    CLOSE = "Close"  # stop serving the topics; clients stay connected until they know the new owner
+    DISCONNECT = "Disconnect"  # send the clients to the new owner
+    CLOSE_AND_DISCONNECT = "CloseAndDisconnect"  # both at once: nobody is there to send them to
+    DIVIDE = "Divide"  # write the namespace's new boundaries, and let go of the parent's topics
+
+
+class Duty(NamedTuple):
+    """What `broker` has to do about a record: its `work`, after which it writes a record in state `then`.
+
+    then: `INIT` to remove the record, None to leave it as it is.
+    """
+
+    broker: str
+    work: Work
+    then: State | None
+
+
+def duty(record: Record | None, *, multi_phase: bool = True) -> Duty | None:
+    """Who has to act on a record; None when nobody has to.
+
+    multi_phase: whether clients stay connected until the new owner is there.
+    Pulsar: loadBalancerMultiPhaseBundleUnload
+    """
+    if record is None:
+        return None
+    destination, source = record.destination, record.source
+    hand_over = Duty(source, Work.CLOSE if multi_phase else Work.CLOSE_AND_DISCONNECT, State.ASSIGNING)
+    let_go = Duty(source, Work.CLOSE_AND_DISCONNECT, State.FREE)
+    duties = {
+        State.ASSIGNING: Duty(destination, Work.NOTHING, State.OWNED),
+        State.RELEASING: hand_over if destination else let_go,
+        State.OWNED: Duty(source, Work.DISCONNECT, None) if source and multi_phase else None,
+        State.SPLITTING: Duty(source, Work.DIVIDE, State.DELETED),
+        State.DELETED: Duty(source, Work.NOTHING, State.INIT),
+        State.FREE: let_go._replace(then=State.INIT) if record.force else None,
+    }
+    return duties[record.state]
+
+
+class Lookup(NamedTuple):
+    """What a lookup finds: `broker` serves the bundle, or will; empty: nobody does.
+
+    wait: whether the asked broker is about to serve it itself, and lets the client wait (at most 30 seconds).
+    gone: whether the bundle was divided: the client has to look the topic up anew.
+    """
+
+    broker: str = ""
+    wait: bool = False
+    gone: bool = False
+
+
+def lookup(record: Record | None, asked: str) -> Lookup:
+    """Which broker the broker `asked` names to a client."""
+    if record is None:
+        return Lookup()
+    match state_of(record):
+        case State.OWNED:
+            return Lookup(record.destination)
+        case State.SPLITTING:
+            return Lookup(record.source)
+        case State.ASSIGNING | State.RELEASING:
+            return Lookup(record.destination, wait=record.destination == asked)
+        case State.DELETED:
+            return Lookup(gone=True)
+        case _:
+            return Lookup()

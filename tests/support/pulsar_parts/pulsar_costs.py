@@ -10,9 +10,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from pulsar_witness import Move, Witness
-from trimtab_testbed.pulsar.traffic import Traffic
+from trimtab_testbed.pulsar.clients import Traffic
 
-ARTEFACTS = Path(__file__).parents[2] / ".trimtab" / "e2e"
+ARTEFACTS = Path(__file__).parents[3] / ".trimtab" / "e2e"
 """Where the figures of the last run are kept."""
 
 AFTER = 1.5

@@ -9,9 +9,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from trimtab_operator.pulsar.balancing import ENABLED, SHEDDING, SPLITTING, UNLOADING_SPLITS
-from trimtab_operator.pulsar.errors import PulsarUnavailableError, SplitRefusedError, StaleBundleError, UnknownError
-from trimtab_operator.pulsar.load_manager import LoadManager
+from trimtab_operator.pulsar.client.api import LoadManager
+from trimtab_operator.pulsar.client.dynamic_config import ENABLED, SHEDDING, SPLITTING, UNLOADING_SPLITS
+from trimtab_operator.pulsar.client.errors import (
+    PulsarUnavailableError,
+    SplitRefusedError,
+    StaleBundleError,
+    UnknownError,
+)
 
 FULL = 0xFFFFFFFF
 

@@ -51,11 +51,15 @@ def settings_brokers(*files: Mapping[str, str], token: str = "") -> Iterator[Set
 
 
 class SettingsBrokers:
-    """dynamic: values set for all. ids: of the brokers, in the order of their files."""
+    """dynamic: values set for all. ids: of the brokers, in the order of their files.
+
+    asked: the header Authorization of each request.
+    """
 
     def __init__(self, token: str) -> None:
         self.token, self.dynamic = token, dict[str, str]()
         self.ids: list[str] = []
+        self.asked: list[str | None] = []
 
     @property
     def url(self) -> str:
@@ -70,6 +74,7 @@ class SettingsBrokers:
         class Handler(BaseHTTPRequestHandler):
             def _answer(self, method: str) -> None:
                 found: Any = "unauthorized"
+                brokers.asked.append(self.headers["Authorization"])
                 if brokers.token and self.headers["Authorization"] != f"Bearer {brokers.token}":
                     status = 401
                 else:

@@ -7,11 +7,11 @@ from typing import Any
 from policy_scene import PolicyScene
 from pulsar_in_memory import InMemoryPulsar
 from split_scene import PARENT, DiedError, order, split_status
-from trimtab_operator.bridge.dividing import PulsarDivider
-from trimtab_operator.cluster.naming import parse_pulsar_bundle
-from trimtab_operator.control.splitting import Splits
+from trimtab_operator.kube.naming import parse_pulsar_bundle
 from trimtab_operator.resources.pulsar import PulsarSpec
-from trimtab_strategies.topics import check_ring
+from trimtab_operator.splits.controller import SplitController
+from trimtab_operator.splits.pulsar import PulsarSplitExecutor
+from trimtab_strategies.hash_ring import check_ring
 
 
 class Crew:
@@ -31,7 +31,7 @@ class Crew:
         self.living = self.context.api
         self.mortal = mortal
         admin: Any = _Mortal(self, self.pulsar, {"split"})
-        self.splits = Splits(self.context, PulsarDivider(self.context, admin))
+        self.splits = SplitController(self.context, PulsarSplitExecutor(self.context, admin))
 
     async def round(self, *, after: float = 0.0) -> None:
         self.scene.clock += after

@@ -20,14 +20,14 @@ import yaml
 from pulsar_witness import Witness
 from shipped_role import shipped_kubeconfig
 from stage import API, NAMESPACE, Operator, Stage, until
-from trimtab_testbed.binaries import KubeBinaries
-from trimtab_testbed.kube_rest import KubeApiError
-from trimtab_testbed.prometheus import Prometheus, Target
+from trimtab_testbed.programs.find import KubeBinaries
+from trimtab_testbed.pulsar.clients import Flow, Traffic, topics_of
 from trimtab_testbed.pulsar.cluster import PulsarCluster
 from trimtab_testbed.pulsar.exporter import Kubelet, Limits, broker_targets
 from trimtab_testbed.pulsar.rest import PulsarRest, PulsarRestError
-from trimtab_testbed.pulsar.traffic import Flow, Traffic, topics_of
-from trimtab_testbed.world import POD_LABELS, landed
+from trimtab_testbed.servers.kube_rest import KubeApiError
+from trimtab_testbed.servers.prometheus import Prometheus, Target
+from trimtab_testbed.simulated.cluster import POD_LABELS, landed
 
 TENANT = "e2e"
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
@@ -75,7 +75,7 @@ class PulsarStage(Stage):
     def _start(self) -> None:
         self._enter(self.control_plane)
         self.rest = self.control_plane.rest
-        crds = Path(__file__).parents[2] / "crds"
+        crds = Path(__file__).parents[3] / "crds"
         self.rest.apply_crds([yaml.safe_load(file.read_text()) for file in sorted(crds.glob("*.yaml"))])
         self.rest.create_namespace(NAMESPACE)
         self.kubelet = self._enter(Kubelet(self.cluster, self.names, NAMESPACE, self._limits))
@@ -223,7 +223,7 @@ class PulsarStage(Stage):
         """Who serves each bundle, as its object says."""
         return {name: bundle.get("status", {}).get("owner", "") for name, bundle in self.bundles().items()}
 
-    def wishes(self) -> dict[str, str]:
+    def desired_owners(self) -> dict[str, str]:
         """Who is to have each bundle."""
         return {name: bundle["spec"].get("owner", "") for name, bundle in self.bundles().items()}
 

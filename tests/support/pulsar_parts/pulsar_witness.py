@@ -17,10 +17,10 @@ from typing import Protocol, Self
 
 from kube_watch import Raw, Watch
 from stage import API
-from trimtab_testbed.kube_rest import KubeRest
 from trimtab_testbed.pulsar.cluster import PulsarCluster
 from trimtab_testbed.pulsar.rest import PulsarRestError
-from trimtab_testbed.world import object_name
+from trimtab_testbed.servers.kube_rest import KubeRest
+from trimtab_testbed.simulated.cluster import object_name
 
 LOOK_EVERY = 0.15
 """Seconds between two looks at all brokers."""
@@ -105,8 +105,8 @@ class Witness:
         found = []
         for bundle, changes in self._owners.items():
             for before, change in pairwise(changes):
-                wishes = self._wishes.get(bundle, [])
-                wished = {_holding(wishes, change.at), _holding(wishes, change.at - _SEEN_LATE)}
+                desired_owners = self._wishes.get(bundle, [])
+                wished = {_holding(desired_owners, change.at), _holding(desired_owners, change.at - _SEEN_LATE)}
                 if change.broker and change.broker not in wished:
                     found.append(f"{bundle}: {before.broker or 'nobody'} -> {change.broker}, wished on {wished}")
         return found
@@ -121,16 +121,18 @@ class Witness:
         return max((changes[-1].at for changes in every if changes), default=0.0)
 
     def _moves_of(self, bundle: str) -> Iterable[Move]:
-        wishes, owners = list(self._wishes[bundle]), list(self._owners.get(bundle, []))
-        for n, wish in enumerate(wishes):
-            source = _holding(owners, wish.at)
-            if not wish.broker or not source or source == wish.broker:
+        desired_owners, owners = list(self._wishes[bundle]), list(self._owners.get(bundle, []))
+        for n, desired in enumerate(desired_owners):
+            source = _holding(owners, desired.at)
+            if not desired.broker or not source or source == desired.broker:
                 continue
-            until = wishes[n + 1].at if n + 1 < len(wishes) else float("inf")
+            until = desired_owners[n + 1].at if n + 1 < len(desired_owners) else float("inf")
             landed = next(
-                (o.at for o in owners if wish.at < o.at <= until + _SEEN_LATE and o.broker == wish.broker), None
+                (o.at for o in owners if desired.at < o.at <= until + _SEEN_LATE and o.broker == desired.broker), None
             )
-            yield Move(bundle, source, wish.broker, wish.at, landed, not self._served_before(wish.broker, wish.at))
+            yield Move(
+                bundle, source, desired.broker, desired.at, landed, not self._served_before(desired.broker, desired.at)
+            )
 
     def _served_before(self, broker: str, at: float) -> bool:
         return any(c.broker == broker and c.at < at for changes in list(self._owners.values()) for c in list(changes))

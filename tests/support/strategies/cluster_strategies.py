@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 from hypothesis import strategies as st
 
+from trimtab_strategies.hash_ring import parse_bundle
 from trimtab_strategies.model import ClusterLoad, Isolation, NamespacePolicy, Topics
-from trimtab_strategies.model.load import FloatArray
+from trimtab_strategies.model.cluster_load import FloatArray
 from trimtab_strategies.testing import NOW, cluster, with_bundles
-from trimtab_strategies.topics import parse_bundle
 
 NAMES = "abcdef"
 ODD = (np.nan, np.inf, -np.inf, -1.0, 0.0, 1e-30, 1.5, 1e39)
@@ -47,6 +47,34 @@ def clusters(draw: st.DrawFn) -> ClusterLoad:
     return replace(drawn, policies=draw(policies(names)))
 
 
+@st.composite
+def crowded_clusters(draw: st.DrawFn) -> ClusterLoad:
+    """Four to six brokers with a few bundles too large for the splitters, whose insides are known.
+
+    At most one broker each is lost, untrusted and closed, so that the guard seldom refuses the whole cycle.
+    """
+    names = NAMES[: draw(st.integers(4, len(NAMES)))]
+    one = st.lists(st.sampled_from(names), max_size=1)
+    drawn = cluster(
+        bundles={name: draw(st.lists(st.integers(1, 5).map(float), max_size=3)) for name in names},
+        lost=draw(one),
+        untrusted=draw(one),
+        unschedulable=draw(one),
+        **{name: draw(ratios) for name in names},
+    )
+    rows = st.lists(st.integers(0, len(drawn.bundles) - 1), max_size=1) if len(drawn.bundles) else st.just([])
+    drawn = with_bundles(
+        drawn,
+        pinned=dict.fromkeys(draw(rows), True),
+        in_flight=dict.fromkeys(draw(rows), True),
+        last_unload=dict.fromkeys(draw(rows), NOW - draw(st.sampled_from([10, 1800, 3600]))),
+        short=dict.fromkeys(draw(rows), np.nan),
+    )
+    for row in range(len(drawn.bundles)):
+        drawn = _with_inside(drawn, row, draw(st.lists(st.integers(0, 9), min_size=2, max_size=5)))
+    return replace(drawn, policies=draw(policies(names)))
+
+
 def policies(names: str) -> st.SearchStrategy[dict[str, NamespacePolicy]]:
     """What is asked for the namespaces of the first two brokers' bundles; often nothing."""
     if not names:
@@ -69,19 +97,24 @@ def _unknown_broker(drawn: ClusterLoad) -> ClusterLoad:
 
 
 def _with_topics(draw: st.DrawFn, drawn: ClusterLoad) -> ClusterLoad:
-    """The cluster with the inside of its first bundle known: some topics that share its traffic."""
-    weights = np.array(draw(st.lists(st.integers(0, 9), max_size=5)), dtype=np.float64)
-    if not len(drawn.bundles) or not weights.sum():
+    """The cluster with the inside of its first bundle known, which does not change how many topics it has."""
+    weights = draw(st.lists(st.integers(0, 9), max_size=5))
+    if not len(drawn.bundles) or not sum(weights):
         return drawn
-    name = parse_bundle(drawn.bundles.names[0])
-    places = np.linspace(name.lower, name.upper - 1, len(weights)).astype(np.int64)
+    return replace(drawn, topics=_with_inside(drawn, 0, weights).topics)
+
+
+def _with_inside(drawn: ClusterLoad, row: int, weights: list[int]) -> ClusterLoad:
+    """The cluster with the topics of a bundle (row) known: they share its traffic by `weights`."""
+    share = np.array(weights, dtype=np.float64) / (sum(weights) or 1)
+    name, known = parse_bundle(drawn.bundles.names[row]), drawn.topics
     topics = Topics(
-        names=tuple(f"persistent://{name.namespace}/topic-{k}" for k in range(len(weights))),
-        bundle=np.zeros(len(weights), dtype=np.int64),
-        place=places,
-        traffic=np.outer(weights / weights.sum(), np.nan_to_num(drawn.bundles.short[0])),
+        names=(*known.names, *(f"persistent://{name.namespace}/topic-{row}-{k}" for k in range(len(share)))),
+        bundle=np.append(known.bundle, np.full(len(share), row)),
+        place=np.append(known.place, np.linspace(name.lower, name.upper - 1, len(share)).astype(np.int64)),
+        traffic=np.vstack([known.traffic, np.outer(share, np.nan_to_num(drawn.bundles.short[row]))]),
     )
-    return replace(drawn, topics=topics)
+    return replace(with_bundles(drawn, topics={row: float(len(share))}), topics=topics)
 
 
 @st.composite

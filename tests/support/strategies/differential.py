@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from map_order import Ask, sensitivity
 from pulsar_scenarios import generate
-from trimtab_strategies.conformance import Tally, replay
+from trimtab_lab.conformance import Tally, replay
 
 SHUFFLES = 24
 

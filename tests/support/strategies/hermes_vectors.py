@@ -8,20 +8,12 @@ from typing import Any
 
 import yaml
 
-from trimtab_strategies.weights import (
-    NEVER,
-    Constraints,
-    Iteration,
-    Law,
-    NodeLoad,
-    Profile,
-    Rules,
-    TargetRule,
-    Work,
-)
-from trimtab_strategies.weights.work import UNDEFINED
+from trimtab_lab.conformance.hermes_model import Rules
+from trimtab_strategies.shedding.weighted.nodes import NEVER, UNDEFINED, Constraints, NodeLoad, Profile, Work
+from trimtab_strategies.shedding.weighted.orders import Iteration
+from trimtab_strategies.shedding.weighted.target_weights import Law, TargetRule
 
-PATH = Path(__file__).parents[1] / "conformance" / "hermes" / "hand-made.yaml"
+PATH = Path(__file__).parents[2] / "conformance" / "hermes" / "hand-made.yaml"
 VECTORS: dict[str, Any] = yaml.load(PATH.read_text(), Loader=yaml.CSafeLoader)
 BALANCES: list[dict[str, Any]] = [
     case

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-FOLDER = Path(__file__).parents[2] / ".trimtab" / "oracle"
+FOLDER = Path(__file__).parents[3] / ".trimtab" / "oracle"
 PATIENCE = 60.0
 """Seconds that one answer may take."""
 

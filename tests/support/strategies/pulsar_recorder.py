@@ -18,7 +18,7 @@ from map_order import sensitivity
 from pulsar_oracle import Oracle
 from pulsar_scenarios import GENERATORS, generate
 
-FOLDER = Path(__file__).parents[1] / "conformance" / "pulsar-own"
+FOLDER = Path(__file__).parents[2] / "conformance" / "pulsar-own"
 SHUFFLES = {"modular.AvgShedder": 24, "modular.AvgShedder.selectBroker": 4}
 USUAL_SHUFFLES = 8
 

@@ -6,7 +6,7 @@ import gzip
 from collections.abc import Iterator
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1] / "conformance"
+ROOT = Path(__file__).parents[2] / "conformance"
 FOLDER = ROOT / "pulsar"
 
 RECORDINGS = sorted(path for path in ROOT.rglob("*") if path.name.endswith((".jsonl", ".jsonl.gz")))

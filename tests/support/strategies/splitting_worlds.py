@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from trimtab_strategies.hash_ring import parse_bundle
 from trimtab_strategies.model import ClusterLoad, Topics
 from trimtab_strategies.testing import cluster
-from trimtab_strategies.topics import parse_bundle
 
 MEBIBYTE = 1048576
 

@@ -4,9 +4,8 @@ Belongs here: reading recorded scenarios (text lines, already decoded), running 
 the answers differ. May not be here: files, compression, printing; the command line does that.
 """
 
-from trimtab_strategies.conformance.algorithms import ALGORITHMS
-from trimtab_strategies.conformance.recording import InvalidRecordingError
-from trimtab_strategies.conformance.replay import replay, replay_files
-from trimtab_strategies.conformance.report import Mismatch, Report, Tally
+from trimtab_lab.conformance.recording import InvalidRecordingError
+from trimtab_lab.conformance.replay import ALGORITHMS, replay, replay_files
+from trimtab_lab.conformance.report import Mismatch, Report, Tally
 
 __all__ = ["ALGORITHMS", "InvalidRecordingError", "Mismatch", "Report", "Tally", "replay", "replay_files"]

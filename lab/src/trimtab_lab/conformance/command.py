@@ -8,8 +8,8 @@ import sys
 import zlib
 from pathlib import Path
 
-from trimtab_operator.cli.failure import CommandError
-from trimtab_strategies.conformance import InvalidRecordingError, replay_files
+from trimtab_lab.conformance import InvalidRecordingError, replay_files
+from trimtab_operator.cli.common import CommandError
 
 _DESCRIPTION = """\
 Replay recordings of the original strategies (JSON lines, plain or gzip) and compare decision by decision.

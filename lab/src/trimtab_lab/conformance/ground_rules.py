@@ -1,4 +1,4 @@
-"""Recorded ground rules that both of Pulsar's managers share (``base.*``), run here."""
+"""Replays of the rules that both load managers share: names and hash ring (``naming.*``), averages (``base.*``)."""
 
 from __future__ import annotations
 
@@ -7,22 +7,65 @@ from typing import Any
 
 import numpy as np
 
-from trimtab_strategies.averages import averaged_steps, compared, reported_steps, with_sample
-from trimtab_strategies.conformance import world
-from trimtab_strategies.conformance.shared import Algorithm, Answer, Input, params
-from trimtab_strategies.java import hash_map_order
-from trimtab_strategies.model.load import IntArray
+from trimtab_lab.conformance import pulsar_clusters
+from trimtab_lab.conformance.pulsar_clusters import Algorithm, Answer, Input, params
+from trimtab_strategies.hash_ring import default_boundaries, find_bundle, range_text, topic_hash
+from trimtab_strategies.java_compat import hash_map_order
+from trimtab_strategies.model.cluster_load import IntArray
 from trimtab_strategies.shedding.threshold import ThresholdShedderParams
-from trimtab_strategies.shedding.transferring import Spread
-from trimtab_strategies.usage import MODULAR_COLUMNS, Weights, percent, unweighted_maximum, weighted_maximum
+from trimtab_strategies.shedding.transfer.matching import Spread
+from trimtab_strategies.usage import (
+    MODULAR_COLUMNS,
+    Weights,
+    averaged_steps,
+    compared,
+    percent,
+    reported_steps,
+    unweighted_maximum,
+    weighted_maximum,
+    with_sample,
+)
+
+
+def topic_to_bundle(given: Input) -> Answer:
+    """``naming.topic_to_bundle``: hash and bundle of each topic, for default and for given boundaries."""
+    rings = [default_boundaries(count) for count in given["num_bundles"]]
+    rings += [_boundaries(given["boundaries"])] if given.get("boundaries") else []
+    hashes = [topic_hash(topic) for topic in given["topics"]]
+    columns = [_bundles(ring, hashes) for ring in rings]
+    answers = zip(given["topics"], hashes, zip(*columns, strict=True), strict=True)
+    return {"topics": [{"name": name, "hash": place, "bundles": list(bundles)} for name, place, bundles in answers]}
+
+
+def hash_to_bundle(given: Input) -> Answer:
+    """``naming.hash_to_bundle``: the bundle of each hash, with Pulsar's exception for the last one."""
+    return {"bundles": _bundles(_boundaries(given["boundaries"]), given["hashes"])}
+
+
+def _boundaries(texts: list[str]) -> IntArray:
+    return np.array([int(text, 16) for text in texts], dtype=np.int64)
+
+
+def _bundles(boundaries: IntArray, hashes: list[int]) -> list[str]:
+    rows = find_bundle(boundaries, hashes, last_hash_included=False)
+    edges = boundaries.tolist()
+    ranges = [range_text(*edges[row : row + 2]) for row in range(len(edges) - 1)]
+    ranges.append("exception IndexOutOfBoundsException")
+    return [ranges[row] for row in rows]
+
+
+NAMING_ALGORITHMS: Mapping[str, Algorithm] = {
+    "naming.hash_to_bundle": hash_to_bundle,
+    "naming.topic_to_bundle": topic_to_bundle,
+}
 
 
 def resource_usage(given: Input) -> Answer:
     """``base.resource_usage``: percent, weighted and unweighted maximum of one broker."""
-    usage, limit = world.resources(given["usage"])
+    usage, limit = pulsar_clusters.resources(given["usage"])
     percents = percent(np.array([usage]), np.array([limit]))
     weights: Weights = params(ThresholdShedderParams, given["conf"]).weights
-    every = dict(zip(world.RESOURCE_FIELDS, percents[0].tolist(), strict=True))
+    every = dict(zip(pulsar_clusters.RESOURCE_FIELDS, percents[0].tolist(), strict=True))
     return {
         "percent": {name: every[name] for name in given["usage"]},
         "weighted_ratio": float(weighted_maximum(percents, weights, MODULAR_COLUMNS)[0]),
@@ -42,7 +85,7 @@ def time_average(given: Input) -> Answer:
 
 def averaged_order(given: Input) -> Answer:
     """``base.TimeAverageMessageData_compare``: the order of two averages."""
-    return _compared(given, lambda entry: averaged_steps(world.traffic([entry])))
+    return _compared(given, lambda entry: averaged_steps(pulsar_clusters.traffic([entry])))
 
 
 def reported_order(given: Input) -> Answer:
@@ -57,7 +100,9 @@ def _compared(given: Input, steps: Callable[[Mapping[str, Any]], IntArray]) -> A
 
 def _reported(entry: Mapping[str, Any]) -> IntArray:
     sessions = sum(entry.get(name, 0) for name in ("topics", "consumer_count", "producer_count"))
-    return reported_steps(world.traffic([entry]), np.array([float(sessions)]), np.array([entry.get("cache_size", 0.0)]))
+    return reported_steps(
+        pulsar_clusters.traffic([entry]), np.array([float(sessions)]), np.array([entry.get("cache_size", 0.0)])
+    )
 
 
 def float_sum_order(given: Input) -> Answer:
@@ -67,7 +112,7 @@ def float_sum_order(given: Input) -> Answer:
     return {"order": names, "avg": spread.mean, "std": spread.deviation}
 
 
-ALGORITHMS: Mapping[str, Algorithm] = {
+GROUND_ALGORITHMS: Mapping[str, Algorithm] = {
     "base.NamespaceBundleStats_compare": reported_order,
     "base.TimeAverageMessageData_compare": averaged_order,
     "base.float_sum_order": float_sum_order,

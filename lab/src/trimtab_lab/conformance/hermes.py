@@ -6,32 +6,24 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from trimtab_strategies.conformance.shared import Algorithm, Answer, Input
-from trimtab_strategies.java import plain_sum
-from trimtab_strategies.weights import (
+from trimtab_lab.conformance.hermes_model import Cycle, Outcome, Rules, State, balance, diff, run
+from trimtab_lab.conformance.hermes_selective import selective
+from trimtab_lab.conformance.pulsar_clusters import Algorithm, Answer, Input
+from trimtab_strategies.java_compat import plain_sum
+from trimtab_strategies.shedding.weighted import target_weights
+from trimtab_strategies.shedding.weighted.nodes import (
     NEVER,
+    UNDEFINED,
     Constraints,
-    Cycle,
-    Iteration,
-    Law,
     NodeLoad,
-    Outcome,
     Profile,
     Profiles,
-    Rules,
-    Score,
-    State,
-    TargetRule,
     Work,
-    balance,
-    diff,
+    averages,
     rebuilt,
-    run,
-    selective,
-    targets,
 )
-from trimtab_strategies.weights.profiles import averages
-from trimtab_strategies.weights.work import UNDEFINED
+from trimtab_strategies.shedding.weighted.orders import Iteration
+from trimtab_strategies.shedding.weighted.target_weights import Law, Score, TargetRule
 
 
 def weighted(given: Input) -> Answer:
@@ -136,7 +128,7 @@ def scoring_targets(given: Input) -> Answer:
     steps = []
     for step in given["steps"]:
         loads = _loads({entry["id"]: entry["load"] for entry in step["consumers"]})
-        found = targets.update(_books(step["consumers"]), loads, memory, step["now_ms"], rule)
+        found = target_weights.update(_books(step["consumers"]), loads, memory, step["now_ms"], rule)
         memory = found.memory
         steps.append({"target_weights": dict(found.weights)})
     return {"steps": steps}
@@ -144,7 +136,7 @@ def scoring_targets(given: Input) -> Answer:
 
 def average_targets(given: Input) -> Answer:
     """``hermes.target_weights.avg``: everyone the same."""
-    found = targets.update(_books(given["consumers"]), {}, {}, 0, TargetRule())
+    found = target_weights.update(_books(given["consumers"]), {}, {}, 0, TargetRule())
     return {"target_weights": dict(found.weights)}
 
 

@@ -9,67 +9,37 @@ When it hurts. A single task heavier than a target can't be divided; the counts 
 should carry less; the original's controller overcorrects on more than a few consumers (see `targets`).
 
 Source. Hermes 2.21.0, its weighted work balancer, with equal decisions in `Iteration.JAVA` with `Compatibility.JAVA`.
+
+What changes between two assignments of subscriptions to consumers.
+
+One cycle of the weighted balancer with everything that is carried on: assignments, profiles, stamps, scores.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
 
 import numpy as np
 
-from trimtab_strategies.params import Compatibility, Defect
-from trimtab_strategies.weights import targets
-from trimtab_strategies.weights.aim import Aim
-from trimtab_strategies.weights.ledger import Ledger, Transfer
-from trimtab_strategies.weights.orders import Iteration, Order, order_of
-from trimtab_strategies.weights.original import original_pass
-from trimtab_strategies.weights.relief import corrected_pass
-from trimtab_strategies.weights.targets import Score, TargetRule, Targets
-from trimtab_strategies.weights.work import InvalidWorkError, Work
-
-DEFECTS = (
-    Defect(
-        "After a swap the task that has left is offered on, so weights are counted that never moved (phantom swaps).",
-        "What has changed hands stays where it is.",
-    ),
-    Defect(
-        "A consumer with exactly the allowed number of tasks gives some away, in hash order, even ones just moved.",
-        "Only one with more than that does: the task that fits best, unless it was moved lately.",
-    ),
-    Defect(
-        "Each single swap must change the weight by some percent: with hundreds of small tasks none ever does.",
-        "What counts is how far a consumer is above its target; small exchanges add up.",
-    ),
-    Defect(
-        "Any other consumer may be the partner of a swap, and the first acceptable pair is taken.",
-        "Partners come by room, the heaviest goes for the lightest, and neither end gets beyond its target.",
-    ),
-    Defect("The limit of tasks per consumer is ignored for what is already placed.", "It holds everywhere."),
-    Defect(
-        "Tasks that nobody has reported yet weigh nothing, so all of them go to one consumer.",
-        "They weigh as much as the average one.",
-    ),
-    Defect(
-        "New tasks go to the lightest consumer, be it also the weakest.",
-        "They go where the most room is below the target.",
-    ),
-    Defect(
-        "The controller adds a cpu error to a share of about 1/n: its loop gain grows with the number of consumers.",
-        "The error is relative to the mean, and the loop gain is the same for any number.",
-    ),
-    Defect(
-        "No score falls below 0.01, which flattens the targets of a hundred consumers.",
-        "The floor is a fraction of 1/n.",
-    ),
-    Defect(
-        "The first correction after a change of leader is not smoothed.",
-        "Averages start at the share that is carried.",
-    ),
+from trimtab_strategies.params import Compatibility
+from trimtab_strategies.shedding.weighted import target_weights
+from trimtab_strategies.shedding.weighted.ledger import Ledger, Transfer
+from trimtab_strategies.shedding.weighted.nodes import (
+    NO_PROFILES,
+    Constraints,
+    InvalidWorkError,
+    NodeLoad,
+    Profiles,
+    Work,
+    rebuilt,
+    stamped,
 )
-"""Of the original, each mended by `Compatibility.CORRECTED`."""
+from trimtab_strategies.shedding.weighted.orders import Iteration, Order, order_of
+from trimtab_strategies.shedding.weighted.passes import Aim, corrected_pass, original_pass
+from trimtab_strategies.shedding.weighted.target_weights import Score, TargetRule, Targets
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +125,7 @@ class _Balancing:
         before = dict(zip(self.consumers, ledger.book, strict=True))
         placed = sum(map(ledger.count, range(len(ledger))))
         limit = -(-placed // len(ledger)) if len(ledger) else 0
-        found = targets.update(before, work.loads, scores, work.now, self.rules.targets)
+        found = target_weights.update(before, work.loads, scores, work.now, self.rules.targets)
         aim = Aim(
             targets=[found.weights[name] for name in self.consumers],
             limit=limit,
@@ -178,7 +148,7 @@ class _Balancing:
     def aimed(self, scores: Mapping[str, Score], waiting: list[int]) -> list[float]:
         """The targets as they will be once everything that waits is placed."""
         books = dict(zip(self.consumers, self.ledger.book, strict=True))
-        found = targets.update(books, self.work.loads, scores, self.work.now, self.rules.targets)
+        found = target_weights.update(books, self.work.loads, scores, self.work.now, self.rules.targets)
         carried = sum(self.ledger.book)
         grown = (carried + float(self.ledger.weight[waiting].sum())) / carried if carried else 1.0
         return [found.weights[name] * grown for name in self.consumers]
@@ -230,3 +200,76 @@ class _Balancing:
             for task in self.ledger.held(consumer):
                 found.setdefault(self.subscriptions[task], []).append(self.consumers[consumer])
         return {name: tuple(held) for name, held in found.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Diff:
+    """By subscription the consumers that lose it and those that get it, ascending; untouched ones are left out."""
+
+    deletions: Mapping[str, tuple[str, ...]]
+    additions: Mapping[str, tuple[str, ...]]
+
+    @property
+    def rebalanced(self) -> tuple[str, ...]:
+        """Subscriptions that change in any way, ascending."""
+        return tuple(sorted({*self.deletions, *self.additions}))
+
+
+def diff(before: Mapping[str, Sequence[str]], after: Mapping[str, Sequence[str]]) -> Diff:
+    """What must be taken away and what must be given to get from `before` to `after` (holders by subscription)."""
+    return Diff(_beyond(before, after), _beyond(after, before))
+
+
+def _beyond(these: Mapping[str, Sequence[str]], those: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
+    found = {name: tuple(sorted(set(held) - set(those.get(name, ())))) for name, held in these.items()}
+    return {name: rest for name, rest in found.items() if rest}
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What a cycle leaves to the next one."""
+
+    assignments: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    profiles: Profiles = NO_PROFILES
+    scores: Mapping[str, Score] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Cycle:
+    """What a cycle sees: the clock (ms), who is active, and the reports (those of others are left aside)."""
+
+    now: float
+    subscriptions: Sequence[str]
+    consumers: Sequence[str]
+    loads: Mapping[str, NodeLoad]
+    constraints: Constraints
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a cycle decides, what that changes, and the state for the next one."""
+
+    balance: Balance
+    diff: Diff
+    state: State
+
+
+def run(state: State, cycle: Cycle, rules: Rules, window: float) -> Outcome:
+    """One cycle; `window` (ms) is that of the profiles.
+
+    Placements on consumers that are gone are forgotten first; that alone is no deletion.
+    """
+    active = set(cycle.consumers)
+    loads = {name: load for name, load in cycle.loads.items() if name in active}
+    profiles = rebuilt(state.profiles, loads, cycle.now, window, rules.compatibility)
+    if rules.compatibility is Compatibility.CORRECTED:  # which keeps what nobody reports, but not for ever
+        wanted = set(cycle.subscriptions)
+        profiles = Profiles(
+            {name: profile for name, profile in profiles.of.items() if name in wanted}, profiles.updated
+        )
+    holders = {name: [c for c in held if c in active] for name, held in state.assignments.items()}
+    work = Work(cycle.now, cycle.subscriptions, cycle.consumers, cycle.constraints, holders, profiles.of, loads)
+    decided = balance(work, rules, state.scores)
+    changed = diff(holders, decided.assignments)
+    after = stamped(profiles, changed.rebalanced, cycle.now)
+    return Outcome(decided, changed, State(decided.assignments, after, decided.scores))

@@ -14,7 +14,7 @@ import heapq
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from trimtab_strategies.weights.work import Work
+from trimtab_strategies.shedding.weighted.nodes import Work
 
 
 @dataclass(frozen=True, slots=True)

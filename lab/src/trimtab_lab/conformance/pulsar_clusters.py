@@ -1,21 +1,24 @@
-"""A recorded cluster, as the `ClusterLoad` our strategies read."""
+"""Recorded clusters as `ClusterLoad`, with parameters from Pulsar's keys, candidates and names."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from trimtab_strategies.conformance.recording import InvalidRecordingError
+from trimtab_lab.conformance.recording import InvalidRecordingError
 from trimtab_strategies.model import RESOURCES, TRAFFIC, Brokers, Bundles, ClusterLoad
-from trimtab_strategies.model.load import FloatArray
+from trimtab_strategies.model.cluster_load import FloatArray, IntArray
+from trimtab_strategies.params import StrategyParams, pulsar_keys
 
 RESOURCE_FIELDS = ("cpu", "memory", "direct_memory", "bandwidth_in", "bandwidth_out")
 """How recordings spell `RESOURCES`."""
 
+
 TRAFFIC_FIELDS = ("msg_rate_in", "msg_rate_out", "msg_throughput_in", "msg_throughput_out")
 """How recordings spell `TRAFFIC`."""
+
 
 Fields = Mapping[str, Any]
 
@@ -93,3 +96,36 @@ def _brokers(brokers: Mapping[str, Fields]) -> Brokers:
         schedulable=everyone,
         trusted=everyone,
     )
+
+
+Input = Mapping[str, Any]
+
+Answer = dict[str, Any]
+
+Algorithm = Callable[[Input], Answer]
+
+Params = TypeVar("Params", bound=StrategyParams)
+
+
+def params(model: type[Params], conf: Mapping[str, Any]) -> Params:
+    """A strategy's parameters from Pulsar's configuration keys; keys of other strategies are left aside.
+
+    Our bounds are not applied: recordings try values, such as a threshold of 0, that no policy may have. Like Pulsar,
+    the old spelling ``...Bandwith...`` is read where the right one is absent or 1.
+    """
+    keys = pulsar_keys(model)
+    old = {key.replace("Bandwidth", "Bandwith"): key for key in keys if "Bandwidth" in key}
+    values = {keys[old[key]]: value for key, value in conf.items() if key in old}
+    known = {keys[key]: value for key, value in conf.items() if key in keys}
+    values.update({name: value for name, value in known.items() if value != 1 or name not in values})
+    return cast("Params", model.model_construct(**values))
+
+
+def candidates(cluster: ClusterLoad, names: list[str]) -> IntArray:
+    """Rows of the named brokers, ascending."""
+    return np.array(sorted(cluster.brokers.index[name] for name in names), dtype=np.int64)
+
+
+def names_of(cluster: ClusterLoad, rows: IntArray) -> list[str]:
+    """Names of the brokers `rows`, ascending."""
+    return sorted(cluster.brokers.names[row] for row in rows)

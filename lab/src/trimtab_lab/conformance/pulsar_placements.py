@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from trimtab_strategies.conformance import world
-from trimtab_strategies.conformance.shared import Algorithm, Answer, Input, candidates, names_of, params
+from trimtab_lab.conformance import pulsar_clusters
+from trimtab_lab.conformance.pulsar_clusters import Algorithm, Answer, Input, candidates, names_of, params
 from trimtab_strategies.model import ClusterLoad
 from trimtab_strategies.placement.least_message_rate import LeastLongTermMessageRate, LeastLongTermMessageRateParams
 from trimtab_strategies.placement.least_resource_usage import (
@@ -29,7 +29,7 @@ def least_resource_usage(given: Input) -> Answer:
             name: {**entry, "bundles": [f"{name}/{k}" for k in range(len(entry.get("bundles", ())))]}
             for name, entry in brokers.items()
         }
-        cluster = world.cluster(told_apart, {}, now)
+        cluster = pulsar_clusters.cluster(told_apart, {}, now)
         allowed = candidates(cluster, step["candidates"])
         best = allowed
         if len(allowed):
@@ -54,9 +54,9 @@ def least_long_term_message_rate(given: Input) -> Answer:
     return {"steps": steps}
 
 
-def _with_rates(brokers: Mapping[str, world.Fields], now: float) -> tuple[ClusterLoad, dict[int, int]]:
+def _with_rates(brokers: Mapping[str, pulsar_clusters.Fields], now: float) -> tuple[ClusterLoad, dict[int, int]]:
     """A cluster whose brokers each own one bundle with the recorded sum; and rows of bundles given to them since."""
-    bundles: dict[str, world.Fields] = {}
+    bundles: dict[str, pulsar_clusters.Fields] = {}
     destination: list[int] = []
     for row, (name, entry) in enumerate(brokers.items()):
         bundles[f"{name}/sum"] = {key: entry.get(f"long_term_{key}", 0.0) for key in ("msg_rate_in", "msg_rate_out")}
@@ -64,7 +64,7 @@ def _with_rates(brokers: Mapping[str, world.Fields], now: float) -> tuple[Cluste
             bundles[f"{name}/{k}"] = {"msg_rate_in": rate_in, "msg_rate_out": rate_out}
             destination.append(row)
     owning = {name: {**entry, "bundles": [f"{name}/sum"]} for name, entry in brokers.items()}
-    cluster = world.cluster(owning, bundles, now)
+    cluster = pulsar_clusters.cluster(owning, bundles, now)
     since = np.flatnonzero(cluster.bundles.owner < 0).tolist()
     return cluster, dict(zip(since, destination, strict=True))
 
@@ -81,11 +81,11 @@ def round_robin(given: Input) -> Answer:
     return {"steps": steps}
 
 
-def _steps(given: Input) -> Iterator[tuple[Mapping[str, Any], Mapping[str, world.Fields]]]:
+def _steps(given: Input) -> Iterator[tuple[Mapping[str, Any], Mapping[str, pulsar_clusters.Fields]]]:
     """Each step, and the brokers as they are then."""
     brokers = {name: dict(entry) for name, entry in given["brokers"].items()}
     for step in given["steps"]:
-        world.merge(brokers, step.get("set_brokers", {}))
+        pulsar_clusters.merge(brokers, step.get("set_brokers", {}))
         yield step, brokers
 
 

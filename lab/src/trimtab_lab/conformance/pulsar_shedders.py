@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from trimtab_strategies.conformance import world
-from trimtab_strategies.conformance.shared import Algorithm, Answer, Input, candidates, names_of, params
-from trimtab_strategies.java import concurrent_map_order, hash_map_order
+from trimtab_lab.conformance import pulsar_clusters
+from trimtab_lab.conformance.pulsar_clusters import Algorithm, Answer, Input, candidates, names_of, params
+from trimtab_strategies.hash_ring import is_monitoring
+from trimtab_strategies.java_compat import concurrent_map_order, hash_map_order
 from trimtab_strategies.model import ClusterLoad
-from trimtab_strategies.model.load import BoolArray
+from trimtab_strategies.model.cluster_load import BoolArray
 from trimtab_strategies.protocols import Shedder, Shedding, forget_others
-from trimtab_strategies.shedding import avg, overload, planned, threshold, uniform
-from trimtab_strategies.topics import is_monitoring
+from trimtab_strategies.shedding import avg, overload, threshold, uniform
 
 State = Callable[[ClusterLoad, Mapping[str, Any]], Answer]
 """What a recording shows of a shedder's memory after a round."""
@@ -61,12 +61,12 @@ def avg_shedder_select_broker(given: Input) -> Answer:
     """``modular.AvgShedder.selectBroker``: planned broker and possible answers, after the rounds, for each case."""
     shedder = avg.AvgShedder(params(avg.AvgShedderParams, given["conf"]))
     placement = avg.AvgShedderPlacement(avg.AvgShedderPlacementParams())
-    cluster, memory = world.cluster(given["brokers"], given["bundles"]), dict[str, Any]()
+    cluster, memory = pulsar_clusters.cluster(given["brokers"], given["bundles"]), dict[str, Any]()
     for cluster, shedding in _played(given, shedder):  # noqa: B007 - the last one counts
         memory = dict(shedding.memory)
     plan = memory.get("planByStatistics", [])
     for bundle, destination in given.get("plan", {}).items():
-        plan = planned.put(plan, cluster, cluster.bundles.index[bundle], destination)
+        plan = avg.put(plan, cluster, cluster.bundles.index[bundle], destination)
     memory["planByStatistics"] = plan
     return {"cases": [_selected(placement, cluster, case, memory) for case in given["cases"]]}
 
@@ -92,7 +92,7 @@ def _selected(
 def _plan(cluster: ClusterLoad, memory: Mapping[str, Any]) -> dict[str, str]:
     """What a look-up of each averaged bundle finds now."""
     rows = np.flatnonzero(np.isfinite(cluster.bundles.short).all(axis=1)).tolist()
-    found = {row: planned.look_up(memory.get("planByStatistics", ()), cluster, row) for row in rows}
+    found = {row: avg.look_up(memory.get("planByStatistics", ()), cluster, row) for row in rows}
     return {cluster.bundles.names[row]: name for row, name in found.items() if name is not None}
 
 
@@ -120,18 +120,18 @@ def _played(given: Input, shedder: Shedder, *, pruned: bool = False) -> Iterator
     for step in given["rounds"]:
         _remove(brokers, step.get("remove_brokers", ()))
         _remove(bundles, step.get("remove_bundles", ()))
-        world.merge(brokers, step.get("set_brokers", {}))
-        world.merge(bundles, step.get("set_bundles", {}))
+        pulsar_clusters.merge(brokers, step.get("set_brokers", {}))
+        pulsar_clusters.merge(bundles, step.get("set_bundles", {}))
         unloaded = step.get("recently_unloaded", unloaded)
         if step.get("notify_active") and pruned:
             memory = forget_others(memory, list(brokers))
-        cluster = world.cluster(brokers, _in_java_s_order(bundles))
+        cluster = pulsar_clusters.cluster(brokers, _in_java_s_order(bundles))
         shedding = shedder.shed(cluster, _sheddable(cluster, unloaded), memory)
         memory = shedding.memory
         yield cluster, shedding
 
 
-def _in_java_s_order(bundles: Mapping[str, world.Fields]) -> dict[str, world.Fields]:
+def _in_java_s_order(bundles: Mapping[str, pulsar_clusters.Fields]) -> dict[str, pulsar_clusters.Fields]:
     """The bundles as the original walks them: a hash map, filled from a concurrent one."""
     sheddable = [name for name in bundles if not is_monitoring(name.rpartition("/")[0])]
     walked = hash_map_order(concurrent_map_order(sheddable))

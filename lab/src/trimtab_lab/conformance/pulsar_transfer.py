@@ -1,8 +1,11 @@
-"""Recorded decisions of ``extensible.TransferShedder``, run here.
+"""Replays of the extensible load manager: placement, broker reports, TransferShedder, TopKBundles.
 
-A recording gives what brokers reported (smoothed usage, heaviest bundles), so that is handed in as what the strategy
-remembers and is told. Pulsar's classes meet the brokers in the order of a Java map, ours by name: so the brokers of a
-recording get names that begin with their place in that map.
+A recording has the brokers' reports (smoothed usage, heaviest bundles). They are handed to the strategy as memory.
+Pulsar's classes meet brokers in the order of a Java map, ours by name. So the brokers of a recording get names that
+begin with their place in that map.
+
+Bundles of equal weight come out in the order of Pulsar's partial sort. Our strategies use the name instead. So that
+sort is implemented here, where its order is compared.
 """
 
 from __future__ import annotations
@@ -13,18 +16,67 @@ from typing import Any
 
 import numpy as np
 
-from trimtab_strategies.conformance import world
-from trimtab_strategies.conformance.shared import Answer, Input, params
-from trimtab_strategies.java import SMALLEST_TABLE, hash_map_order
+from trimtab_lab.conformance import pulsar_clusters
+from trimtab_lab.conformance.pulsar_clusters import Algorithm, Answer, Input, candidates, names_of, params
+from trimtab_strategies.filters import SYSTEM_NAMESPACE
+from trimtab_strategies.hash_ring import is_monitoring
+from trimtab_strategies.java_compat import SMALLEST_TABLE, hash_map_order
 from trimtab_strategies.model import THROUGHPUT_IN, THROUGHPUT_OUT, ClusterLoad
-from trimtab_strategies.model.load import BoolArray, IntArray
-from trimtab_strategies.shedding.top_bundles import Reports
-from trimtab_strategies.shedding.transfer import Outcome, TransferShedder, TransferShedderParams
+from trimtab_strategies.model.cluster_load import BoolArray, IntArray
+from trimtab_strategies.placement.least_resource_usage import (
+    ExtensibleLeastResourceUsageWithWeight,
+    ExtensibleLeastResourceUsageWithWeightParams,
+)
+from trimtab_strategies.shedding.transfer.reports import Reports
+from trimtab_strategies.shedding.transfer.shedder import Outcome, TransferShedder, TransferShedderParams
+from trimtab_strategies.usage import MODULAR_COLUMNS, percent, reported_steps
 
-UNREPORTED_USAGE = 1.0
-"""Smoothed usage (ratio) of a broker that has not reported yet, as in Pulsar."""
 
-Fields = Mapping[str, Any]
+def extensible_least_resource_usage(given: Input) -> Answer:
+    """``extensible.LeastResourceUsageWithWeight``: the tied best of each step.
+
+    The recording gives the smoothed usage that brokers reported, so it is handed in as what the strategy remembers.
+    """
+    placement = ExtensibleLeastResourceUsageWithWeight(
+        params(ExtensibleLeastResourceUsageWithWeightParams, given["conf"])
+    )
+    steps = []
+    for step in given["steps"]:
+        ema = {name: float(value) for name, value in step["weighted_max_ema"].items()}
+        cluster = pulsar_clusters.cluster({name: {} for name in [*ema, *step["candidates"]]}, {})
+        memory = {"now": cluster.now, "brokers": {"ema": ema, "usage": dict.fromkeys(ema, 0.0)}}
+        allowed = candidates(cluster, step["candidates"])
+        best = placement.best(cluster, 0, allowed, memory).brokers if len(allowed) else allowed
+        steps.append({"one_of": names_of(cluster, best)})
+    return {"steps": steps}
+
+
+def broker_load_data(given: Input) -> Answer:
+    """``extensible.BrokerLoadData``: the averages of one broker after each of its reports."""
+    shedder = TransferShedder(params(TransferShedderParams, given["conf"]))
+    memory: Mapping[str, Any] = {}
+    rounds = []
+    for now, report in enumerate(given["rounds"]):
+        cluster = pulsar_clusters.cluster({"broker": report}, {}, now)
+        memory = shedder.averaged(cluster, memory)
+        percents = percent(cluster.brokers.usage, cluster.brokers.limit)
+        largest = np.fmax.reduce(percents[0, list(MODULAR_COLUMNS)], initial=np.float32(-np.inf))
+        averages = {
+            "weighted_max_ema": memory["brokers"]["ema"]["broker"],
+            "msg_throughput_ema": memory["brokers"]["throughput"]["broker"],
+        }
+        rounds.append({**averages, "max_resource_usage": float(largest) / 100})  # divided in 64 bits, unlike elsewhere
+    return {"rounds": rounds}
+
+
+def top_k_bundles(given: Input) -> Answer:
+    """``extensible.TopKBundles``: what is reported, lightest first, and the bare sort of all bundles."""
+    bundles, excluded = given["bundles"], given["conf"].get("loadBalancerSheddingExcludedNamespaces", ())
+    reported = {name: entry for name, entry in bundles.items() if _is_reported(name, entry, excluded)}
+    return {
+        "partition_sort_reversed": _heaviest(bundles, given["k"]),
+        "published": _heaviest(reported, given["k"]),
+    }
 
 
 def transfer_shedder(given: Input) -> Answer:
@@ -34,6 +86,21 @@ def transfer_shedder(given: Input) -> Answer:
     scene.set_brokers(given.get("brokers", {}))
     scene.top_bundles.update(given.get("top_bundles", {}))
     return {"rounds": [_round(scene, tuned, changes) for changes in given["rounds"]]}
+
+
+ALGORITHMS: Mapping[str, Algorithm] = {
+    "extensible.BrokerLoadData": broker_load_data,
+    "extensible.LeastResourceUsageWithWeight": extensible_least_resource_usage,
+    "extensible.TopKBundles": top_k_bundles,
+    "extensible.TransferShedder": transfer_shedder,
+}
+
+
+UNREPORTED_USAGE = 1.0
+"""Smoothed usage (ratio) of a broker that has not reported yet, as in Pulsar."""
+
+
+Fields = Mapping[str, Any]
 
 
 @dataclass
@@ -116,7 +183,7 @@ class _View:
             brokers[self.place[name]] = {**self.scene.brokers.get(name, {}), "bundles": list(own)}
         now = self.changes.get("now", 0)
         ages = [now - self.scene.brokers.get(name, {}).get("updated_at", now) for name in self.names]
-        cluster = world.cluster(brokers, bundles, now / 1000)
+        cluster = pulsar_clusters.cluster(brokers, bundles, now / 1000)
         ready = np.array([name in available for name in self.names], dtype=bool)
         age = np.array(ages, dtype=np.float64) / 1000
         return replace(cluster, brokers=replace(cluster.brokers, age=age, ready=ready))
@@ -202,3 +269,61 @@ class _Recorded:
             return True
         kept = name not in self._fixed and self._view.names[to] in self._allowed.get(name, {self._view.names[to]})
         return kept and bool(self._view.cluster.brokers.ready[to])
+
+
+Weighed = tuple[tuple[int, ...], str]
+"""What a bundle weighs, the first number first, and its name."""
+
+
+def _is_reported(name: str, entry: Mapping[str, Any], excluded: tuple[str, ...]) -> bool:
+    space = name.rpartition("/")[0]
+    own = space == SYSTEM_NAMESPACE or is_monitoring(space)
+    busy = float(entry.get("msg_throughput_in", 0)) + float(entry.get("msg_throughput_out", 0)) != 0
+    return busy and not own and space not in excluded
+
+
+def _heaviest(bundles: Mapping[str, Mapping[str, Any]], count: int) -> list[str]:
+    """Names of the `count` heaviest, lightest first."""
+    count = min(count, len(bundles))
+    ordered = partition_sort(_weighed(bundles), count) if count > 0 else []
+    return [name for _, name in reversed(ordered)]
+
+
+def _weighed(bundles: Mapping[str, Mapping[str, Any]]) -> list[Weighed]:
+    entries = list(bundles.values())
+    sessions = [sum(entry.get(what, 0) for what in ("topics", "consumer_count", "producer_count")) for entry in entries]
+    cache = [entry.get("cache_size", 0) for entry in entries]
+    steps = reported_steps(
+        pulsar_clusters.traffic(entries), np.array(sessions, dtype=float), np.array(cache, dtype=float)
+    )
+    return list(zip(map(tuple, steps.tolist()), bundles, strict=True))
+
+
+def partition_sort(bundles: list[Weighed], count: int) -> list[Weighed]:
+    """The `count` heaviest of `bundles`, heaviest first; equal ones as Pulsar's quick-select leaves them."""
+    found, start, end = list(bundles), 0, len(bundles) - 1
+    while start < end:
+        first, after = _partitioned(found, start, end)
+        if first <= count - 1 < after:
+            end = first
+            break
+        start, end = (start, first - 1) if count - 1 < first else (after, end)
+    found[:end] = sorted(found[:end], key=lambda bundle: bundle[0], reverse=True)
+    return found[:count]
+
+
+def _partitioned(found: list[Weighed], start: int, end: int) -> tuple[int, int]:
+    """Bring what is heavier than the last of a window before it, what is lighter after it; where its equals are."""
+    pivot = found[end][0]
+    first, here, last = start, start, end
+    while here <= last:
+        weight = found[here][0]
+        if weight > pivot:
+            found[first], found[here] = found[here], found[first]
+            first, here = first + 1, here + 1
+        elif weight < pivot:
+            found[here], found[last] = found[last], found[here]
+            last -= 1
+        else:
+            here += 1
+    return first, here

@@ -1,15 +1,29 @@
-"""Runs recorded scenarios through our strategies and counts how often the answer is the same."""
+"""Replays recordings: every known algorithm, and how often our answer equals the recorded one.
+
+An algorithm is a function from the recorded input to an answer of the recorded shape.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from trimtab_strategies.conformance.algorithms import ALGORITHMS
-from trimtab_strategies.conformance.compare import first_difference, is_alternative
-from trimtab_strategies.conformance.hermes import SETTLED
-from trimtab_strategies.conformance.recording import InvalidRecordingError, Scenario, read
-from trimtab_strategies.conformance.report import Report, Tally
+from trimtab_lab.conformance import ground_rules, hermes, pulsar_placements, pulsar_shedders, pulsar_transfer, splits
+from trimtab_lab.conformance.hermes import SETTLED
+from trimtab_lab.conformance.pulsar_clusters import Algorithm
+from trimtab_lab.conformance.recording import InvalidRecordingError, Scenario, read
+from trimtab_lab.conformance.report import Report, Tally, first_difference, is_alternative
+
+ALGORITHMS: Mapping[str, Algorithm] = {
+    **ground_rules.GROUND_ALGORITHMS,
+    **pulsar_shedders.ALGORITHMS,
+    **pulsar_placements.ALGORITHMS,
+    **pulsar_transfer.ALGORITHMS,
+    **splits.ALGORITHMS,
+    **ground_rules.NAMING_ALGORITHMS,
+    **hermes.ALGORITHMS,
+}
+"""What can be replayed. A recorded algorithm that is not in this table is reported as not implemented."""
 
 
 def replay(lines: Iterable[str]) -> Report:

@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from trimtab_strategies.conformance import world
-from trimtab_strategies.conformance.shared import Algorithm, Answer, Input, params
-from trimtab_strategies.java import concurrent_map_order
+from trimtab_lab.conformance import pulsar_clusters
+from trimtab_lab.conformance.pulsar_clusters import Algorithm, Answer, Input, params
+from trimtab_strategies.hash_ring import parse_bundle, range_text, topic_hash
+from trimtab_strategies.java_compat import concurrent_map_order
 from trimtab_strategies.model import ClusterLoad, Reason
-from trimtab_strategies.model.load import IntArray
+from trimtab_strategies.model.cluster_load import IntArray
 from trimtab_strategies.splitting.boundaries import (
     InvalidBoundaryError,
     can_split,
@@ -23,14 +24,13 @@ from trimtab_strategies.splitting.boundaries import (
     specified_positions_force,
     topic_count_equally_divide,
 )
-from trimtab_strategies.splitting.extensible import (
+from trimtab_strategies.splitting.bundle_splitter_task import BundleSplitterTask, BundleSplitterTaskParams
+from trimtab_strategies.splitting.limits import carried, first_exceeded
+from trimtab_strategies.splitting.namespace_bundle_split import (
     DefaultNamespaceBundleSplitStrategy,
     DefaultNamespaceBundleSplitStrategyParams,
     Surroundings,
 )
-from trimtab_strategies.splitting.limits import carried, first_exceeded
-from trimtab_strategies.splitting.modular import BundleSplitterTask, BundleSplitterTaskParams
-from trimtab_strategies.topics import parse_bundle, range_text, topic_hash
 from trimtab_strategies.usage import MEBIBYTE
 
 MANY = 2**31
@@ -46,7 +46,7 @@ def bundle_splitter_task(given: Input) -> Answer:
     stats = {name: entry.get("stats", {}) for name, entry in given["brokers"].items()}
     everything = {bundle: fields for of_broker in stats.values() for bundle, fields in of_broker.items()}
     listed = {name: {"bundles": list(of_broker)} for name, of_broker in stats.items()}
-    cluster = _with_stats(world.cluster(listed, given["bundles"]), everything)
+    cluster = _with_stats(pulsar_clusters.cluster(listed, given["bundles"]), everything)
     exceeded = splitter.too_large(splitter.load(cluster))
     walked = [bundle for name in concurrent_map_order(stats) for bundle in concurrent_map_order(stats[name])]
     rows = np.array([cluster.bundles.index[bundle] for bundle in walked], dtype=np.int64)
@@ -93,7 +93,7 @@ def _split_round(
     given: Input,
     hits: Mapping[str, int],
 ) -> Answer:
-    cluster = _with_stats(world.cluster({"self": {"bundles": list(bundles)}}, bundles), bundles)
+    cluster = _with_stats(pulsar_clusters.cluster({"self": {"bundles": list(bundles)}}, bundles), bundles)
     names = cluster.bundles.names
     skipped = np.isin(np.array(names, dtype=object), given["not_owned"]) | (cluster.bundles.topics < 2)  # noqa: PLR2004
     around = Surroundings(

@@ -7,20 +7,11 @@ caches, metadata stores, garbage collection, and usage that does not follow traf
     world = SCENARIOS[0].build(rng); record = run(world, UnderTrimtab(pair), rng); score(record)
 """
 
-from trimtab_strategies.simulation.comparison import (
-    CUSTOMARY,
-    Contender,
-    Outcome,
-    compare,
-    comparison,
-    contenders,
-    played,
-)
-from trimtab_strategies.simulation.deciding import AsPulsar, Decider, UnderTrimtab
-from trimtab_strategies.simulation.run import Record, run
-from trimtab_strategies.simulation.scenarios import SCENARIOS, Scenario
-from trimtab_strategies.simulation.score import LEVEL, Score, score
-from trimtab_strategies.simulation.world import World
+from trimtab_lab.simulation.compare import CUSTOMARY, Contender, Outcome, compare, comparison, contenders, played
+from trimtab_lab.simulation.run import AsPulsar, Decider, Record, UnderTrimtab, run
+from trimtab_lab.simulation.scenarios import SCENARIOS, Scenario
+from trimtab_lab.simulation.score import LEVEL, Score, score
+from trimtab_lab.simulation.world import World
 
 __all__ = [
     "CUSTOMARY",

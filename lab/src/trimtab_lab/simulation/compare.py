@@ -7,12 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from trimtab_lab.simulation.run import AsPulsar, Decider, Record, UnderTrimtab, run
+from trimtab_lab.simulation.scenarios import SCENARIOS, Scenario
+from trimtab_lab.simulation.score import Score, score
 from trimtab_strategies import registry
 from trimtab_strategies.params import Compatibility, StrategyParams
-from trimtab_strategies.simulation.deciding import AsPulsar, Decider, UnderTrimtab
-from trimtab_strategies.simulation.run import Record, run
-from trimtab_strategies.simulation.scenarios import SCENARIOS, Scenario
-from trimtab_strategies.simulation.score import Score, score
 
 SEED = 364
 """Of every world and every run."""

@@ -7,12 +7,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from trimtab_strategies.model.load import FloatArray
-from trimtab_strategies.simulation.traffic import bursts, jitter, skewed_sizes, steady
-from trimtab_strategies.simulation.world import CORE, World
+from trimtab_lab.simulation.world import CORE, World, bursts, jitter, skewed_sizes, steady
+from trimtab_strategies.model.cluster_load import FloatArray
 
 ROUNDS = 60
 """An hour."""
+
+WARM_UP = 10
+"""Minutes before the first round, in which bundles were measured already: a full short window."""
 
 CORES = 16.0
 """Of a machine, where nothing else is said."""
@@ -48,6 +50,7 @@ def world(rng: np.random.Generator, usage: Sequence[float], per_broker: int = 60
         present=np.ones((ROUNDS, n), dtype=bool),
         size=sizes[kept],
         noise=steady(ROUNDS, m),
+        before=steady(WARM_UP, m),
         message=np.full(m, KIBIBYTE),
         owner=owner[kept],
     )
@@ -115,14 +118,18 @@ def noisy(rng: np.random.Generator) -> World:
     """Ten brokers at about 45 %; traffic jitters, and now and then all of a broker's bundles carry twice as much."""
     made = world(rng, about(rng, 0.45, 10))
     home: FloatArray = made.owner.astype(np.float64)
-    noise = jitter(rng, ROUNDS, len(made.size), 0.3) * bursts(rng, ROUNDS, home, 0.03, 2.0)
-    return replace(made, noise=noise)
+
+    def some(rounds: int) -> FloatArray:
+        return jitter(rng, rounds, len(home), 0.3) * bursts(rng, rounds, home, 0.03, 2.0)
+
+    return replace(made, noise=some(ROUNDS), before=some(WARM_UP))
 
 
 def skewed(rng: np.random.Generator) -> World:
     """Ten brokers from 20 to 95 %, traffic jitters."""
     made = world(rng, np.linspace(0.20, 0.95, 10).tolist())
-    return replace(made, noise=jitter(rng, ROUNDS, len(made.size), 0.3))
+    noise, before = (jitter(rng, rounds, len(made.size), 0.3) for rounds in (ROUNDS, WARM_UP))
+    return replace(made, noise=noise, before=before)
 
 
 SCENARIOS: tuple[Scenario, ...] = (

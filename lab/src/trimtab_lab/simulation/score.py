@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trimtab_strategies.model.load import BoolArray
-from trimtab_strategies.simulation.run import Record
+from trimtab_lab.simulation.run import Record
+from trimtab_strategies.model.cluster_load import BoolArray
 
 LEVEL = 20.0
 """Percent points of imbalance below which a cluster counts as balanced: most strategies leave 10 above the average."""

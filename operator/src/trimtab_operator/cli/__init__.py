@@ -4,6 +4,6 @@ A verb's module is imported only when its help or the verb itself is asked for: 
 load, and `trimtab --help` should not.
 """
 
-from trimtab_operator.cli.command import main
+from trimtab_operator.cli.main import main
 
 __all__ = ["main"]

@@ -1,4 +1,4 @@
-"""What verbs share that read or change objects of a live cluster: the parser, the connection, and clear errors."""
+"""Verbs on a live cluster: kubectl's flags, the connection, the namespace, and clear errors."""
 
 from __future__ import annotations
 
@@ -8,15 +8,67 @@ import difflib
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
-from trimtab_operator.cli.cluster_flags import add_cluster_flags, settle_namespace
-from trimtab_operator.cli.failure import CommandError
-from trimtab_operator.cluster.api import Api, ApiError, ApiUnavailableError, NotFoundError, ResourceRef
+from trimtab_operator.cli.common import CommandError
+from trimtab_operator.kube.client import Api, ApiError, ApiUnavailableError, NotFoundError, ResourceRef
+from trimtab_operator.kube.connection import default_namespace
 from trimtab_strategies.model import some
+
+_NAMESPACE = "Kubernetes namespace of the messaging cluster"
+
+_OF_THE_CONTEXT = f"{_NAMESPACE} (default: that of the kubeconfig's context)"
+
+
+class _OneNamespaceAlone(argparse.Action):
+    """Refuses ``-A`` where a verb speaks of one messaging cluster, in words instead of `unrecognized arguments`."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,  # noqa: ARG002  (argparse's signature)
+        values: str | Sequence[Any] | None,  # noqa: ARG002
+        option_string: str | None = None,
+    ) -> None:
+        verb = parser.prog.rpartition(" ")[2]
+        parser.error(f"{verb} works on one messaging cluster: name its namespace with -n instead of {option_string}")
+
+
+def add_cluster_flags(
+    parser: argparse._ActionsContainer, *, required: bool = False, everywhere: bool = False, told: str = ""
+) -> None:
+    """``-n``, ``-A``, ``--kubeconfig`` and ``--context``.
+
+    required: ``-n`` must be given, as nobody's context should decide. everywhere: whether ``-A`` makes sense.
+    told: what ``-n`` is, where that is more than the namespace of a messaging cluster.
+    """
+    usual = _NAMESPACE if required else _OF_THE_CONTEXT
+    parser.add_argument("--namespace", "-n", metavar="NAMESPACE", required=required, help=told or usual)
+    if everywhere:
+        parser.add_argument("--all-namespaces", "-A", action="store_true", help="look at all namespaces")
+    else:
+        parser.add_argument(
+            "--all-namespaces", "-A", action=_OneNamespaceAlone, nargs=0, default=False, help=argparse.SUPPRESS
+        )
+    parser.add_argument(
+        "--kubeconfig", metavar="FILE", help="kubeconfig file (default: in-cluster, $KUBECONFIG, then ~/.kube/config)"
+    )
+    parser.add_argument("--context", metavar="NAME", help="context of the kubeconfig (default: its current one)")
+
+
+def settle_namespace(arguments: argparse.Namespace) -> str:
+    """The namespace that counts; kept in `arguments`, and empty for all. Raises `ConnectionSettingsError`."""
+    if arguments.all_namespaces:
+        arguments.namespace = ""
+    elif not arguments.namespace:
+        arguments.namespace = default_namespace(arguments.kubeconfig, arguments.context)
+    return str(arguments.namespace)
+
 
 T = TypeVar("T")
 
+
 PATIENCE = 3.0
 """Seconds for which a request that fails is tried again: a person is waiting."""
+
 
 _ALIKE, _NAMED = 3, 5
 """Names that an error lists: those that are spelt alike, and others where none is."""

@@ -1,22 +1,32 @@
-"""How a Prometheus is asked that no policy describes: options of a verb with ``--url``, and the settings they come to.
+"""Options of verbs that ask a Prometheus or a Pulsar cluster that no policy describes.
 
-Nothing secret is a word of the command line, where every user of the machine could read it: secrets come from files.
+Secrets come from files. On the command line every user of the machine could read them.
 """
 
 from __future__ import annotations
 
 import argparse
 import re
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import TypeVar
 
-from trimtab_operator.cli.failure import CommandError
+from trimtab_operator.cli.common import CommandError
+from trimtab_operator.pulsar.client.api import Admin
+from trimtab_operator.pulsar.client.auth import Bearer
+from trimtab_operator.pulsar.client.errors import PulsarError
+from trimtab_operator.pulsar.client.http import connected
 from trimtab_operator.resources.common import seconds
-from trimtab_pipeline.source import Credentials, CredentialsError, PrometheusSettings
+from trimtab_pipeline.api import Credentials, CredentialsError, PrometheusSettings
 
 _TENANT = "X-Scope-OrgID"
+
 _REMOTE = "sc://"
+
 _PEM = "-----BEGIN "
+
 _LABEL = r"[a-zA-Z_]\w*"
+
 _OPTIONS = (
     ("--resources", "kubernetes|pulsar", "whose metrics say how busy a broker is, as in a policy (kubernetes)"),
     ("--container", "NAME", "container of the broker in its pod (broker)"),
@@ -30,6 +40,7 @@ _OPTIONS = (
     ("--key-file", "FILE", "PEM of its key"),
     ("--tenant", "ID", f"sent as {_TENANT}, for Mimir and the like"),
 )
+
 _CHOICES = {"--resources": ("kubernetes", "pulsar"), "--method": ("POST", "GET")}
 
 
@@ -132,3 +143,56 @@ def _pem(arguments: argparse.Namespace, option: str) -> str:
 def _value(arguments: argparse.Namespace, option: str) -> str | None:
     value: str | None = getattr(arguments, option.lstrip("-").replace("-", "_"))
     return value
+
+
+T = TypeVar("T")
+
+
+_FILES = (
+    ("--token-file", "holds the token (JWT); a line break at its end does not count"),
+    ("--ca-file", "PEM of the only authorities to believe, instead of the usual ones"),
+    ("--certificate-file", "PEM of the certificate to prove oneself by, with --key-file"),
+    ("--key-file", "PEM of its key"),
+)
+
+
+def add_pulsar_options(parser: argparse.ArgumentParser, *, required: bool) -> None:
+    """``--admin-url`` and what goes with it."""
+    url = "base URL of the admin REST of any broker, such as http://127.0.0.1:8080"
+    parser.add_argument("--admin-url", metavar="URL", required=required, help=url)
+    for name, told in _FILES:
+        parser.add_argument(name, metavar="FILE", type=Path, help=told)
+    parser.add_argument("--timeout", type=float, default=10.0, metavar="SECONDS", help="of one request (%(default)g)")
+
+
+def identity(arguments: argparse.Namespace) -> Bearer:
+    """Who asks. Raises `CommandError` naming the option that is wrong."""
+    token, ca, certificate, key = (_file_text(arguments, name) for name, _ in _FILES)
+    try:
+        return Bearer(Credentials(token, certificate=certificate, key=key, ca=ca))
+    except CredentialsError as error:
+        raise CommandError(f"credentials of --admin-url: {error}") from error
+
+
+def _file_text(arguments: argparse.Namespace, option: str) -> str:
+    path: Path | None = vars(arguments)[option.strip("-").replace("-", "_")]
+    if path is None:
+        return ""
+    try:
+        text = path.read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise CommandError(f"{option} {path} can't be read: {error}") from error
+    if not text:
+        raise CommandError(f"{option} {path} is empty")
+    return text
+
+
+async def asked_pulsar(arguments: argparse.Namespace, work: Callable[[Admin], Awaitable[T]]) -> T:
+    """What `work` returns, given a client for ``--admin-url``. Raises `CommandError` for what Pulsar refuses."""
+    who = identity(arguments)
+    opened = connected(arguments.admin_url, timeout=arguments.timeout, requests_per_second=100, identity=who)
+    try:
+        async with opened as admin:
+            return await work(admin)
+    except PulsarError as error:
+        raise CommandError(f"Pulsar at {arguments.admin_url}: {error}") from error

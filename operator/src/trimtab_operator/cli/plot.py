@@ -11,7 +11,7 @@ from html import escape
 import numpy as np
 
 from trimtab_pipeline.past import Course
-from trimtab_strategies.model.load import FloatArray
+from trimtab_strategies.model.cluster_load import FloatArray
 
 _WIDTH, _HEIGHT = 960, 520
 _LEFT, _RIGHT = 64, 760

@@ -1,7 +1,7 @@
-"""Tables that can be read wherever they are printed.
+"""Tables for a terminal, and sums of a snapshot by namespace and by broker.
 
-A terminal that is too narrow gets fewer columns, and a line that names those left out; names are folded before anything
-is cut. What is no terminal (a pipe, a file) is as wide as its content, so that `grep` finds whole rows.
+A narrow terminal gets fewer columns, and a line that names those left out; long names are folded before anything is
+cut. A pipe or a file is as wide as its content, so that `grep` finds whole rows.
 """
 
 from __future__ import annotations
@@ -11,13 +11,18 @@ import sys
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 from rich import box
 from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from trimtab_strategies.model import TRAFFIC, ClusterLoad
+from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
+
 _ENDLESS = 10_000
+
 _NAME = 12
 """Characters that the first column keeps in any case."""
 
@@ -98,3 +103,41 @@ def _table(grid: Grid, without: Collection[str]) -> Table:
     for row in grid.rows:
         table.add_row(*(row[k] if isinstance(row[k], Text) else Text(str(row[k])) for k in kept))
     return table
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """Of g groups of bundles.
+
+    bundles: (g,) how many. unknown: (g,) of how many of them the load is unknown; they are not in the others.
+    topics: (g,). traffic: (g, 4) columns `TRAFFIC`, by the short-term averages.
+    """
+
+    bundles: IntArray
+    unknown: IntArray
+    topics: FloatArray
+    traffic: FloatArray
+
+
+def by_namespace(load: ClusterLoad) -> Sums:
+    """A group per namespace, rows as in `ClusterLoad.namespaces`."""
+    return _sums(load, load.bundles.namespace, len(load.namespaces))
+
+
+def by_broker(load: ClusterLoad) -> Sums:
+    """A group per broker: what it owns, which may be more or less than what it says of itself."""
+    return _sums(load, load.bundles.owner, len(load.brokers))
+
+
+def _sums(load: ClusterLoad, group: IntArray, count: int) -> Sums:
+    """group: (m,) of each bundle, -1 in none."""
+    rows = np.flatnonzero(group >= 0)
+    short, groups = load.bundles.short[rows], group[rows]
+    unknown: BoolArray = np.asarray(np.isnan(short).any(axis=1))
+    columns = np.where(unknown[:, np.newaxis], 0.0, short).T
+    return Sums(
+        bundles=np.bincount(groups, minlength=count),
+        unknown=np.bincount(groups[unknown], minlength=count),
+        topics=np.bincount(groups, np.nan_to_num(load.bundles.topics[rows]), count).astype(np.float64),
+        traffic=np.stack([np.bincount(groups, columns[k], count) for k in range(len(TRAFFIC))], axis=1),
+    )

@@ -8,26 +8,26 @@ from typing import Any
 
 import numpy as np
 
-from trimtab_operator.actuators import Written
-from trimtab_operator.control.decisions import (
+from trimtab_operator.actuators import WriteResult
+from trimtab_operator.decision_log.record import (
     Alternative,
     BrokerView,
     Caps,
     DecisionRecord,
     Held,
-    Line,
     MoveView,
     SplitView,
     StayView,
+    Threshold,
     Why,
 )
-from trimtab_operator.control.memory import Remembered
-from trimtab_operator.control.report import CycleResult
-from trimtab_operator.control.settings import Settings
-from trimtab_operator.control.turnovers import HOUR
 from trimtab_operator.resources.unions import member
+from trimtab_operator.state.cycle_result import CycleResult
+from trimtab_operator.state.ownership_changes import HOUR
+from trimtab_operator.state.settings import Settings
+from trimtab_operator.state.strategy_state import PolicyState
 from trimtab_strategies.model import RESOURCES, Candidates, ClusterLoad, HeldBack, Plan, Reason, counted
-from trimtab_strategies.model.load import FloatArray
+from trimtab_strategies.model.cluster_load import FloatArray
 from trimtab_strategies.params import StrategyParams
 from trimtab_strategies.usage import MODULAR_COLUMNS, MOVING, Weights
 
@@ -45,7 +45,7 @@ TAKES_NONE = frozenset(
 """What the guard says of a broker that may be given nothing."""
 
 
-def recounted(result: CycleResult, settings: Settings, remembered: Remembered) -> DecisionRecord:
+def decision_record(result: CycleResult, settings: Settings, remembered: PolicyState) -> DecisionRecord:
     """The record of a cycle. remembered: as it is after the cycle."""
     plan = result.plan
     views = () if plan is None else _brokers(plan, settings, result.load, remembered)
@@ -90,7 +90,7 @@ def _parameters(settings: Settings) -> dict[str, Any]:
     return params.model_dump(by_alias=True, mode="json") if isinstance(params, StrategyParams) else {}
 
 
-def _caps(result: CycleResult, settings: Settings, remembered: Remembered) -> Caps:
+def _caps(result: CycleResult, settings: Settings, remembered: PolicyState) -> Caps:
     limits, made = settings.limits, remembered.moved_last_hour(result.started)
     first = min((at for at, _ in remembered.moves if result.started - at < HOUR), default=None)
     return Caps(
@@ -107,7 +107,7 @@ def _caps(result: CycleResult, settings: Settings, remembered: Remembered) -> Ca
 
 
 def _brokers(
-    plan: Plan, settings: Settings, load: ClusterLoad | None, remembered: Remembered
+    plan: Plan, settings: Settings, load: ClusterLoad | None, remembered: PolicyState
 ) -> tuple[BrokerView, ...]:
     weights = settings.pair.weights
     before, which = _weighted(plan.before, weights)
@@ -171,18 +171,18 @@ def _takes(name: str, plan: Plan) -> Why | None:
     return None if found is None else Why(reason=found.reason, detail=found.detail)
 
 
-def _line(settings: Settings, views: tuple[BrokerView, ...]) -> Line | None:
+def _line(settings: Settings, views: tuple[BrokerView, ...]) -> Threshold | None:
     """Where the shedder has one line for all brokers: at which usage it relieves one."""
     shedder, params = settings.strategies.shedder, _parameters(settings)
     field = f"spec.shedder.{member(shedder)}"
     if shedder == "OverloadShedder":
         value = float(params["overloadThreshold"])
-        return Line(value=value, text=f"a fixed {value:g} %", field=f"{field}.overloadThreshold")
+        return Threshold(value=value, text=f"a fixed {value:g} %", field=f"{field}.overloadThreshold")
     smoothed = [view.averages["ema"] * 100 for view in views if "ema" in view.averages]
     if shedder == "ThresholdShedder" and smoothed:
         mean, points = sum(smoothed) / len(smoothed), float(params["threshold"])
         text = f"the average of {counted(len(smoothed), 'broker')}, {mean:.1f} %, plus {points:g} points"
-        return Line(value=round(mean + points, 2), average="ema", text=text, field=f"{field}.threshold")
+        return Threshold(value=round(mean + points, 2), average="ema", text=text, field=f"{field}.threshold")
     return None
 
 
@@ -214,7 +214,7 @@ def _moves(result: CycleResult, plan: Plan | None) -> tuple[MoveView, ...]:
     return tuple(views)
 
 
-def _detail(written: Written | None, result: CycleResult) -> str:
+def _detail(written: WriteResult | None, result: CycleResult) -> str:
     """What was said of a move that was not written: of itself, or of the whole plan that was only shown."""
     if written is None or written.reason is None:
         return ""

@@ -9,12 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from trimtab_operator.cluster.bundles import BundleRecord
-from trimtab_operator.control.decisions import DecisionRecord, MoveView, Result
+from trimtab_operator.decision_log.record import DecisionRecord, MeasuredOutcome, MoveView
+from trimtab_operator.kube.records import WITHDRAWN, BundleRecord
 from trimtab_strategies.model import Reason
-
-_WITHDRAWN = {str(Reason.TIMED_OUT): Reason.TIMED_OUT, str(Reason.BROKER_LOST): Reason.BROKER_LOST}
-"""Why upkeep takes a wish back, as it writes it to the bundle."""
 
 _NOT_YET = frozenset({Reason.NOT_APPROVED, Reason.DRY_RUN, Reason.OUTSIDE_WINDOW, Reason.CONTESTED})
 """Why a move was only shown; somebody may still carry it out."""
@@ -49,11 +46,11 @@ def _ending(move: MoveView, bundle: BundleRecord | None) -> tuple[Reason, str] |
     if bundle is None:
         return Reason.CONFLICT, "the bundle is gone"
     if bundle.owner == move.destination:
-        landed = not bundle.open_wish and bundle.status_owner == move.destination
+        landed = not bundle.owner_pending and bundle.status_owner == move.destination
         return (Reason.LANDED, "") if landed else None
     if not move.written:
         return None
-    reason = _WITHDRAWN.get(bundle.reason, Reason.SUPERSEDED)
+    reason = Reason(bundle.reason) if bundle.reason in WITHDRAWN else Reason.SUPERSEDED
     return reason, f"it is wished on {bundle.owner or 'nobody'} now"
 
 
@@ -78,9 +75,11 @@ def _due(record: DecisionRecord, now: float) -> bool:
     return bool(landed) and not under_way and now >= max(landed) + record.window
 
 
-def _result(broker: str, record: DecisionRecord, now: DecisionRecord, disturbed: bool) -> Result | None:  # noqa: FBT001 - a field
+def _result(broker: str, record: DecisionRecord, now: DecisionRecord, disturbed: bool) -> MeasuredOutcome | None:  # noqa: FBT001 - a field
     then, today = record.broker(broker), now.broker(broker)
     if then is None or today is None or then.expected is None or today.usage is None or not today.trusted:
         return None
     error = round(today.usage - then.expected, 2)
-    return Result(broker=broker, expected=then.expected, measured=today.usage, error=error, disturbed=disturbed)
+    return MeasuredOutcome(
+        broker=broker, expected=then.expected, measured=today.usage, error=error, disturbed=disturbed
+    )

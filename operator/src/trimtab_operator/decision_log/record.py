@@ -1,7 +1,8 @@
 """`DecisionRecord`: one decision as people may ask about it later, whether it moved something or not.
 
 A record is plain data, camelCase in JSON like everything else that people read of Trimtab, and versioned. Percentages
-are of a broker's limit, 0-100 and above; None is unknown. `recounting` makes it, `aftermath` adds what became of it.
+are of a broker's limit, 0-100 and above; None is unknown. `decision_log.build` makes it, `decision_log.outcome` adds
+what became of it.
 """
 
 from __future__ import annotations
@@ -137,7 +138,16 @@ class StayView(Status):
     detail: str = ""
 
 
-class Result(Status):
+class ManualMove(Status):
+    """A move that a person, or Git, asked for. name: of the Bundle object. at: when it landed, epoch seconds."""
+
+    name: str
+    source: str
+    destination: str
+    at: float
+
+
+class MeasuredOutcome(Status):
     """What was measured on a broker once all had landed, against what was expected; percent, error in points."""
 
     broker: str
@@ -148,7 +158,7 @@ class Result(Status):
     """Whether a later decision moved something from or to it before it was measured."""
 
 
-class Line(Status):
+class Threshold(Status):
     """The usage at which the shedder would relieve a broker."""
 
     value: float
@@ -197,14 +207,16 @@ class DecisionRecord(Status):
     placement: str
     parameters: Mapping[str, Any] = Field(default_factory=dict)
     """Of the shedder, as the policy has them."""
-    line: Line | None = None
+    line: Threshold | None = None
     caps: Caps
     brokers: tuple[BrokerView, ...] = ()
     moves: tuple[MoveView, ...] = ()
     splits: tuple[SplitView, ...] = ()
     stays: tuple[StayView, ...] = ()
     held_back: tuple[Held, ...] = ()
-    results: tuple[Result, ...] = ()
+    by_hand: tuple[ManualMove, ...] = ()
+    """What people, or Git, moved since the decision before, oldest first."""
+    results: tuple[MeasuredOutcome, ...] = ()
     measured_at: float | None = None
     """When `results` were measured (epoch seconds)."""
 
@@ -220,6 +232,10 @@ class DecisionRecord(Status):
     def move_of(self, name: str) -> MoveView | None:
         """The move of the Bundle object `name`."""
         return next((move for move in self.moves if move.name == name), None)
+
+    def by_hand_of(self, name: str) -> ManualMove | None:
+        """The last move by hand of the Bundle object `name` before this decision, and after the one before."""
+        return next((move for move in reversed(self.by_hand) if move.name == name), None)
 
     def split_of(self, name: str) -> SplitView | None:
         """The split of the Bundle object `name`."""
@@ -239,8 +255,8 @@ class DecisionRecord(Status):
         return self.generation, self.outcome, held, sorted(brokers, key=repr), sorted(stays), sorted(acts)
 
     def says_the_same(self, before: DecisionRecord) -> bool:
-        """Whether it is no news after `before`: nothing written, the same verdicts, and usage within `STEADY`."""
-        if any(move.written for move in self.moves) or self.verdicts != before.verdicts:
+        """Whether it is no news after `before`: nothing moved, the same verdicts, and usage within `STEADY`."""
+        if self.by_hand or any(move.written for move in self.moves) or self.verdicts != before.verdicts:
             return False
         usage = {view.name: view.usage or 0.0 for view in before.brokers}
         return all(abs((view.usage or 0.0) - usage.get(view.name, 0.0)) < STEADY for view in self.brokers)

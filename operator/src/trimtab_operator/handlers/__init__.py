@@ -1,4 +1,4 @@
-"""Kopf handlers of the small kinds: each reads the object, calls one function of `control`, and writes the status.
+"""Kopf handlers of the small kinds: each reads the object and calls one function of `loop` or `reconcile`.
 
 Bundles, Brokers and BundleSplits have none: Kopf would write to each of 60,000 objects, and loses deletions across a
 re-list. Our own stores follow those.

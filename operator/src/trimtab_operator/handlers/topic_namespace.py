@@ -6,9 +6,9 @@ from typing import Any
 
 import kopf
 
-from trimtab_operator.control.context import Context
-from trimtab_operator.control.cutting import cut
+from trimtab_operator.reconcile.namespaces import cut
 from trimtab_operator.resources.common import GROUP, VERSION
+from trimtab_operator.state.cluster import ClusterState
 
 
 def register(registry: kopf.OperatorRegistry) -> None:
@@ -17,6 +17,6 @@ def register(registry: kopf.OperatorRegistry) -> None:
         on(GROUP, VERSION, "topicnamespaces", registry=registry, backoff=5.0)(create_bundles)
 
 
-async def create_bundles(*, body: kopf.Body, memo: Context, **_: Any) -> None:
+async def create_bundles(*, body: kopf.Body, memo: ClusterState, **_: Any) -> None:
     """Create the bundles it begins with, unless that was done before."""
     await cut(memo, dict(body))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from trimtab_operator.control.turnovers import Change, Kind
+from trimtab_operator.state.ownership_changes import ChangeKind, OwnershipChange
 
 OFTEN = 3
 """Changes of owner within the cool-down from which on a bundle flaps, wherever it goes."""
@@ -13,7 +13,7 @@ MOST_QUARANTINED = 1000
 """Bundles remembered at once; of more, the ones that are let go soonest are forgotten."""
 
 
-def flapping(history: Sequence[Change], cool_down: float) -> str:
+def flapping(history: Sequence[OwnershipChange], cool_down: float) -> str:
     """What is wrong with a bundle of this history (oldest first), in words; empty when it does not flap.
 
     cool_down: seconds, the policy's own; within it the policy moves no bundle twice, so that somebody else does. What
@@ -23,7 +23,7 @@ def flapping(history: Sequence[Change], cool_down: float) -> str:
         return ""
     last = history[-1]
     recent = [change for change in history if last.at - change.at <= cool_down]
-    if all(change.kind is Kind.WISHED for change in recent):
+    if all(change.kind is ChangeKind.WISHED for change in recent):
         return ""
     if back := next((change for change in recent[:-1] if change.left == last.taken), None):
         return f"came back to {last.taken} {last.at - back.at:.0f} s after it had left"
@@ -45,6 +45,6 @@ def quarantined(
     return dict(sorted(kept.items(), key=lambda item: (item[1], item[0]))[-MOST_QUARANTINED:])
 
 
-def owner_changes(changes: Iterable[Change]) -> set[str]:
+def owner_changes(changes: Iterable[OwnershipChange]) -> set[str]:
     """The bundles whose owner changed."""
-    return {change.bundle for change in changes if change.kind is not Kind.OVERWRITTEN}
+    return {change.bundle for change in changes if change.kind not in {ChangeKind.OVERRULED, ChangeKind.OVERWRITTEN}}

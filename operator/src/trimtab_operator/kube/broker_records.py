@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from trimtab_operator.cluster.status import epoch
+from trimtab_operator.kube.conditions import epoch
 from trimtab_operator.resources.broker import DISCOVERED
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
@@ -27,6 +27,7 @@ class BrokerRecord:
     policy:       the policy that looks after it, as last written to its status; empty when none ever did.
     discovered:   whether it was made for a pod or broker that was found, and no person has set anything since.
     conditions:   as its status has them.
+    observed_generation: the generation that its status speaks of; 0 when nobody has looked at it yet.
     id:           ``host:webPort`` by which Pulsar lists it, as last written to its status; empty when it never did.
     """
 
@@ -51,6 +52,7 @@ class BrokerRecord:
     discovered: bool = False
     conditions: tuple[Mapping[str, Any], ...] = ()
     id: str = ""
+    observed_generation: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +111,7 @@ def broker_record(raw: Mapping[str, Any]) -> BrokerRecord:
         discovered=(meta.get("labels") or _NOTHING).get(DISCOVERED) == "true" and _untouched(spec),
         conditions=tuple(status.get("conditions") or ()),
         id=status.get("id") or "",
+        observed_generation=status.get("observedGeneration") or 0,
     )
 
 

@@ -1,23 +1,26 @@
-"""`Api`: a thin generic client for any kind of object, with errors a caller can tell apart and bounded retries.
+"""`Api`: a thin client for any kind of object, with typed errors and bounded retries.
 
-Objects are plain dicts as JSON has them. What is retried: 429 (after Retry-After), 5xx and lost connections, each with
-jittered back-off until `patience` is spent; a list also on 404, as the endpoint of a new CRD needs a moment. A write
-that was retried may have been carried out by an attempt whose answer got lost: a patch with a resourceVersion then ends
-in `ConflictError`, a create in `ConflictError` (reason AlreadyExists); both are safe to take as "look again".
+Objects are plain dicts as JSON has them. Retried are 429 (after Retry-After), 5xx and lost connections, with jittered
+back-off until `patience` is spent; a list also on 404, as the endpoint of a new CRD needs a moment. A retried write
+may have been carried out by an attempt whose answer was lost. A patch with a resourceVersion then ends in
+`ConflictError`, and so does a create (reason AlreadyExists). Both mean: read again.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
+import random
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import aiohttp
 
-from trimtab_operator.cluster.connection import Connection
-from trimtab_operator.cluster.errors import (
+from trimtab_operator.kube.connection import Connection
+from trimtab_operator.kube.errors import (
     ApiError,
     ApiUnavailableError,
     ConflictError,
@@ -27,8 +30,8 @@ from trimtab_operator.cluster.errors import (
     NotFoundError,
     RefusedError,
 )
-from trimtab_operator.cluster.fence import Fence
-from trimtab_operator.cluster.refs import (
+from trimtab_operator.kube.fence import Fence
+from trimtab_operator.kube.refs import (
     BROKERS,
     BUNDLE_SPLITS,
     BUNDLES,
@@ -42,8 +45,7 @@ from trimtab_operator.cluster.refs import (
     TOPIC_NAMESPACES,
     ResourceRef,
 )
-from trimtab_operator.cluster.retrying import Patience
-from trimtab_operator.cluster.wire import (
+from trimtab_operator.kube.wire import (
     LOST,
     Page,
     WatchEvent,
@@ -53,6 +55,42 @@ from trimtab_operator.cluster.wire import (
     request_url,
     stream_lines,
 )
+
+_CHANCE = random.SystemRandom()
+
+
+def backoff(first: float = 0.1, factor: float = 2.0, longest: float = 5.0) -> Iterator[float]:
+    """Seconds to wait before each further attempt: growing, and jittered so that clients don't come back as one."""
+    ceiling = first
+    while True:
+        yield _CHANCE.uniform(ceiling / 2, ceiling)
+        ceiling = min(longest, ceiling * factor)
+
+
+@dataclass(slots=True)
+class Patience:
+    """The time one request may take with all its retries.
+
+    seconds: bound on the sum of the waits; clock: monotonic seconds.
+    """
+
+    seconds: float
+    clock: Callable[[], float] = time.monotonic
+    _until: float = field(init=False)
+    _waits: Iterator[float] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._until = self.clock() + self.seconds
+        self._waits = backoff(longest=2.0)
+
+    async def wait(self, at_least: float = 0.0) -> bool:
+        """Wait for the next attempt (`at_least`: what Retry-After asked for); False when that would take too long."""
+        pause = max(next(self._waits), at_least)
+        if self.clock() + pause > self._until:
+            return False
+        await asyncio.sleep(pause)
+        return True
+
 
 __all__ = [
     "BROKERS",
@@ -80,16 +118,24 @@ __all__ = [
     "WatchEvent",
 ]
 
+
 T = TypeVar("T")
+
 
 Observer = Callable[[str, str, float], None]
 """Told of each request: verb (get, list, watch, create, patch, delete), HTTP status or error word, seconds."""
 
+
 MERGE_PATCH = "application/merge-patch+json"
+
 _NOT_READY_YET = 404
+
 _UNAUTHORIZED = 401
+
 _FAILED = 400
+
 _NEVER = frozenset[int]()
+
 _WITHIN = aiohttp.ClientTimeout(total=30, sock_connect=10)
 
 

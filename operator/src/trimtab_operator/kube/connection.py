@@ -16,8 +16,8 @@ import yaml
 from kubernetes.aio import client, config
 
 from trimtab_operator import __version__
-from trimtab_operator.cluster.errors import ConnectionSettingsError
-from trimtab_operator.cluster.fence import Fence
+from trimtab_operator.kube.errors import ConnectionSettingsError
+from trimtab_operator.kube.fence import Fence
 
 USER_AGENT = f"trimtab/{__version__} (python/{platform.python_version()})"
 _IN_CLUSTER = "KUBERNETES_SERVICE_HOST"

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from trimtab_operator.cluster.api import EVENTS, Api, ApiError, NotFoundError
-from trimtab_operator.cluster.status import micro_timestamp
+from trimtab_operator.kube.client import EVENTS, Api, ApiError, NotFoundError
+from trimtab_operator.kube.conditions import micro_timestamp
 
 log = logging.getLogger(__name__)
 

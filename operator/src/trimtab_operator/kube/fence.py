@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import aiohttp
 
-from trimtab_operator.cluster.errors import FencedError
+from trimtab_operator.kube.errors import FencedError
 
 if TYPE_CHECKING:
     from aiohttp.abc import AbstractStreamWriter

@@ -23,9 +23,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from trimtab_operator.cluster.api import LEASES, Api, ApiError, ConflictError, NotFoundError, Observer
-from trimtab_operator.cluster.fence import Fence
-from trimtab_operator.cluster.status import micro_timestamp
+from trimtab_operator.kube.client import LEASES, Api, ApiError, ConflictError, NotFoundError, Observer
+from trimtab_operator.kube.conditions import micro_timestamp
+from trimtab_operator.kube.fence import Fence
 
 log = logging.getLogger(__name__)
 

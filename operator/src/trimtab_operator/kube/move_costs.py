@@ -8,34 +8,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any, Self
 
-from trimtab_operator.cluster.status import timestamp
-
-KEPT = 20
-"""Moves that are remembered, the latest."""
-
-
-@dataclass(frozen=True, slots=True)
-class Interruption:
-    """What one move cost, in seconds from when the owner was asked to let go until the last client was back.
-
-    publish_gap: until the last publisher was; None where there was none. reconnect: the last client of any kind.
-    """
-
-    publish_gap: float | None
-    reconnect: float
-
-
-@dataclass(frozen=True, slots=True)
-class Summary:
-    """Seconds: the median of the moves that were measured, and the longest; moves: how many there were."""
-
-    median: float
-    longest: float
-    moves: int
-
-    def __str__(self) -> str:
-        of = f"median of {self.moves} moves, {told(self.longest)} at worst" if self.moves > 1 else "one move"
-        return f"{told(self.median)} ({of})"
+from trimtab_operator.kube.conditions import timestamp
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +48,43 @@ class MoveCosts:
             ],
             "measuredAt": timestamp(now),
         }
+
+
+Measured = Mapping[str, MoveCosts]
+"""What moves cost, by ``tenant/name``."""
+
+
+KEPT = 20
+"""Moves that are remembered, the latest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interruption:
+    """What one move cost, in seconds from when the owner was asked to let go until the last client was back.
+
+    publish_gap: until the last publisher was; None where there was none. reconnect: the last client of any kind.
+    """
+
+    publish_gap: float | None
+    reconnect: float
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """Seconds: the median of the moves that were measured, and the longest of these; moves: how many these were.
+
+    They are a sample: of many that land together most are not measured, so a longer one may have gone unseen.
+    """
+
+    median: float
+    longest: float
+    moves: int
+
+    def __str__(self) -> str:
+        of = "one sampled move"
+        if self.moves > 1:
+            of = f"median of {self.moves} sampled moves, {told(self.longest)} the longest of these"
+        return f"{told(self.median)} ({of})"
 
 
 NOT_MEASURED = MoveCosts()

@@ -1,4 +1,4 @@
-"""`BundleRecord`: what the operator keeps of a Bundle object. Cheap, as there may be 60,000 of them."""
+"""What the operator keeps of Bundle, BundleSplit and TopicNamespace objects. Cheap: there may be 60,000 bundles."""
 
 from __future__ import annotations
 
@@ -7,12 +7,21 @@ from dataclasses import dataclass
 from sys import intern
 from typing import Any
 
-from trimtab_operator.cluster.status import epoch
+from trimtab_operator.kube.conditions import epoch
+from trimtab_operator.kube.move_costs import NOT_MEASURED, MoveCosts
+from trimtab_operator.resources.broker import DISCOVERED
 from trimtab_operator.resources.bundle import PARENT, RELEASE
-from trimtab_strategies.model import Reason
+from trimtab_operator.resources.bundle_split import BundleSplitSpec, BundleSplitStatus, Phase
+from trimtab_operator.resources.topic_namespace import BROKEN_RING, DEFAULT_BUNDLES
+from trimtab_strategies.model import Isolation, NamespacePolicy, Reason
 
 SEEN = frozenset({Reason.ADOPTED, Reason.FOUND})
 """Why a wish only follows an owner that nobody had wished: it moves nothing."""
+
+
+WITHDRAWN = frozenset({Reason.TIMED_OUT, Reason.BROKER_LOST, Reason.UNKNOWN_BROKER})
+"""Why a wish was taken back: it asks for the broker that serves the bundle."""
+
 
 _NOTHING: Mapping[str, Any] = {}
 
@@ -27,13 +36,14 @@ class BundleRecord:
     state:               Free, Assigning, Owned, Releasing or Splitting.
     since:               epoch seconds at which status_owner or state last changed, NaN never.
     assigned_owner, reason, assigned_at: what the operator last chose, why, and when (epoch seconds); empty, empty, NaN
-                         when a person wrote the wish.
-    assigned_epoch:      which leader chose it, counted; 0 when a person wrote the wish.
+                         when a person wrote the first wish. One that a person wrote over another is noted (`ADMIN`).
+    assigned_epoch:      which leader chose or noted it, counted; 0 when a person wrote the first wish.
     policy:              in whose name it was chosen, empty when a person wrote the wish.
     released:            whether a person asks to end its quarantine.
     made:                whether it belongs to its TopicNamespace, as those do that no person has made.
     split:               the BundleSplit that divides it now, empty none.
     parent:              the Bundle it is being cut out of, empty none.
+    created:             when the object was created, as Kubernetes writes it (RFC 3339, UTC); compares as text.
     """
 
     name: str
@@ -57,21 +67,22 @@ class BundleRecord:
     policy: str = ""
     released: bool = False
     made: bool = False
+    created: str = ""
 
     @property
-    def open_wish(self) -> bool:
+    def owner_pending(self) -> bool:
         """Whether somebody asked for an owner and the request has not been carried out yet."""
         return bool(self.owner) and self.generation > self.observed_generation
 
     @property
-    def wished_for(self) -> str:
+    def desired_for(self) -> str:
         """Why the wish stands as it does; empty if somebody else changed the owner, and left the assignment behind."""
         return self.reason if self.assigned_owner == self.owner else ""
 
     @property
     def merely_seen(self) -> bool:
         """Whether the wish stands as it does for what is in `SEEN`."""
-        return self.wished_for in SEEN
+        return self.desired_for in SEEN
 
     def __eq__(self, other: object) -> bool:
         """Equal at the same resourceVersion (NaN would make even the same record differ from itself)."""
@@ -111,5 +122,131 @@ def bundle_record(raw: Mapping[str, Any]) -> BundleRecord:
         assigned_epoch=assignment.get("epoch") or 0,
         policy=intern(assignment.get("policy") or ""),
         released=(meta.get("annotations") or _NOTHING).get(RELEASE) == "true",
+        created=intern(meta.get("creationTimestamp") or ""),
         made=any(owner.get("controller") for owner in meta.get("ownerReferences") or ()),
     )
+
+
+FINISHED = frozenset({Phase.COMPLETED, Phase.FAILED})
+"""Phases after which nothing happens any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class SplitRecord:
+    """One BundleSplit at one resourceVersion.
+
+    created, finished_at: epoch seconds, NaN never. conditions: as its status has them.
+    owned: whether another object owns it, so that it goes when that goes.
+    """
+
+    name: str
+    uid: str
+    generation: int
+    resource_version: str
+    created: float
+    finished_at: float
+    owned: bool
+    spec: BundleSplitSpec
+    status: BundleSplitStatus
+    conditions: tuple[Mapping[str, Any], ...]
+
+    @property
+    def finished(self) -> bool:
+        """Whether it is Completed or Failed."""
+        return self.status.phase in FINISHED
+
+    @property
+    def begun(self) -> bool:
+        """Whether it was accepted, and has not ended."""
+        return self.status.phase is Phase.SPLITTING
+
+
+def split_record(raw: Mapping[str, Any]) -> SplitRecord:
+    """The record of a BundleSplit object as the API server returns it."""
+    meta, status = raw["metadata"], raw.get("status") or {}
+    return SplitRecord(
+        name=meta["name"],
+        uid=meta["uid"],
+        generation=meta["generation"],
+        resource_version=meta["resourceVersion"],
+        created=epoch(meta.get("creationTimestamp")),
+        finished_at=epoch(status.get("finishedAt")),
+        owned=bool(meta.get("ownerReferences")),
+        spec=BundleSplitSpec.model_validate(raw["spec"]),
+        status=BundleSplitStatus.model_validate(status),
+        conditions=tuple(status.get("conditions") or ()),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class TopicNamespaceRecord:
+    """One TopicNamespace at one resourceVersion.
+
+    name:       of the object; full_name: ``tenant/name`` as Pulsar spells it.
+    policy:     what is asked for its bundles.
+    bundles:    how many it was cut into, 0 while it was not.
+    conditions: as its status has them.
+    asked:      how many bundles it is to begin with.
+    discovered: whether it was made because Pulsar has such a namespace, and follows that.
+    going:      whether it is being deleted.
+    move_costs: what the latest moves of its bundles cost.
+    """
+
+    name: str
+    full_name: str
+    policy: NamespacePolicy
+    bundles: int
+    generation: int
+    resource_version: str
+    conditions: tuple[Mapping[str, Any], ...]
+    uid: str = ""
+    asked: int = 1
+    discovered: bool = False
+    move_costs: MoveCosts = NOT_MEASURED
+    going: bool = False
+
+    @property
+    def ready(self) -> tuple[str, str]:
+        """Status and reason of its condition `Ready`; empty if it has none."""
+        found = next((c for c in self.conditions if c["type"] == "Ready"), _NOTHING)
+        return found.get("status", ""), found.get("reason", "")
+
+    @property
+    def has_bundles(self) -> bool:
+        """Whether it got the bundles it began with, wherever it was cut."""
+        status, reason = self.ready
+        return status == "True" or reason in BROKEN_RING
+
+
+def topic_namespace_record(raw: Mapping[str, Any]) -> TopicNamespaceRecord:
+    """The record of a TopicNamespace object as the API server returns it."""
+    meta, spec, status = raw["metadata"], raw["spec"], raw.get("status") or _NOTHING
+    return TopicNamespaceRecord(
+        name=meta["name"],
+        full_name=f"{spec['tenant']}/{spec['name']}",
+        policy=_policy(spec),
+        bundles=status.get("bundles") or 0,
+        generation=meta["generation"],
+        resource_version=meta["resourceVersion"],
+        conditions=tuple(status.get("conditions") or ()),
+        uid=meta["uid"],
+        asked=spec.get("bundles", DEFAULT_BUNDLES),
+        discovered=(meta.get("labels") or _NOTHING).get(DISCOVERED) == "true",
+        move_costs=MoveCosts.of(status),
+        going="deletionTimestamp" in meta,
+    )
+
+
+def _policy(spec: Mapping[str, Any]) -> NamespacePolicy:
+    return NamespacePolicy(
+        isolation=_isolation(spec.get("isolation")),
+        anti_affinity_group=spec.get("antiAffinityGroup") or "",
+        unload=spec.get("balanced", True),
+    )
+
+
+def _isolation(found: Mapping[str, Any] | None) -> Isolation | None:
+    if found is None:
+        return None
+    primary, secondary = (tuple(found.get(key) or ()) for key in ("primary", "secondary"))
+    return Isolation(primary, secondary, found.get("minAvailable", 1))

@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
-from trimtab_operator.cluster.api import Api, ApiError, GoneError, ResourceRef, WatchEvent
-from trimtab_operator.cluster.retrying import backoff
+from trimtab_operator.kube.client import Api, ApiError, GoneError, ResourceRef, WatchEvent, backoff
 
 log = logging.getLogger(__name__)
 
@@ -123,13 +122,13 @@ class Store(Generic[T]):
     async def _list(self) -> None:
         """Read everything and compare: what is not listed any more has been deleted."""
         seen: set[str] = set()
-        version, turn = "", 0.0
+        version, run = "", 0.0
         async for page in self._api.list(self.ref, self._namespace, self._label_selector):
             version = version or page.resource_version
             for raw in page.items:
-                if time.monotonic() > turn:
+                if time.monotonic() > run:
                     await asyncio.sleep(0)
-                    turn = time.monotonic() + TURN
+                    run = time.monotonic() + TURN
                 seen.add(self._take(raw))
         for key in [key for key in self._items if key not in seen]:
             self._drop(key)

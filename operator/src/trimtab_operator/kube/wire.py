@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 
 import aiohttp
 
-from trimtab_operator.cluster.errors import ApiError, ApiUnavailableError, error_for
+from trimtab_operator.kube.errors import ApiError, ApiUnavailableError, error_for
 
 LOST = (aiohttp.ClientError, TimeoutError, ConnectionError, asyncio.IncompleteReadError)
 """What a connection that fails, or breaks off, raises."""

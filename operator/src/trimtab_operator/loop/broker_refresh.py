@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from trimtab_operator.control.settings import Settings
-from trimtab_operator.control.topology import Picture, topology
-from trimtab_operator.control.turn import Turn
-from trimtab_pipeline.source import SourceUnavailableError
+from trimtab_operator.observe.topology import ClusterRecords, topology
+from trimtab_operator.state.policy_run import PolicyRun
+from trimtab_operator.state.settings import Settings
+from trimtab_pipeline.api import SourceUnavailableError
 from trimtab_strategies.model import RESOURCES, ClusterLoad, counted
 from trimtab_strategies.usage import percent, weighted_maximum
 
@@ -23,23 +23,23 @@ GLANCE_WITHIN = 2.0
 """Seconds after which a glance is given up: the next one is soon, and upkeep waits for it meanwhile."""
 
 
-async def glance(picture: Picture, turn: Turn, at: float) -> ClusterLoad:
+async def refresh_brokers(picture: ClusterRecords, run: PolicyRun, at: float) -> ClusterLoad:
     """Measure the brokers of `picture` as of `at` (epoch s); there are no bundles in the answer.
 
     Raises `SourceUnavailableError`.
     """
-    only_brokers = replace(picture, bundles=(), namespaces={}, flights=())
-    rows, _ = topology(only_brokers, window=turn.settings.prometheus.window)
+    only_brokers = replace(picture, bundles=(), namespaces={}, pending_moves=())
+    rows, _ = topology(only_brokers, window=run.settings.prometheus.window)
     try:
         async with asyncio.timeout(GLANCE_WITHIN):
-            observation = await asyncio.wrap_future(turn.source.observe_brokers(rows, at))
+            observation = await asyncio.wrap_future(run.source.observe_brokers(rows, at))
     except TimeoutError:
         raise SourceUnavailableError(f"the source did not tell of the brokers within {GLANCE_WITHIN:g} s") from None
     return observation.load
 
 
 @dataclass(slots=True)
-class Watch:
+class BrokerWatch:
     """What was known of the brokers when they were looked at last, and when they are looked at next.
 
     due: on the clock of the loop. alive, busy: names of the brokers that were ready, and at or above the overload line.
@@ -53,7 +53,7 @@ class Watch:
         """Look again after `brokerInterval`."""
         self.due = clock + settings.broker_interval
 
-    def dead(self, picture: Picture) -> str:
+    def dead(self, picture: ClusterRecords) -> str:
         """Who died since the last look, in words; empty for nobody."""
         ready = {broker.name for broker in picture.brokers if broker.ready}
         died, self.alive = self.alive - ready, frozenset(ready)

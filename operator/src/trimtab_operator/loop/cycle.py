@@ -4,30 +4,36 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
-from trimtab_operator.control.advice import UNASKED, Sizing
-from trimtab_operator.control.context import Context
-from trimtab_operator.control.crosschecking import distrust
-from trimtab_operator.control.cycle import Look, Stopwatch, carry_out, ended, look, plan
-from trimtab_operator.control.divided import KnownTopics
-from trimtab_operator.control.memory import Remembered
-from trimtab_operator.control.metering import hit_counts
-from trimtab_operator.control.refusal import refused_by_guard, refused_cycle, unmeasurable
-from trimtab_operator.control.report import CycleResult
-from trimtab_operator.control.ruling import rule
-from trimtab_operator.control.settings import Settings
-from trimtab_operator.control.split_requests import request, unspent
-from trimtab_operator.control.telling import Teller
-from trimtab_operator.control.turn import Turn
-from trimtab_operator.control.weights import broker_weights
-from trimtab_pipeline.source import SourceUnavailableError
-from trimtab_strategies.model import Decision, HeldBack, Memory
+from trimtab_operator.aio import ended
+from trimtab_operator.apply import carry_out
+from trimtab_operator.decide import decide_plan
+from trimtab_operator.kube.move_costs import Measured
+from trimtab_operator.loop.gates import gate, refused_by_guard, refused_cycle, unmeasurable
+from trimtab_operator.observe.snapshot import Snapshot, Stopwatch, snapshot
+from trimtab_operator.observe.topology import cluster_records
+from trimtab_operator.proposals.model import Proposal
+from trimtab_operator.splits.controller import request, unspent
+from trimtab_operator.state.cluster import ClusterState
+from trimtab_operator.state.cycle_result import CycleResult
+from trimtab_operator.state.policy_run import PolicyRun
+from trimtab_operator.state.pulsar_link import distrust
+from trimtab_operator.state.settings import Settings
+from trimtab_operator.state.sizing import UNASKED, Sizing
+from trimtab_operator.state.splitting_bundles import KnownTopics
+from trimtab_operator.state.strategy_state import PolicyState
+from trimtab_operator.state.target_weights import broker_weights
+from trimtab_operator.status.metrics import hit_counts
+from trimtab_operator.status.publisher import StatusPublisher
+from trimtab_pipeline.api import SourceUnavailableError
+from trimtab_strategies.model import Decision, HeldBack, Memory, Plan
 
 log = logging.getLogger(__name__)
 
-TEND_EVERY = 2.0
+RECONCILE_EVERY = 2.0
 """Seconds between two rounds of upkeep when nothing woke the loop."""
 
 MEASURE_WITHIN = 90.0
@@ -35,76 +41,80 @@ MEASURE_WITHIN = 90.0
 
 
 @dataclass(frozen=True, slots=True)
-class Decider:
+class CycleRunner:
     """Runs the cycles of one policy.
 
     meanwhile: what goes on while the cluster is measured.
     still_asks: whether the policy still says what it said when the settings were read.
     """
 
-    context: Context
-    meanwhile: Callable[[Turn], Awaitable[None]]
-    teller: Teller
+    context: ClusterState
+    meanwhile: Callable[[PolicyRun], Awaitable[None]]
+    publisher: StatusPublisher
     still_asks: Callable[[Settings], bool]
 
-    async def cycle(self, turn: Turn) -> tuple[CycleResult, Remembered] | None:
+    async def cycle(self, run: PolicyRun) -> tuple[CycleResult, PolicyState] | None:
         """What came of one cycle, and what the policy remembers after it.
 
         None when the policy changed meanwhile, so that what was decided is no longer what it asks for.
         """
-        settings, now, watch = turn.settings, self.context.now(), Stopwatch()
+        settings, now, watch = run.settings, self.context.now(), Stopwatch()
         if (refusal := refused_cycle(self.context, settings)) is not None:
-            return self._refused(turn, now, watch, refusal)
+            return self._refused(run, now, watch, refusal)
         try:
-            seen = self._crosschecked(await self._measured(turn, now, watch))
+            seen = self._crosschecked(await self._measured(run, now, watch))
         except SourceUnavailableError as error:
-            return self._refused(turn, now, watch, unmeasurable(error))
-        decision = await self._plan(seen, turn, watch)
+            return self._refused(run, now, watch, unmeasurable(error))
+        decision = await self._plan(seen, run, watch)
         if not self.still_asks(settings):
-            log.info("policy %s changed while its cluster was measured: deciding again", self.teller.policy)
+            log.info("policy %s changed while its cluster was measured: deciding again", self.publisher.policy)
             return None
-        result = await self._act(seen, decision, turn, watch)
-        memory = unspent(decision, turn.memory, result.split_requests)
-        remembered = turn.remembered.after(memory, result.moves_made, now)
+        result = await self._act(seen, decision, run, watch)
+        memory = unspent(decision, run.memory, result.split_requests)
+        remembered = run.remembered.after(memory, result.moves_made, now)
         return result, replace(remembered, of=settings.strategies)
 
-    def _crosschecked(self, seen: Look) -> Look:
+    def _crosschecked(self, seen: Snapshot) -> Snapshot:
         """What was seen, without trust in brokers of which Pulsar has told something else for long."""
         link = self.context.link
         if not link.linked:
             return seen
-        link.crosscheck.see(seen.load, self.context.clock())
-        return replace(seen, load=distrust(seen.load, link.crosscheck))
+        link.cross_check.see(seen.load, self.context.clock())
+        return replace(seen, load=distrust(seen.load, link.cross_check))
 
-    async def _plan(self, seen: Look, turn: Turn, watch: Stopwatch) -> Decision:
+    async def _plan(self, seen: Snapshot, run: PolicyRun, watch: Stopwatch) -> Decision:
         """The decision; without memory when that is what keeps it from being made, as it would do so for ever."""
         try:
-            return await plan(seen, turn, watch)
+            return await decide_plan(seen, run, watch)
         except Exception as error:
-            if turn.memory == Memory():
+            if run.memory == Memory():
                 raise
-            log.exception("policy %s: no decision with what it remembers, trying without", self.teller.policy)
-            decision = await plan(seen, turn.forgetful, watch)
+            log.exception("policy %s: no decision with what it remembers, trying without", self.publisher.policy)
+            decision = await decide_plan(seen, run.forgetful, watch)
             what = f"{type(error).__name__}: {error}"
-            await self.teller.amnesia(f"what was remembered is dropped, as no decision could be made with it: {what}")
+            await self.publisher.state_reset(
+                f"what was remembered is dropped, as no decision could be made with it: {what}"
+            )
             return decision
 
     @staticmethod
-    def _refused(turn: Turn, now: float, watch: Stopwatch, refusal: HeldBack) -> tuple[CycleResult, Remembered]:
-        settings, seconds = turn.settings, watch.seconds
+    def _refused(run: PolicyRun, now: float, watch: Stopwatch, refusal: HeldBack) -> tuple[CycleResult, PolicyState]:
+        settings, seconds = run.settings, watch.seconds
         result = CycleResult(now, seconds, settings.generation, refusal=refusal, interval=settings.interval)
-        return result, turn.remembered
+        return result, run.remembered
 
-    async def _act(self, seen: Look, decision: Decision, turn: Turn, watch: Stopwatch) -> CycleResult:
-        ruling = rule(self.context, turn)
-        self.context.topics[turn.settings.name] = KnownTopics.of(seen.load)
+    async def _act(self, seen: Snapshot, decision: Decision, run: PolicyRun, watch: Stopwatch) -> CycleResult:
+        ruling = gate(self.context, run)
+        self.context.topics[run.settings.name] = KnownTopics.of(seen.load)
         requests = await request(decision.plan.splits, seen, ruling.actuator)
         self.context.expect(decision.plan.splits, seen.load)
         written = await carry_out(decision.plan.moves, seen, ruling.actuator, watch)
+        names = {bundle: seen.records[bundle].name for bundle in decision.plan.named}
+        costs = self.context.move_costs()
         return CycleResult(
             started=seen.load.now,
             seconds=watch.seconds,
-            generation=turn.settings.generation,
+            generation=run.settings.generation,
             load=seen.load,
             plan=decision.plan,
             namespace=self.context.namespace,
@@ -113,34 +123,44 @@ class Decider:
             written=written,
             split_requests=requests,
             weights=broker_weights(decision.plan, decision.memory, seen.load.traits),
-            names={bundle: seen.records[bundle].name for bundle in decision.plan.named},
-            sizing=self._sizing(seen, turn),
-            measured=self.context.move_costs(),
-            interval=turn.settings.interval,
+            proposal=_shown(decision.plan, seen, names, run, costs),
+            names=names,
+            sizing=self._sizing(seen, run),
+            measured=costs,
+            interval=run.settings.interval,
             hits=hit_counts(decision.memory),
+            unwritten=seen.unwritten,
         )
 
-    def _sizing(self, seen: Look, turn: Turn) -> Sizing:
+    def _sizing(self, seen: Snapshot, run: PolicyRun) -> Sizing:
         """What is known of the cluster's size, this cycle included. While pods restart it stays as it was."""
-        if (aim := turn.settings.aim) is None:
+        if (aim := run.settings.aim) is None:
             return UNASKED
-        before = self.context.sizings.get(turn.settings.name, Sizing())
+        before = self.context.sizings.get(run.settings.name, Sizing())
         after = before if seen.evacuation.pause is not None else before.after(seen.load, aim)
-        self.context.sizings[turn.settings.name] = after
+        self.context.sizings[run.settings.name] = after
         return after
 
-    async def _measured(self, turn: Turn, now: float, watch: Stopwatch) -> Look:
+    async def _measured(self, run: PolicyRun, now: float, watch: Stopwatch) -> Snapshot:
         """Look at the cluster. Upkeep goes on meanwhile: nobody is to be without an owner for a slow Prometheus.
 
         Raises `SourceUnavailableError`.
         """
-        looking = asyncio.create_task(look(self.context.picture(turn.settings), turn, now, watch))
+        looking = asyncio.create_task(snapshot(cluster_records(self.context, run.settings), run, now, watch))
         try:
             async with asyncio.timeout(MEASURE_WITHIN):
-                while not (await asyncio.wait({looking}, timeout=TEND_EVERY))[0]:
-                    await self.meanwhile(turn)
+                while not (await asyncio.wait({looking}, timeout=RECONCILE_EVERY))[0]:
+                    await self.meanwhile(run)
             return await looking
         except TimeoutError:
             raise SourceUnavailableError(f"the source did not answer within {MEASURE_WITHIN:g} s") from None
         finally:
             await ended(looking)
+
+
+def _shown(
+    plan: Plan, seen: Snapshot, names: Mapping[str, str], run: PolicyRun, costs: Measured | None
+) -> Mapping[str, Any]:
+    """The plan as the policy's status shows it."""
+    load, generation = seen.load, run.settings.generation
+    return Proposal.of(plan, load, names=names, generation=generation, made_at=load.now, measured=costs).shown()

@@ -15,26 +15,26 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from trimtab_operator.actuators.declarative import DeclarativeActuator
-from trimtab_operator.cluster.api import ApiError, ApiUnavailableError
-from trimtab_operator.control.approving import Approver
-from trimtab_operator.control.context import Context
-from trimtab_operator.control.cycle import ended
-from trimtab_operator.control.deciding import TEND_EVERY, Decider
-from trimtab_operator.control.draining import Drainage
-from trimtab_operator.control.glancing import Watch, glance
-from trimtab_operator.control.memory import ForeignMemoryError, MemoryStore, Remembered
-from trimtab_operator.control.recorder import Recorder
-from trimtab_operator.control.refusal import refused_turn
-from trimtab_operator.control.report import CycleResult
-from trimtab_operator.control.settings import InvalidPolicyError, Settings, claim_of
-from trimtab_operator.control.sourcing import Sourcing
-from trimtab_operator.control.telling import Teller
-from trimtab_operator.control.tending import Tender
-from trimtab_operator.control.turn import Turn
-from trimtab_operator.control.unnoted import moved_lately
-from trimtab_operator.control.vigil import Vigil
-from trimtab_pipeline.source import SourceUnavailableError
+from trimtab_operator.actuators import DeclarativeActuator
+from trimtab_operator.aio import ended
+from trimtab_operator.decision_log.store import Recorder
+from trimtab_operator.interference.controller import InterferenceController
+from trimtab_operator.kube.client import ApiError, ApiUnavailableError
+from trimtab_operator.loop.broker_refresh import BrokerWatch, refresh_brokers
+from trimtab_operator.loop.cycle import RECONCILE_EVERY, CycleRunner
+from trimtab_operator.loop.gates import moved_lately, refused_reconcile
+from trimtab_operator.observe.load_source import SourceProvider
+from trimtab_operator.observe.topology import cluster_records
+from trimtab_operator.proposals.approver import Approver
+from trimtab_operator.reconcile.brokers import DrainReporter
+from trimtab_operator.reconcile.bundles import BundleReconciler
+from trimtab_operator.state.cluster import ClusterState
+from trimtab_operator.state.cycle_result import CycleResult
+from trimtab_operator.state.policy_run import PolicyRun
+from trimtab_operator.state.settings import InvalidPolicyError, Settings, claim_of
+from trimtab_operator.state.strategy_state import ForeignStateError, PolicyState, PolicyStateStore
+from trimtab_operator.status.publisher import StatusPublisher
+from trimtab_pipeline.api import SourceUnavailableError
 from trimtab_strategies.model import HeldBack, Reason
 
 log = logging.getLogger(__name__)
@@ -74,21 +74,21 @@ class PolicyLoop:
 
     name: str
     uid: str
-    context: Context
+    context: ClusterState
     read: Callable[[], Mapping[str, Any]]
     wake: asyncio.Event = field(default_factory=asyncio.Event)
-    _remembered: Remembered | None = None
-    _memory: MemoryStore = field(init=False)
-    _tender: Tender = field(init=False)
-    _teller: Teller = field(init=False)
-    _sourcing: Sourcing = field(init=False)
-    _decider: Decider = field(init=False)
-    _drainage: Drainage = field(init=False)
+    _remembered: PolicyState | None = None
+    _memory: PolicyStateStore = field(init=False)
+    _reconciler: BundleReconciler = field(init=False)
+    _publisher: StatusPublisher = field(init=False)
+    _source_provider: SourceProvider = field(init=False)
+    _decider: CycleRunner = field(init=False)
+    _drain_reporter: DrainReporter = field(init=False)
     _recorder: Recorder = field(init=False)
     _approver: Approver = field(init=False)
     _aside: int = 0
-    _vigil: Vigil = field(init=False)
-    _watch: Watch = field(default_factory=Watch)
+    _interference: InterferenceController = field(init=False)
+    _watch: BrokerWatch = field(default_factory=BrokerWatch)
     _due: float = 0.0
     _beat: float = 0.0
     _generation: int = -1
@@ -99,22 +99,22 @@ class PolicyLoop:
 
     def __post_init__(self) -> None:
         context = self.context
-        self._memory = MemoryStore(context.api, context.namespace, self.name, self.uid, context.clock)
-        self._tender = Tender(context)
-        self._teller = Teller(context, self.name, self.uid)
-        self._sourcing = Sourcing(context, self.name)
-        self._recorder = Recorder(context, self.name, self.uid, self._teller.meter)
-        self._drainage = Drainage(context, self._teller)
-        self._vigil = Vigil(context, self.name, self._teller)
-        self._approver = Approver(context, self.name, self.uid, self._teller)
-        self._decider = Decider(context, self._meanwhile, self._teller, self._still_asks)
+        self._memory = PolicyStateStore(context.api, context.namespace, self.name, self.uid, context.clock)
+        self._reconciler = BundleReconciler(context)
+        self._publisher = StatusPublisher(context, self.name, self.uid)
+        self._source_provider = SourceProvider(context, self.name)
+        self._recorder = Recorder(context, self.name, self.uid, self._publisher.meter)
+        self._drain_reporter = DrainReporter(context, self._publisher)
+        self._interference = InterferenceController(context, self.name, self._publisher)
+        self._approver = Approver(context, self.name, self.uid, self._publisher)
+        self._decider = CycleRunner(context, self._while_measuring, self._publisher, self._still_asks)
 
     async def run(self, stopped: Stopped) -> None:
         """Turn after turn until `stopped`. Writes that are under way when it is set are finished first."""
         self.context.wakers[self.name] = self.wake
         try:
             while not stopped.is_set():
-                await self._turn_until(stopped)
+                await self._reconcile_until(stopped)
                 await self._rest(stopped)
         finally:
             self._leave()
@@ -125,13 +125,13 @@ class PolicyLoop:
         if context.wakers.get(self.name) is self.wake:
             del context.wakers[self.name]
             context.leave(self.name)
-        self._sourcing.close()
+        self._source_provider.close()
 
     async def _rest(self, stopped: Stopped) -> None:
         """Until there is something to do, and then a moment more: a burst of changes is to make one turn."""
         stop, wake = asyncio.ensure_future(stopped.wait()), asyncio.ensure_future(self.wake.wait())
         until_due = self._due - self.context.clock()
-        pause = min(TEND_EVERY, until_due) if until_due > 0 else TEND_EVERY  # due, and kept from it: no hurry
+        pause = min(RECONCILE_EVERY, until_due) if until_due > 0 else RECONCILE_EVERY  # due, and kept from it: no hurry
         try:
             await asyncio.wait({stop, wake}, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
             await asyncio.wait({stop}, timeout=GATHER)
@@ -139,29 +139,29 @@ class PolicyLoop:
             await ended(stop, wake)
         self.wake.clear()
 
-    async def _turn_until(self, stopped: Stopped) -> None:
+    async def _reconcile_until(self, stopped: Stopped) -> None:
         """One turn. When told to stop, writes get a moment to finish; a measurement is not waited for."""
-        turn, stop = asyncio.create_task(self._turn_safely()), asyncio.ensure_future(stopped.wait())
+        run, stop = asyncio.create_task(self._reconcile_safely()), asyncio.ensure_future(stopped.wait())
         try:
-            await asyncio.wait({turn, stop}, return_when=asyncio.FIRST_COMPLETED)
-            if not turn.done():
-                await asyncio.wait({turn}, timeout=GRACE)
+            await asyncio.wait({run, stop}, return_when=asyncio.FIRST_COMPLETED)
+            if not run.done():
+                await asyncio.wait({run}, timeout=GRACE)
         finally:
-            await ended(turn, stop)
+            await ended(run, stop)
 
-    async def _turn_safely(self) -> None:
+    async def _reconcile_safely(self) -> None:
         try:
-            await self.turn()
+            await self.reconcile()
         except ApiUnavailableError as error:
             log.warning("policy %s: the API server did not do as asked, trying again: %s", self.name, error)
         except ApiError as error:
             log.warning("policy %s: the API server refused, trying again: %s", self.name, error)
-            await self._confess(str(error))
+            await self._report_failure(str(error))
         except Exception as error:
             log.exception("policy %s: this turn failed, the next one starts afresh", self.name)
-            await self._confess(f"{type(error).__name__}: {error}")
+            await self._report_failure(f"{type(error).__name__}: {error}")
 
-    async def _confess(self, text: str) -> None:
+    async def _report_failure(self, text: str) -> None:
         """Say in the status that a turn failed; when that fails too, the log has to do."""
         try:
             await self._refuse(self.read(), HeldBack("", Reason.INTERNAL_ERROR, text))
@@ -170,14 +170,14 @@ class PolicyLoop:
         except Exception:
             log.exception("policy %s: nor could that be told", self.name)
 
-    async def turn(self) -> None:
+    async def reconcile(self) -> None:
         """Upkeep, and a cycle when one is due. Raises `ApiError`."""
         policy, context = self.read(), self.context
         try:
             settings = Settings.of(policy)
         except InvalidPolicyError as error:
             await self._refuse(policy, HeldBack("", Reason.INVALID_POLICY, str(error)))
-            await self._get_by(policy)
+            await self._reconcile_invalid(policy)
             return
         context.claims[self.name] = settings.claim
         if self.name in context.share_out().standing:
@@ -185,25 +185,27 @@ class PolicyLoop:
         else:
             context.policies.pop(self.name, None)
         context.relink()
-        if (refusal := refused_turn(context, self.name)) is not None:
+        if (refusal := refused_reconcile(context, self.name)) is not None:
             if not self._still_discovering(settings, refusal):
                 await self._refuse(policy, refusal)
             return
         remembered = await self._recall()
         actuator = DeclarativeActuator(context.api, context.namespace, self.name, remembered.epoch, context.now)
-        self._make_way(settings)
+        self._decide_for_departures(settings)
         due = self._is_due(settings) and context.engine.is_set()
-        turn = Turn(settings, actuator, await self._sourcing.source(settings, afresh=due), remembered)
-        await self._tender.tend(turn, self._teller)
-        await self._drainage.tell(settings)
-        turn = await self._watch_over(turn, policy)
-        turn = await self._attend(turn, policy)
+        run = PolicyRun(settings, actuator, await self._source_provider.source(settings, afresh=due), remembered)
+        await self._reconciler.reconcile(run, self._publisher)
+        await self._drain_reporter.tell(settings)
+        run = await self._detect_interference(run, policy)
+        run = await self._attend(run, policy)
         if due:
-            await self._decide(turn)
-        elif context.engine.is_set() and context.clock() >= self._watch.due and not settings.paused:
-            await self._glance(turn)
+            await self._decide(run)
+            return
+        await self._publisher.landings()
+        if context.engine.is_set() and context.clock() >= self._watch.due:
+            await self._refresh_brokers(run)
 
-    async def _get_by(self, policy: Mapping[str, Any]) -> None:
+    async def _reconcile_invalid(self, policy: Mapping[str, Any]) -> None:
         """What is left of a turn of a policy that can't be run: upkeep, as it was written before. Raises `ApiError`."""
         context = self.context
         if (settings := context.policies.get(self.name)) is None:
@@ -211,58 +213,63 @@ class PolicyLoop:
                 context.claims[self.name] = claim
             return
         context.share_out()
-        if refused_turn(context, self.name) is None:
-            remembered, source = await self._recall(), await self._sourcing.source(settings, afresh=False)
+        if refused_reconcile(context, self.name) is None:
+            remembered, source = await self._recall(), await self._source_provider.source(settings, afresh=False)
             actuator = DeclarativeActuator(context.api, context.namespace, self.name, remembered.epoch, context.now)
-            await self._tender.tend(Turn(settings, actuator, source, remembered), self._teller)
+            await self._reconciler.reconcile(PolicyRun(settings, actuator, source, remembered), self._publisher)
 
-    async def _watch_over(self, turn: Turn, policy: Mapping[str, Any]) -> Turn:
+    async def _detect_interference(self, run: PolicyRun, policy: Mapping[str, Any]) -> PolicyRun:
         """Take note of what others did to the policy's bundles; the turn with what is remembered of it."""
-        remembered = await self._vigil.attend(turn, policy)
-        if remembered is not turn.remembered:
-            turn = replace(turn, remembered=await self._remember(remembered))
-        await self._vigil.tell(turn, policy)
-        return turn
+        remembered = await self._interference.attend(run, policy)
+        if remembered is not run.remembered:
+            run = replace(run, remembered=await self._remember(remembered))
+        await self._interference.tell(run, policy)
+        return run
 
-    async def _attend(self, turn: Turn, policy: Mapping[str, Any]) -> Turn:
+    async def _attend(self, run: PolicyRun, policy: Mapping[str, Any]) -> PolicyRun:
         """Take what people ask by annotation, and go on with an approved proposal; the turn, its moves counted."""
-        attended = await self._approver.attend(turn, policy)
+        attended = await self._approver.attend(run, policy)
         if attended.decide:
             self._due = self.context.clock()
             self.wake.set()
         if not attended.written:
-            return turn
+            return run
         self._aside += attended.written
-        remembered = turn.remembered.after(turn.memory, attended.written, self.context.now())
-        return replace(turn, remembered=await self._remember(remembered))
+        remembered = run.remembered.after(run.memory, attended.written, self.context.now())
+        return replace(run, remembered=await self._remember(remembered))
 
-    async def _meanwhile(self, turn: Turn) -> None:
+    async def _while_measuring(self, run: PolicyRun) -> None:
         """While a cycle measures: upkeep, and what people ask and approved. Nobody waits for a slow Prometheus."""
-        if refused_turn(self.context, self.name) is not None:
+        if refused_reconcile(self.context, self.name) is not None:
             return
-        await self._tender.tend(turn, self._teller)
+        await self._reconciler.reconcile(run, self._publisher)
+        await self._publisher.landings()
         policy = self.read()
         try:
-            now = replace(turn, settings=Settings.of(policy), remembered=self._remembered or turn.remembered)
+            now = replace(run, settings=Settings.of(policy), remembered=self._remembered or run.remembered)
         except InvalidPolicyError:
             return
         await self._attend(now, policy)
 
-    async def _glance(self, turn: Turn) -> None:
-        """Look at the brokers alone; decide at once when one died or crossed the overload line. Raises `ApiError`."""
-        context, settings, begun = self.context, turn.settings, time.monotonic()
+    async def _refresh_brokers(self, run: PolicyRun) -> None:
+        """Look at the brokers alone; decide at once when one died or crossed the overload line, unless paused.
+
+        Raises `ApiError`.
+        """
+        context, settings, begun = self.context, run.settings, time.monotonic()
         self._watch.next(settings, context.clock())
-        picture = context.picture(settings, of_bundles=False)
-        why = self._watch.dead(picture)
+        records = cluster_records(context, settings, of_bundles=False)
+        why = self._watch.dead(records)
         try:
-            load = await glance(picture, turn, context.now())
+            load = await refresh_brokers(records, run, context.now())
         except SourceUnavailableError as error:
             log.debug("policy %s: a glance failed, the next decision will tell: %s", self.name, error)
+            await self._publisher.counts()
         else:
-            context.link.crosscheck.see(load, context.clock())
-            await self._teller.brokers(load, time.monotonic() - begun)
+            context.link.cross_check.see(load, context.clock())
+            await self._publisher.brokers(load, time.monotonic() - begun, paused=settings.paused)
             why = why or self._watch.crossed(load, settings)
-        if why:
+        if why and not settings.paused:
             log.info("policy %s: decides early: %s", self.name, why)
             self._due = context.clock()
             self.wake.set()
@@ -274,12 +281,12 @@ class PolicyLoop:
         early = self.context.clock() - self._begun < DISCOVER_WITHIN
         return early and refusal.reason is Reason.NO_BROKERS and bool(settings.pod_labels)
 
-    async def _decide(self, turn: Turn) -> None:
+    async def _decide(self, run: PolicyRun) -> None:
         self._aside = 0
         beat, early = self._beat, self.context.clock() < self._beat
-        self._due = self._next_due(turn.settings.interval)
-        self._generation = turn.settings.generation
-        if (decided := await self._decider.cycle(turn)) is None:
+        self._due = self._next_due(run.settings.interval)
+        self._generation = run.settings.generation
+        if (decided := await self._decider.cycle(run)) is None:
             self._beat = beat
             self._due = self.context.clock()
             self.wake.set()
@@ -288,18 +295,18 @@ class PolicyLoop:
         if self._aside:  # moves that were approved, and written while this cycle measured
             remembered = remembered.after(remembered.strategies, self._aside, self.context.now())
         spare = early and (result.plan is None or result.plan.empty)  # no interval has passed that counters could count
-        if remembered is not turn.remembered and not spare:
+        if remembered is not run.remembered and not spare:
             await self._remember(remembered)
         self._refused = None
-        self._watch.dead(self.context.picture(turn.settings, of_bundles=False))
+        self._watch.dead(cluster_records(self.context, run.settings, of_bundles=False))
         if result.load is not None:
-            self._watch.crossed(result.load, turn.settings)
-        self._watch.next(turn.settings, self.context.clock())
-        await self._teller.cycle(result)
-        await self._recorder.cycle(result, turn.settings, remembered)
-        await self._approver.offer(result, turn.settings)
+            self._watch.crossed(result.load, run.settings)
+        self._watch.next(run.settings, self.context.clock())
+        await self._publisher.cycle(result)
+        await self._recorder.cycle(result, run.settings, remembered)
+        await self._approver.offer(result, run.settings)
 
-    def _make_way(self, settings: Settings) -> None:
+    def _decide_for_departures(self, settings: Settings) -> None:
         """Decide at once when another broker is to be emptied, or can take what one gives that restarts next."""
         departures = self.context.departures(settings.name)
         leaving = departures.drained | (departures.rollout.following if departures.rollout.restarted else frozenset())
@@ -325,31 +332,31 @@ class PolicyLoop:
         generation, clock = policy["metadata"].get("generation", 0), self.context.clock()
         if self._refused == (generation, refusal.reason) and clock < self._remind_at:
             return
-        await self._teller.cycle(CycleResult(self.context.now(), {}, generation, refusal=refusal))
+        await self._publisher.cycle(CycleResult(self.context.now(), {}, generation, refusal=refusal))
         if refusal.reason is Reason.INVALID_POLICY:
             await self._approver.bar(refusal, generation)
         self._refused, self._remind_at = (generation, refusal.reason), clock + REMIND
 
-    async def _recall(self) -> Remembered:
+    async def _recall(self) -> PolicyState:
         """Memory as stored, once per start. The epoch is the leader's; where nobody is elected, starts are counted."""
         if self._remembered is None:
             try:
                 found = await self._memory.load()
-            except ForeignMemoryError as error:
-                await self._teller.amnesia(f"begins without memory: {error}")
-                found = Remembered()
+            except ForeignStateError as error:
+                await self._publisher.state_reset(f"begins without memory: {error}")
+                found = PolicyState()
             bundles = self.context.stores.bundles.items.values()
             found = found.caught_up(moved_lately(bundles, self.read(), self.context.now()))
             self._remembered = await self._remember(replace(found, epoch=self.context.epoch or found.epoch + 1))
         return self._remembered
 
-    async def _remember(self, remembered: Remembered) -> Remembered:
+    async def _remember(self, remembered: PolicyState) -> PolicyState:
         """Keep it, and store it; what was done is done, whether or not that works."""
         self._remembered = remembered
         try:
             await self._memory.save(remembered)
         except ApiError as error:
-            await self._teller.amnesia(f"memory is not stored and would not survive a restart: {error}")
+            await self._publisher.state_reset(f"memory is not stored and would not survive a restart: {error}")
         return remembered
 
     def _still_asks(self, settings: Settings) -> bool:

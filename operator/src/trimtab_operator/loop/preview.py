@@ -8,16 +8,18 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from trimtab_operator.actuators.declarative import DryRunActuator
-from trimtab_operator.cluster.api import POLICIES
-from trimtab_operator.control.context import Context
-from trimtab_operator.control.cycle import Look, Stopwatch, look, plan
-from trimtab_operator.control.memory import MemoryStore
-from trimtab_operator.control.refusal import overlapping, refused_by_guard, refused_cycle
-from trimtab_operator.control.settings import InvalidPolicyError, Settings, claim_of
-from trimtab_operator.control.shares import Claim
-from trimtab_operator.control.sourcing import Sourcing
-from trimtab_operator.control.turn import Turn
+from trimtab_operator.actuators import DryRunActuator
+from trimtab_operator.decide import decide_plan
+from trimtab_operator.kube.client import POLICIES
+from trimtab_operator.loop.gates import overlapping, refused_by_guard, refused_cycle
+from trimtab_operator.observe.load_source import SourceProvider
+from trimtab_operator.observe.snapshot import Snapshot, Stopwatch, snapshot
+from trimtab_operator.observe.topology import cluster_records
+from trimtab_operator.state.cluster import ClusterState
+from trimtab_operator.state.policies import Claim
+from trimtab_operator.state.policy_run import PolicyRun
+from trimtab_operator.state.settings import InvalidPolicyError, Settings, claim_of
+from trimtab_operator.state.strategy_state import PolicyStateStore
 from trimtab_strategies.model import ClusterLoad, HeldBack, Plan
 
 SYNC_WITHIN = 60.0
@@ -25,20 +27,20 @@ SYNC_WITHIN = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Foreseen:
+class Preview:
     """The picture, the plan made from it, and the seconds each phase took.
 
     refusal: why the cycle would move nothing, whatever the plan says; None when it would act on it.
     """
 
     settings: Settings
-    seen: Look
+    seen: Snapshot
     plan: Plan
     refusal: HeldBack | None
     seconds: dict[str, float]
 
 
-async def foresee(context: Context, policy: str, instead: Mapping[str, Any] | None = None) -> Foreseen:
+async def preview(context: ClusterState, policy: str, instead: Mapping[str, Any] | None = None) -> Preview:
     """Run one cycle of `policy` up to the decision.
 
     instead: a BalancingPolicy object (as JSON) that stands in for the one of that name in the cluster, if there is one.
@@ -47,25 +49,25 @@ async def foresee(context: Context, policy: str, instead: Mapping[str, Any] | No
     did not become complete) and `ApiError`.
     """
     watch = Stopwatch()
-    async with _turn(context, policy, instead) as turn:
-        settings = turn.settings
-        seen = await look(context.picture(settings), turn, context.now(), watch)
-    decided = (await plan(seen, turn, watch)).plan
+    async with _turn(context, policy, instead) as run:
+        settings = run.settings
+        seen = await snapshot(cluster_records(context, settings), run, context.now(), watch)
+    decided = (await decide_plan(seen, run, watch)).plan
     refusal = (
         overlapping(context, policy)
         or refused_cycle(context, settings)
         or refused_by_guard(decided.held_back, moves=bool(decided.moves))
     )
-    return Foreseen(settings, seen, decided, refusal, watch.seconds)
+    return Preview(settings, seen, decided, refusal, watch.seconds)
 
 
-async def observe(context: Context, policy: str) -> ClusterLoad:
-    """Measure the cluster of `policy` once, and decide nothing. Raises what `foresee` raises."""
-    async with _turn(context, policy) as turn:
-        return (await look(context.picture(turn.settings), turn, context.now(), Stopwatch())).load
+async def observe(context: ClusterState, policy: str) -> ClusterLoad:
+    """Measure the cluster of `policy` once, and decide nothing. Raises what `preview` raises."""
+    async with _turn(context, policy) as run:
+        return (await snapshot(cluster_records(context, run.settings), run, context.now(), Stopwatch())).load
 
 
-async def _share_out(context: Context, settings: Settings) -> None:
+async def _share_out(context: ClusterState, settings: Settings) -> None:
     """Who looks after which brokers, with all policies of the namespace. Those that can't be run keep theirs."""
     async for page in context.api.list(POLICIES, context.namespace):
         for policy in page.items:
@@ -80,7 +82,9 @@ async def _share_out(context: Context, settings: Settings) -> None:
 
 
 @asynccontextmanager
-async def _turn(context: Context, policy: str, instead: Mapping[str, Any] | None = None) -> AsyncIterator[Turn]:
+async def _turn(
+    context: ClusterState, policy: str, instead: Mapping[str, Any] | None = None
+) -> AsyncIterator[PolicyRun]:
     """A turn of the policy that writes nothing, once the stores are complete."""
     found = await context.api.get(POLICIES, context.namespace, policy) if instead is None else instead
     settings = Settings.of(found)
@@ -88,9 +92,9 @@ async def _turn(context: Context, policy: str, instead: Mapping[str, Any] | None
         for store in context.stores.all():
             await store.synced.wait()
     await _share_out(context, settings)
-    remembered = await MemoryStore(context.api, context.namespace, policy, found["metadata"]["uid"]).load()
-    sourcing = Sourcing(context, policy)
+    remembered = await PolicyStateStore(context.api, context.namespace, policy, found["metadata"]["uid"]).load()
+    sourcing = SourceProvider(context, policy)
     try:
-        yield Turn(settings, DryRunActuator(), await sourcing.source(settings), remembered)
+        yield PolicyRun(settings, DryRunActuator(), await sourcing.source(settings), remembered)
     finally:
         sourcing.close()

@@ -1,8 +1,8 @@
-"""Credentials that a policy names, from Secrets of its own namespace that were released for that.
+"""The load source of one policy, open with the credentials that its Secrets hold now.
 
-Whoever may write a policy could otherwise have any Secret of the namespace sent to a server of their own; hence the
-label, which takes the right to write the Secret. Credentials are values, never logged, and not kept on any disk; a
-Secret that names a file means nothing, as that file would be the operator's own.
+A policy may name only Secrets of its own namespace that carry the label ``trimtab.dev/credentials``. Otherwise the
+right to write a policy would be enough to send any Secret to a server. Credentials are values: never logged, never on
+disk. A Secret can't name a file, as that would be a file of the operator.
 """
 
 from __future__ import annotations
@@ -10,15 +10,32 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Mapping
+from concurrent.futures import Future
+from dataclasses import replace
 
-from trimtab_operator.cluster.api import SECRETS, Api, NotFoundError, RefusedError
+from trimtab_operator.kube.client import SECRETS, Api, NotFoundError, RefusedError
 from trimtab_operator.resources.common import GROUP
 from trimtab_operator.resources.prometheus import Auth, Header, SecretKey, Tls
-from trimtab_pipeline.source import Credentials, CredentialsError, SourceMisconfiguredError
+from trimtab_operator.resources.urls import RefusedUrlError
+from trimtab_operator.state.cluster import ClusterState
+from trimtab_operator.state.settings import Settings
+from trimtab_pipeline.api import (
+    NO_CREDENTIALS,
+    Credentials,
+    CredentialsError,
+    LoadSource,
+    Observation,
+    PrometheusSettings,
+    SourceMisconfiguredError,
+    StatisticsSettings,
+    Topology,
+)
 
 RELEASED = f"{GROUP}/credentials"
 """Label that releases a Secret, when it is ``true``."""
+
 _WHERE = "spec.source.prometheus.auth"
+
 _PEM = "-----BEGIN "
 
 
@@ -98,3 +115,84 @@ class Keyring:
             )
         self._found[name] = secret.get("data") or {}
         return self._found[name]
+
+
+class RefusingSource:
+    """Stands for a source that can't be opened: every look fails with the reason."""
+
+    def __init__(self, error: SourceMisconfiguredError) -> None:
+        self._error = error
+
+    def observe(self, _topology: Topology, _at: float) -> Future[Observation]:
+        """Failed at once."""
+        outcome: Future[Observation] = Future()
+        outcome.set_exception(self._error)
+        return outcome
+
+    def observe_brokers(self, topology: Topology, at: float) -> Future[Observation]:
+        """Failed at once."""
+        return self.observe(topology, at)
+
+    def close(self) -> None:
+        """There is nothing open."""
+
+
+class SourceProvider:
+    """The source of the policy `name`; opened anew when its settings or its credentials change."""
+
+    def __init__(self, context: ClusterState, name: str) -> None:
+        self._context, self._name = context, name
+        self._source: LoadSource | None = None
+        self._of: PrometheusSettings | None = None
+        self._known: tuple[Auth, Credentials] | None = None
+
+    async def source(self, settings: Settings, *, afresh: bool = True) -> LoadSource:
+        """What to look by; one that refuses when its URL is not allowed, or its credentials can't be had.
+
+        afresh: read the Secrets again even if they have been read. Raises `ApiError`.
+        """
+        try:
+            url = self._admitted(settings)
+            credentials = await self._credentials(settings.auth, afresh=afresh)
+        except SourceMisconfiguredError as error:
+            self._forget()
+            return RefusingSource(error)
+        wanted = replace(settings.prometheus, url=url, credentials=credentials, statistics=self._statistics(settings))
+        if self._source is None or self._of != wanted:
+            self.close()
+            self._source = self._context.sources.open(f"{self._context.namespace}/{self._name}", wanted)
+            self._of = wanted
+        return self._source
+
+    def close(self) -> None:
+        """Close what is open. Idempotent."""
+        if self._source is not None:
+            self._source.close()
+        self._source = None
+
+    def _forget(self) -> None:
+        """Let go of credentials that may not be used any more, and of what was opened with them."""
+        self.close()
+        self._of = self._known = None
+
+    def _admitted(self, settings: Settings) -> str:
+        """The URL to ask, before any Secret is read. Raises `SourceMisconfiguredError`."""
+        context, secrets = self._context, settings.auth is not None and settings.auth.secret
+        try:
+            return context.urls.admit(settings.prometheus.url, context.namespace, secrets=secrets)
+        except RefusedUrlError as error:
+            raise SourceMisconfiguredError(f"spec.source.prometheus.url: {error}") from None
+
+    def _statistics(self, settings: Settings) -> StatisticsSettings:
+        """How brokers are asked, where they are: by whom the linked client is."""
+        if not settings.asks_brokers:
+            return settings.prometheus.statistics
+        return replace(settings.prometheus.statistics, credentials=self._context.link.credentials)
+
+    async def _credentials(self, auth: Auth | None, *, afresh: bool) -> Credentials:
+        if auth is None:
+            return NO_CREDENTIALS
+        if afresh or self._known is None or self._known[0] != auth:
+            keyring = Keyring(self._context.api, self._context.namespace)
+            self._known = auth, await keyring.credentials(auth)
+        return self._known[1]

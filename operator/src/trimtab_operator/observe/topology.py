@@ -1,22 +1,28 @@
-"""Turns the resources as they stand into the pipeline's `Topology`. Pure, and run off the event loop: 60,000 rows."""
+"""Turns the objects of the cluster into the pipeline's `Topology`: 60,000 rows, built off the event loop.
+
+It also reads what TopicNamespaces ask for and what Brokers are, in the words of the strategies. Pure.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from trimtab_operator.cluster.brokers import BrokerRecord
-from trimtab_operator.cluster.bundles import BundleRecord
-from trimtab_operator.control.flights import Flight
-from trimtab_operator.control.newborn import Expected
-from trimtab_operator.control.rollout import NO_DEPARTURES, Departures
-from trimtab_pipeline.source import Topology
-from trimtab_strategies.model import RESOURCES, BrokerTraits, NamespacePolicy, Reason
+from trimtab_operator.kube.broker_records import BrokerRecord, PodRecord
+from trimtab_operator.kube.records import BundleRecord, TopicNamespaceRecord
+from trimtab_operator.state.cluster import ClusterState
+from trimtab_operator.state.pending_moves import PendingMove
+from trimtab_operator.state.rolling_restart import NO_DEPARTURES, Departures
+from trimtab_operator.state.settings import Settings
+from trimtab_operator.state.splitting_bundles import Expected, still_expected, unborn
+from trimtab_pipeline.api import Topology
+from trimtab_strategies.model import NO_POLICY, RESOURCES, BrokerTraits, NamespacePolicy, Reason
 
 COUNTS_AS_MOVE = frozenset(
-    {Reason.OVERLOADED, Reason.UNDERLOADED, Reason.ADOPTED, Reason.ADMIN, Reason.DRAINED}
+    {Reason.OVERLOADED, Reason.UNDERLOADED, Reason.ADOPTED, Reason.DRAINED}
     | {Reason.TOPICS, Reason.SESSIONS, Reason.MSG_RATE, Reason.BANDWIDTH}
 )
 """Assignments that start a bundle's cool-down: a child that left its parent's owner has moved. Giving an unowned bundle
@@ -25,7 +31,7 @@ need the bundle."""
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
+class ClusterRecords:
     """The resources at one moment: immutable records, in the order in which they become rows.
 
     namespaces: object name of a TopicNamespace -> ``tenant/name``.
@@ -39,7 +45,7 @@ class Picture:
     brokers: Sequence[BrokerRecord]
     bundles: Sequence[BundleRecord]
     namespaces: Mapping[str, str]
-    flights: Sequence[Flight]
+    pending_moves: Sequence[PendingMove]
     clock: float
     policies: Mapping[str, NamespacePolicy] = field(default_factory=dict)
     traits: Mapping[str, BrokerTraits] = field(default_factory=dict)
@@ -52,14 +58,14 @@ def last_unload(bundle: BundleRecord) -> float:
     """Epoch seconds at which the bundle last moved from one owner to another, NaN never.
 
     What the operator decided carries its own time. An owner that differs from the one the operator chose was written
-    by a person or by Git; such a move counts from when it was confirmed.
+    by a person or by Git; such a move counts from when it was confirmed, noted as `ADMIN` or not.
     """
-    if bundle.assigned_owner != bundle.owner:
+    if bundle.assigned_owner != bundle.owner or bundle.reason == Reason.ADMIN:
         return bundle.since if bundle.generation > 1 else np.nan
     return bundle.assigned_at if bundle.reason in COUNTS_AS_MOVE else np.nan
 
 
-def topology(picture: Picture, *, window: float) -> tuple[Topology, tuple[BundleRecord, ...]]:
+def topology(picture: ClusterRecords, *, window: float) -> tuple[Topology, tuple[BundleRecord, ...]]:
     """The topology in `picture`, and the record of each bundle row.
 
     window: seconds over which the source averages rates (for the moves in flight). A bundle whose TopicNamespace is
@@ -71,9 +77,9 @@ def topology(picture: Picture, *, window: float) -> tuple[Topology, tuple[Bundle
     index = {bundle.name: i for i, bundle in enumerate(bundles)}
     closed = picture.departures.closed
     moving_from, moving_share = np.full(len(bundles), -1), np.zeros(len(bundles))
-    for flight in picture.flights:
-        if (i := index.get(flight.bundle)) is not None and flight.source in row:
-            moving_from[i], moving_share[i] = row[flight.source], flight.still_measured(picture.clock, window)
+    for pending in picture.pending_moves:
+        if (i := index.get(pending.bundle)) is not None and pending.source in row:
+            moving_from[i], moving_share[i] = row[pending.source], pending.still_measured(picture.clock, window)
     return Topology(
         brokers=tuple(broker.name for broker in picture.brokers),
         pods=tuple(broker.pod or broker.name for broker in picture.brokers),
@@ -86,7 +92,7 @@ def topology(picture: Picture, *, window: float) -> tuple[Topology, tuple[Bundle
         owner=np.array([row.get(_effective_owner(b), -1) for b in bundles], dtype=np.int64),
         last_unload=np.array([last_unload(b) for b in bundles], dtype=np.float64),
         pinned=np.array([b.pinned for b in bundles], dtype=bool),
-        in_flight=np.array([b.open_wish or bool(b.split) for b in bundles], dtype=bool),
+        in_flight=np.array([b.owner_pending or bool(b.split) for b in bundles], dtype=bool),
         moving_from=moving_from,
         moving_share=moving_share,
         admin=tuple(picture.admin.get(broker.name, "") for broker in picture.brokers),
@@ -95,7 +101,7 @@ def topology(picture: Picture, *, window: float) -> tuple[Topology, tuple[Bundle
 
 def _effective_owner(bundle: BundleRecord) -> str:
     """Who has the bundle, or will once its open wish lands: a move in flight counts as done."""
-    return bundle.owner if bundle.open_wish else bundle.status_owner
+    return bundle.owner if bundle.owner_pending else bundle.status_owner
 
 
 def _declared_limits(brokers: Sequence[BrokerRecord]) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
@@ -104,3 +110,63 @@ def _declared_limits(brokers: Sequence[BrokerRecord]) -> np.ndarray[tuple[int, i
         for j, resource in enumerate(RESOURCES):
             limits[i, j] = broker.capacity.get(resource, np.nan)
     return limits
+
+
+ZONE = "topology.kubernetes.io/zone"
+"""Label of the failure domain; recent Kubernetes copies it from a node to its pods."""
+
+
+def policies(spaces: Iterable[TopicNamespaceRecord]) -> dict[str, NamespacePolicy]:
+    """What is asked, by ``tenant/name``, of the namespaces for which anything is.
+
+    Where two objects speak of one namespace, the one that has its bundles counts, else the first by name.
+    """
+    found: dict[str, NamespacePolicy] = {}
+    for record in sorted(spaces, key=lambda record: (not record.bundles, record.name)):
+        found.setdefault(record.full_name, record.policy)
+    return {space: policy for space, policy in found.items() if policy != NO_POLICY}
+
+
+def traits(
+    brokers: Iterable[BrokerRecord], pods: Mapping[str, PodRecord], *, load_manager: str = ""
+) -> dict[str, BrokerTraits]:
+    """What each broker is, by name, of those of which anything is known.
+
+    load_manager: what a policy asks for; a broker that does not say which one it runs is taken to run this.
+    """
+    found = {}
+    for broker in brokers:
+        domain = broker.failure_domain or _zone(pods.get(broker.pod))
+        weight = math.nan if broker.weight is None else broker.weight
+        if domain or broker.version or broker.load_manager or broker.weight is not None:
+            manager = broker.load_manager or load_manager
+            found[broker.name] = BrokerTraits(broker.version, domain, manager, weight=weight)
+    return found
+
+
+def _zone(pod: PodRecord | None) -> str:
+    return "" if pod is None else pod.labels.get(ZONE, "")
+
+
+def cluster_records(context: ClusterState, settings: Settings, *, of_bundles: bool = True) -> ClusterRecords:
+    """The records a policy decides upon. Cheap: no copy of a record is made. of_bundles: False: brokers alone."""
+    bundles, several = context.stores.bundles.items, len(context.shares.standing) > 1
+    spaces, selection = context.stores.topic_namespaces.items, settings.pair.selection
+    brokers = list(context.brokers_of(settings.name).values())
+    load_manager = selection.params.load_manager if selection is not None else ""
+    return ClusterRecords(
+        brokers=brokers,
+        bundles=[
+            b
+            for b in (bundles.values() if of_bundles else ())
+            if not (b.parent and unborn(b, bundles)) and (not several or context.caretaker(b) == settings.name)
+        ],
+        namespaces={r.name: r.full_name for r in spaces.values()},
+        pending_moves=list(context.pending_moves.moving()),
+        clock=context.clock(),
+        policies=policies(spaces.values()),
+        traits=traits(brokers, context.stores.pods.items, load_manager=load_manager),
+        expected=still_expected(context.expected, context.clock()),
+        departures=context.departures(settings.name),
+        admin=context.link.urls if settings.asks_brokers else {},
+    )

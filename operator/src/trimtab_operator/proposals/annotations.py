@@ -9,9 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
-from trimtab_operator.cluster.api import POLICIES, Api, ConflictError, NotFoundError
-from trimtab_operator.resources.bundle import RELEASE
-from trimtab_operator.resources.proposal import PROPOSAL_ANNOTATION, REBALANCE_ANNOTATION
+from trimtab_operator.kube.client import POLICIES, Api, ConflictError, NotFoundError
+from trimtab_operator.resources.policy_status import PROPOSAL_ANNOTATION, REBALANCE_ANNOTATION
 
 _TRIES = 4
 """Attempts at removing an annotation while somebody edits the policy."""
@@ -51,27 +50,3 @@ async def take_off(api: Api, policy: Mapping[str, Any], asked: Asked) -> None:
             policy = await api.get(POLICIES, namespace, name)
         else:
             return
-
-
-async def take_release(api: Api, policy: Mapping[str, Any]) -> bool:
-    """Whether a person wants the retreat before a rival ended; the annotation that says so is taken off.
-
-    policy: the object, perhaps as it was a moment ago. Where somebody edits it just now, it stays for the next look.
-    Raises `ApiError`.
-    """
-    if not _released(policy):
-        return False
-    namespace, name, uid = (policy["metadata"][key] for key in ("namespace", "name", "uid"))
-    try:
-        now = await api.get(POLICIES, namespace, name)
-        if now["metadata"]["uid"] != uid or not _released(now):
-            return False
-        meta = {"resourceVersion": now["metadata"]["resourceVersion"], "annotations": {RELEASE: None}}
-        await api.patch(POLICIES, namespace, name, {"metadata": meta})
-    except (ConflictError, NotFoundError):
-        return False
-    return True
-
-
-def _released(policy: Mapping[str, Any]) -> bool:
-    return (policy["metadata"].get("annotations") or {}).get(RELEASE) == "true"

@@ -1,10 +1,10 @@
-"""Mode Approve: offers proposals, takes what people answer by annotation, and sees approved ones through.
+"""Mode Approve: offers proposals, reads commands from annotations, and sees approved proposals through.
 
-`attend` runs in every turn, `offer` after every cycle. States and transitions are the table of `proposal_states`; what
-is kept is in `proposal_store`; this module joins them with the policy's annotations and status.
+`attend` runs in every reconcile, `offer` after every cycle. States and transitions are the table in
+`proposals.states`; `proposals.store` keeps them.
 
-What withdraws a proposal that waits: it expired; the policy was edited; or a broker it names is gone, not ready, or
-takes no bundles any more. A single bundle that changed meanwhile costs its own move alone, when that is to be written.
+A waiting proposal is withdrawn when it expires, when the policy is edited, or when a broker in it is gone, not ready
+or closed. A bundle that changed costs only its own move, at the moment that move is to be written.
 """
 
 from __future__ import annotations
@@ -14,27 +14,84 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from trimtab_operator.cluster.api import POLICIES
-from trimtab_operator.cluster.status import timestamp
-from trimtab_operator.control.annotations import Asked, take_off
-from trimtab_operator.control.answering import in_short, outdated, refusal
-from trimtab_operator.control.context import Context
-from trimtab_operator.control.executing import Executor
-from trimtab_operator.control.one_hand import two_hands
-from trimtab_operator.control.progress import Execution, Mark
-from trimtab_operator.control.proposal_states import COMMANDS, Event, after, may
-from trimtab_operator.control.proposal_store import ProposalStore, Standing
-from trimtab_operator.control.proposal_telling import Command, ProposalTeller
-from trimtab_operator.control.proposals import ForeignProposalError, Proposal
-from trimtab_operator.control.report import CycleResult
-from trimtab_operator.control.settings import Settings
-from trimtab_operator.control.telling import Teller
-from trimtab_operator.control.turn import Turn
+from trimtab_operator.kube.broker_records import BrokerRecord
+from trimtab_operator.kube.client import POLICIES
+from trimtab_operator.kube.conditions import timestamp
+from trimtab_operator.proposals.annotations import Asked, take_off
+from trimtab_operator.proposals.executor import Executor
+from trimtab_operator.proposals.model import ForeignProposalError, Proposal
+from trimtab_operator.proposals.progress import Execution, Mark
+from trimtab_operator.proposals.states import BECAME, COMMANDS, REFUSALS, Event, after, may
+from trimtab_operator.proposals.status import Command, ProposalPublisher
+from trimtab_operator.proposals.store import ProposalStore, Standing
 from trimtab_operator.resources.policy import Mode
-from trimtab_operator.resources.proposal import ProposalState
+from trimtab_operator.resources.policy_status import REBALANCE_ANNOTATION, ProposalState
+from trimtab_operator.state.cluster import ClusterState
+from trimtab_operator.state.cycle_result import CycleResult
+from trimtab_operator.state.policy_run import PolicyRun
+from trimtab_operator.state.settings import Settings
+from trimtab_operator.status.conditions import two_hands
+from trimtab_operator.status.publisher import StatusPublisher
 from trimtab_strategies.model import HeldBack, counted
 
+_INSTEAD = {
+    Mode.DRY_RUN: "set it to Approve, and approve what is proposed then",
+    Mode.AUTO: (
+        "it moves by itself; `trimtab pause {policy} -n {namespace}` ends that at once, Approve would ask before each "
+        "proposal"
+    ),
+}
+"""What a person may do who commands where no proposal waits for it."""
+
+_QUOTED = 40
+"""Characters of what a person wrote that an answer quotes."""
+
+
+def refusal(word: str, pinned: str, standing: Standing, settings: Settings) -> str | None:
+    """Why a command is not carried out; None when it is. pinned: id of the proposal that is meant, empty any."""
+    event = COMMANDS.get(word)
+    if event is None:
+        return f"annotation {REBALANCE_ANNOTATION} is {word[:_QUOTED]!r}: write approve, refresh or stop"
+    if settings.mode is not Mode.APPROVE:
+        names = {"policy": settings.name, "namespace": settings.prometheus.namespace}
+        return f"spec.mode is {settings.mode}: {_INSTEAD[settings.mode].format(**names)}"
+    if event is Event.APPROVE and settings.paused:
+        where = f"{settings.name} -n {settings.prometheus.namespace}"
+        return f"the policy is paused: resume it first (trimtab resume {where})"
+    if not may(standing.state, event):
+        why = REFUSALS[standing.state][event]
+        return f"{standing.message}; {why}" if standing.message else why
+    if event is Event.APPROVE and pinned and standing.kept is not None and pinned != standing.kept.id:
+        return f"it is for proposal {pinned[:_QUOTED]}, and the one there is now is {standing.kept.id}"
+    return None
+
+
+def outdated(proposal: Proposal, generation: int, brokers: Mapping[str, BrokerRecord]) -> str | None:
+    """Why what a proposal rests on is no longer so; None while it is.
+
+    generation: of the policy now. brokers: those that it looks after.
+    """
+    if proposal.generation != generation:
+        return "the policy was edited"
+    for name in sorted(proposal.sources | proposal.destinations):
+        broker = brokers.get(name)
+        if broker is None or not broker.ready:
+            return f"broker {name} is {'gone' if broker is None else 'not ready'}"
+        if name in proposal.destinations and not broker.schedulable:
+            return f"broker {name} takes no bundles any more (spec.schedulable)"
+    return None
+
+
+def in_short(proposal: Proposal) -> str:
+    """How much it changes, and what that interrupts."""
+    parts = [counted(len(proposal.moves), "move")]
+    if proposal.splits:
+        parts.append(counted(len(proposal.splits), "split"))
+    return f"{' and '.join(parts)} (interrupts {proposal.cost})"
+
+
 log = logging.getLogger(__name__)
+
 
 TELL_EVERY = 2.0
 """Seconds between two reports of how far an execution has come, and between storing that. Its end is told at once; what
@@ -53,11 +110,11 @@ class Attended:
 class Approver:
     """Speaks with people about one policy's proposals."""
 
-    context: Context
+    context: ClusterState
     policy: str
     uid: str
-    teller: Teller
-    _speaker: ProposalTeller = field(init=False)
+    publisher: StatusPublisher
+    _speaker: ProposalPublisher = field(init=False)
     _store: ProposalStore = field(init=False)
     _standing: Standing | None = None
     _executor: Executor | None = None
@@ -70,26 +127,26 @@ class Approver:
 
     def __post_init__(self) -> None:
         self._store = ProposalStore(self.context.api, self.context.namespace, self.policy, self.uid)
-        self._speaker = ProposalTeller(self.teller)
+        self._speaker = ProposalPublisher(self.publisher)
 
     @property
     def standing(self) -> Standing:
         """Where the policy stands."""
         return self._standing or Standing()
 
-    async def attend(self, turn: Turn, policy: Mapping[str, Any]) -> Attended:
+    async def attend(self, run: PolicyRun, policy: Mapping[str, Any]) -> Attended:
         """Take the annotation if there is one, and do what is to be done now. policy: as read. Raises `ApiError`."""
-        self._generation = turn.settings.generation
+        self._generation = run.settings.generation
         await self._recall()
-        await self._see_mode(turn.settings, policy)
-        if turn.settings.mode is Mode.APPROVE:
-            await self._withdraw(turn.settings)
+        await self._see_mode(run.settings, policy)
+        if run.settings.mode is Mode.APPROVE:
+            await self._withdraw(run.settings)
         decide = False
         if Asked.of(policy) is not None:
-            decide = await self._obey(turn.settings)
+            decide = await self._obey(run.settings)
         if self._mode is Mode.APPROVE and self._told_of != self._generation:
             await self._tell()  # conditions of an older generation count as out of date, as in kubectl wait
-        return Attended(await self._carry_on(turn), decide)
+        return Attended(await self._carry_on(run), decide)
 
     async def offer(self, result: CycleResult, settings: Settings) -> None:
         """What a cycle came to: offered if something is planned and nothing stands in the way. Raises `ApiError`."""
@@ -108,7 +165,7 @@ class Approver:
                 measured=result.measured,
             )
             until, what = timestamp(proposal.expires_at), in_short(proposal)
-            how = f"trimtab approve {self.policy} --proposal {proposal.id}"
+            how = f"trimtab approve {self.policy} -n {self.context.namespace} --proposal {proposal.id}"
             await self._pass(Event.OFFER, f"{what} can be approved until {until}: {how}", proposal)
 
     async def bar(self, refusal: HeldBack, generation: int) -> None:
@@ -128,7 +185,7 @@ class Approver:
         try:
             self._standing = await self._store.load()
         except ForeignProposalError as error:
-            await self.teller.amnesia(f"begins without a proposal: {error}")
+            await self.publisher.state_reset(f"begins without a proposal: {error}")
             self._standing = Standing()
         self._executor = self._worker(self._standing.execution)
 
@@ -140,8 +197,8 @@ class Approver:
         state = after(self.standing.state, event)
         assert state is not None, (self.standing.state, event)
         changed = state is not self.standing.state
-        if changed:
-            self.teller.meter.became(event)
+        if changed and event in BECAME:
+            self.publisher.meter.became(BECAME[event])
         await self._keep(Standing(state, message, proposal, self.standing.execution))
         if changed:
             await self._speaker.reached(state, message)
@@ -160,7 +217,7 @@ class Approver:
 
     def _gauge(self, shown: Standing | None) -> None:
         waits = None if shown is None else shown.proposal
-        self.teller.meter.proposal(shown.state if shown else None, waits.expires_at if waits else None)
+        self.publisher.meter.proposal(shown.state if shown else None, waits.expires_at if waits else None)
 
     async def _see_mode(self, settings: Settings, policy: Mapping[str, Any]) -> None:
         """Begin when the mode becomes Approve, end when it is another: as by stop, and nothing waits any more."""
@@ -234,14 +291,14 @@ class Approver:
 
     # -- what was approved --
 
-    async def _carry_on(self, turn: Turn) -> int:
+    async def _carry_on(self, run: PolicyRun) -> int:
         """A round of the execution, if there is one; the moves written."""
         if (executor := self._executor) is None:
             return 0
         execution, failed = executor.execution, set(executor.execution.failures)
         ended, written = executor.follow(), 0
-        if self.standing.state is ProposalState.REBALANCING and not turn.settings.paused:
-            written = await executor.advance(turn, self._trusted)
+        if self.standing.state is ProposalState.REBALANCING and not run.settings.paused:
+            written = await executor.advance(run, self._trusted)
         news = [execution.failures[row] for row in sorted(execution.failures.keys() - failed)]
         await self._speaker.round(execution, written, news)
         if execution.ended:

@@ -1,7 +1,7 @@
-"""`Proposal`: what one cycle planned, whole, as it is offered to a person, stored, shown and carried out.
+"""`Proposal`: one plan, whole, as it is shown, stored and carried out, with its cost to the clients.
 
-It is a value of plain Python: the arrays of the plan it was made from are rounded into tuples, so that what is stored
-is what was shown, and two proposals can be compared.
+It is a value of plain Python: arrays are rounded into tuples. So what is stored is what was shown, and two proposals
+can be compared. The cost is how many connections and topics the moves interrupt, and for how long recent moves did.
 """
 
 from __future__ import annotations
@@ -9,17 +9,79 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any, Self
 
-from trimtab_operator.cluster.status import timestamp
-from trimtab_operator.control.pricing import Cost, Measured, cost
+import numpy as np
+
+from trimtab_operator.kube.conditions import timestamp
+from trimtab_operator.kube.move_costs import NOT_MEASURED, Measured, told
+from trimtab_operator.observe.snapshot import trusted_only
 from trimtab_operator.resources.bundle_split import MOST_BOUNDARIES
-from trimtab_operator.resources.proposal import SHOWN, ProposalState
-from trimtab_strategies.model import CPU, RESOURCES, ClusterLoad, Move, Plan, Reason, Split
-from trimtab_strategies.model.load import FloatArray
+from trimtab_operator.resources.policy_status import SHOWN, ProposalState
+from trimtab_strategies.model import CPU, RESOURCES, ClusterLoad, Move, Plan, Reason, Split, counted
+from trimtab_strategies.model.cluster_load import FloatArray
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What the moves interrupt: producers and consumers, topics; unknown: bundles of which that is not known.
+
+    seconds: for how long, by the latest moves of each bundle's namespace: the median over the bundles of those medians;
+    worst: the longest of the sampled ones. Both None where nothing was measured, or nobody measures.
+    unmeasured: bundles of namespaces none of whose moves was measured yet; None where nobody measures.
+    """
+
+    connections: int
+    topics: int
+    unknown: int = 0
+    seconds: float | None = None
+    worst: float | None = None
+    unmeasured: int | None = None
+
+    def __str__(self) -> str:
+        unknown = f", of {counted(self.unknown, 'bundle')} unknown" if self.unknown else ""
+        return f"{counted(self.connections, 'connection')}, {counted(self.topics, 'topic')}{unknown}{self.duration}"
+
+    @property
+    def duration(self) -> str:
+        """For how long, in words that go on; empty where nobody measures."""
+        if self.seconds is None or self.worst is None:
+            return "; for how long is not measured yet" if self.unmeasured else ""
+        rest = f", of {counted(self.unmeasured, 'bundle')} not measured yet" if self.unmeasured else ""
+        return f"; publishers for about {told(self.seconds)}, {told(self.worst)} the longest sampled{rest}"
+
+
+def cost(bundles: Sequence[str], load: ClusterLoad | None, measured: Measured | None = None) -> Cost:
+    """What moving or splitting `bundles` interrupts, by the topics and sessions that `load` knows of them.
+
+    measured: what moves cost so far; None where nobody measures that.
+    """
+    connections, topics, unknown = _interrupted(bundles, load)
+    if measured is None:
+        return Cost(connections, topics, unknown)
+    of = [measured.get(bundle.rpartition("/")[0], NOT_MEASURED).publish_gap for bundle in bundles]
+    known = [summary for summary in of if summary is not None]
+    return Cost(
+        connections,
+        topics,
+        unknown,
+        seconds=round(float(np.median([summary.median for summary in known])), 3) if known else None,
+        worst=round(max(summary.longest for summary in known), 3) if known else None,
+        unmeasured=len(of) - len(known),
+    )
+
+
+def _interrupted(bundles: Sequence[str], load: ClusterLoad | None) -> tuple[int, int, int]:
+    if load is None:
+        return 0, 0, len(bundles)
+    rows = np.array([load.bundles.index[name] for name in bundles if name in load.bundles.index], dtype=np.int64)
+    sessions, topics = load.bundles.sessions[rows], load.bundles.topics[rows]
+    known = np.isfinite(sessions) & np.isfinite(topics)
+    return int(sessions[known].sum()), int(topics[known].sum()), len(bundles) - int(known.sum())
+
 
 Percents = tuple[tuple[float | None, ...], ...]
 """(brokers, resources) percent of the limit, columns `RESOURCES`; None unknown."""
@@ -81,8 +143,8 @@ class Proposal:
             splits=plan.splits,
             names=tuple(names.get(bundle, bundle) for bundle in touched),
             brokers=plan.brokers,
-            before=_percents(plan.before),
-            after=_percents(plan.after),
+            before=_percents(trusted_only(plan.before, load)),
+            after=_percents(trusted_only(plan.after, load)),
             cost=cost(touched, load, measured),
         )
         return replace(made, id=made.digest)

@@ -16,14 +16,12 @@ from enum import StrEnum
 from itertools import islice
 from typing import Any, Self
 
-from trimtab_operator.cluster.bundles import BundleRecord
-from trimtab_operator.cluster.status import timestamp
-from trimtab_operator.control.proposals import ForeignProposalError, Proposal
+from trimtab_operator.kube.conditions import timestamp
+from trimtab_operator.kube.records import WITHDRAWN, BundleRecord
+from trimtab_operator.proposals.model import ForeignProposalError, Proposal
 from trimtab_strategies.model import HeldBack, Reason
 
 SHOWN_FAILURES = 20
-_WITHDRAWN = {str(Reason.TIMED_OUT): Reason.TIMED_OUT, str(Reason.BROKER_LOST): Reason.BROKER_LOST}
-"""Why upkeep takes a wish back, as it writes it to the bundle."""
 
 
 class Mark(StrEnum):
@@ -118,10 +116,10 @@ class Execution:
         if record is None:
             self.fail(row, HeldBack(self.name(row), Reason.CONFLICT, "the bundle was deleted"))
         elif record.owner == destination:
-            if not record.open_wish and record.status_owner == destination:
+            if not record.owner_pending and record.status_owner == destination:
                 self.land(row)
         else:
-            reason = _WITHDRAWN.get(record.reason, Reason.SUPERSEDED)
+            reason = Reason(record.reason) if record.reason in WITHDRAWN else Reason.SUPERSEDED
             self.fail(row, HeldBack(self.name(row), reason, f"it is wished on {record.owner or 'nobody'} now"))
 
     def _mark(self, row: int, mark: Mark) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import StrEnum
 
-from trimtab_operator.resources.proposal import ProposalState
+from trimtab_operator.resources.policy_status import ProposalState
 
 
 class Event(StrEnum):
@@ -26,8 +26,21 @@ class Event(StrEnum):
     FAIL = "all ended, some failed"
 
 
+BECAME = {
+    Event.OFFER: "Offered",
+    Event.APPROVE: "Approved",
+    Event.EXPIRE: "Expired",
+    Event.SUPERSEDE: "Superseded",
+    Event.REFRESH: "Refreshed",
+    Event.STOP: "Stopped",
+}
+"""What may become of a proposal before it is carried out, in a word."""
+
+
 _S = ProposalState
+
 _E = Event
+
 
 TRANSITIONS: Mapping[ProposalState, Mapping[Event, ProposalState]] = {
     _S.PENDING_PROPOSAL: {
@@ -65,8 +78,10 @@ TRANSITIONS: Mapping[ProposalState, Mapping[Event, ProposalState]] = {
 }
 """State -> event -> the state it leads to."""
 
+
 COMMANDS: Mapping[str, Event] = {"approve": _E.APPROVE, "refresh": _E.REFRESH, "stop": _E.STOP}
 """Values of the annotation trimtab.dev/rebalance."""
+
 
 REFUSALS: Mapping[ProposalState, Mapping[Event, str]] = {
     _S.PENDING_PROPOSAL: {_E.APPROVE: "there is no proposal now: the next cycle that would move something offers one"},
@@ -76,6 +91,7 @@ REFUSALS: Mapping[ProposalState, Mapping[Event, str]] = {
     _S.STOPPED: {_E.APPROVE: "stopped: refresh makes a new proposal, which can then be approved"},
 }
 """State -> command that has no place in it -> what the person is told."""
+
 
 MEANINGS: Mapping[ProposalState, str] = {
     _S.PENDING_PROPOSAL: "nothing is proposed; the next cycle that plans something offers it",

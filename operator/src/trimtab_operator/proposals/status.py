@@ -6,16 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from trimtab_operator.cluster.status import set_condition
-from trimtab_operator.control.progress import Execution
-from trimtab_operator.control.proposal_store import Standing
-from trimtab_operator.control.proposals import blank
-from trimtab_operator.control.report import shortened, waits
-from trimtab_operator.control.telling import Teller
-from trimtab_operator.resources.proposal import ProposalState
+from trimtab_operator.kube.conditions import set_condition
+from trimtab_operator.proposals.model import blank
+from trimtab_operator.proposals.progress import Execution
+from trimtab_operator.proposals.store import Standing
+from trimtab_operator.resources.policy_status import ProposalState
+from trimtab_operator.status.conditions import COMMAND_TAKEN, shortened, waits
+from trimtab_operator.status.publisher import StatusPublisher
 from trimtab_strategies.model import HeldBack, Reason
 
-CONDITIONS = ("ProposalReady", "Rebalancing", "CommandTaken")
+CONDITIONS = ("ProposalReady", "Rebalancing", COMMAND_TAKEN)
 """The conditions that are told here; the first two exist in mode Approve only."""
 
 
@@ -29,16 +29,16 @@ class Command:
 
 
 @dataclass(frozen=True, slots=True)
-class ProposalTeller:
-    """Speaks through the policy's `teller`."""
+class ProposalPublisher:
+    """Speaks through the policy's `StatusPublisher`."""
 
-    teller: Teller
+    publisher: StatusPublisher
 
     async def status(
         self, standing: Standing | None, execution: Execution | None, generation: int, command: Command | None
     ) -> None:
         """Show where the policy stands, None: its mode is not Approve. generation: of the policy that was read."""
-        now = self.teller.context.now()
+        now = self.publisher.context.now()
 
         def made(previous: Mapping[str, Any]) -> dict[str, Any]:
             found = conditions(previous.get("conditions") or [], standing, command, generation, now)
@@ -51,11 +51,11 @@ class ProposalTeller:
                 status["progress"] = execution.shown(now)
             return status
 
-        await self.teller.status(made)
+        await self.publisher.status(made)
 
     async def barred(self, refusal: HeldBack, generation: int) -> None:
         """Take back that a proposal is ready, because of `refusal`. generation: of the policy that was read."""
-        now, kind, text = self.teller.context.now(), CONDITIONS[0], shortened(refusal.detail)
+        now, kind, text = self.publisher.context.now(), CONDITIONS[0], shortened(refusal.detail)
 
         def made(previous: Mapping[str, Any]) -> dict[str, Any]:
             found = [dict(condition) for condition in previous.get("conditions") or ()]
@@ -63,20 +63,20 @@ class ProposalTeller:
                 found = set_condition(found, kind, "False", str(refusal.reason), text, generation, now)
             return {"conditions": found}
 
-        await self.teller.status(made)
+        await self.publisher.status(made)
 
     async def reached(self, state: ProposalState, message: str) -> None:
         """The Event of a new state."""
         kind = "Warning" if state is ProposalState.NOT_READY else "Normal"
-        await self.teller.event(kind, str(state), message)
+        await self.publisher.event(kind, str(state), message)
 
     async def refused(self, command: Command) -> None:
         """The Event of a command that is not carried out."""
-        await self.teller.event("Warning", "Refused", shortened(command.text))
+        await self.publisher.event("Warning", "Refused", shortened(command.text))
 
     async def round(self, execution: Execution, written: int, failures: Sequence[HeldBack]) -> None:
         """What one round of an execution wrote and could not do: counted all, told those that failed."""
-        metrics, policy = self.teller.context.metrics, self.teller.policy
+        metrics, policy = self.publisher.context.metrics, self.publisher.policy
         if written:
             metrics.moves.labels(policy, _reason(execution), "Written").inc(written)
         for why in failures:
@@ -84,7 +84,7 @@ class ProposalTeller:
         told = [
             why for why in failures if why.reason is not Reason.TIMED_OUT
         ]  # that is told with the flights' outcomes
-        await self.teller.failures([(str(why.reason), f"{why.subject}: not moved: {why.detail}") for why in told])
+        await self.publisher.failures([(str(why.reason), f"{why.subject}: not moved: {why.detail}") for why in told])
 
 
 def _reason(execution: Execution) -> str:
@@ -118,5 +118,6 @@ def conditions(
             found = set_condition(found, kind, holds, str(standing.state), message, generation, now)
     if command is not None:
         taken, reason = ("False", "Refused") if command.refused else ("True", "Taken")
-        found = set_condition(found, CONDITIONS[2], taken, reason, shortened(command.text), generation, now)
+        others = [condition for condition in found if condition["type"] != COMMAND_TAKEN]  # each answer has its time
+        found = set_condition(others, COMMAND_TAKEN, taken, reason, shortened(command.text), generation, now)
     return found

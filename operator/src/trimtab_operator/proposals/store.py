@@ -14,12 +14,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from trimtab_operator.cluster.api import CONFIG_MAPS, Api, NotFoundError
-from trimtab_operator.cluster.naming import proposal_name
-from trimtab_operator.control.progress import Execution
-from trimtab_operator.control.proposals import ForeignProposalError, Proposal
+from trimtab_operator.kube.client import CONFIG_MAPS, Api, NotFoundError
+from trimtab_operator.kube.naming import proposal_name
+from trimtab_operator.proposals.model import ForeignProposalError, Proposal
+from trimtab_operator.proposals.progress import Execution
 from trimtab_operator.resources.common import API_VERSION
-from trimtab_operator.resources.proposal import ProposalState
+from trimtab_operator.resources.policy_status import ProposalState
 
 _PROPOSAL, _PROGRESS, _STATE = "proposal.json.gz", "progress.json.gz", "state.json"
 

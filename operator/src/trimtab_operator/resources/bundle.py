@@ -7,7 +7,7 @@ from typing import Annotated, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
-from trimtab_operator.resources.common import GROUP, Name, Resource, Status, Timestamp, cel
+from trimtab_operator.resources.common import GROUP, Name, NameOrEmpty, Resource, Status, Timestamp, cel
 
 Hash32 = Annotated[str, Field(pattern=r"^0x[0-9a-f]{8}$", max_length=10)]
 """A position on the 32-bit hash ring, as Pulsar writes it: ``0x`` and eight lower-case digits."""
@@ -57,12 +57,13 @@ class BundleRange(Resource):
 
 
 class Assignment(Resource):
-    """Who gave the bundle to its owner, and why. Written together with `owner`; absent when a person wrote it."""
+    """Who gave the bundle to its owner, and why. Written together with `owner`. When a person wrote another `owner`,
+    the operator notes that once the bundle has landed: the reason is `Admin` then, and no policy is named."""
 
     owner: Annotated[str, Field(max_length=253)]
-    """The Broker it chose. Differs from `spec.owner` once somebody else has written that."""
+    """The Broker it chose. Differs from `spec.owner` while a wish that somebody else wrote has not landed."""
     policy: Annotated[str, Field(max_length=253)] = ""
-    """The BalancingPolicy that decided."""
+    """The BalancingPolicy that decided; empty when a person did."""
     epoch: Annotated[int, Field(ge=0, le=2147483647)] = 0
     """Counts the leaders of the operator, one after the other. It never goes back for a bundle, so that one who does
     not lead any more can't overrule the one who does."""
@@ -95,9 +96,10 @@ class BundleSpec(Resource):
     """Name of the TopicNamespace the bundle belongs to."""
     range: BundleRange
     """Its part of the hash ring. Immutable."""
-    owner: Annotated[str, Field(max_length=253)] = ""
+    owner: NameOrEmpty = ""
     """Name of the Broker that should own it. Change it to move the bundle (`kubectl patch`, Git or the operator
-    itself); empty means nobody was asked yet."""
+    itself); empty means nobody was asked yet. While no Broker has that name the bundle stays where it is; after the
+    policy's limits.lostAfter the name is set back, reason UnknownBroker."""
     pinned: bool = False
     """Keep the bundle on its owner: balancing leaves it alone, and an owner that changes by itself is driven back."""
     assignment: Assignment | None = None

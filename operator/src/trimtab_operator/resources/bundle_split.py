@@ -8,7 +8,7 @@ from typing import Annotated, Self
 from pydantic import ConfigDict, Field, model_validator
 
 from trimtab_operator.resources.bundle import Hash32
-from trimtab_operator.resources.common import Conditions, Name, Resource, Status, Timestamp, cel
+from trimtab_operator.resources.common import Conditions, Name, NameOrEmpty, Resource, Status, Timestamp, cel
 
 MOST_BOUNDARIES = 255
 """Positions that one split may name."""
@@ -90,10 +90,7 @@ class BundleSplitSpec(Resource):
     middle of its topics. `flow_or_qps_equally_divide`: as many children as keep below the limits of the policy's split
     rule. `specified_positions_divide`: those of `boundaries` that lie inside, if there are two topics or more. All but
     the first need a policy that has seen the bundle's topics, and are refused otherwise."""
-    destinations: (
-        Annotated[list[Annotated[str, Field(max_length=253)]], Field(min_length=2, max_length=MOST_BOUNDARIES + 1)]
-        | None
-    ) = None
+    destinations: Annotated[list[NameOrEmpty], Field(min_length=2, max_length=MOST_BOUNDARIES + 1)] | None = None
     """The broker that each child is moved to once the bundle is divided, ascending by range; an empty name, or leaving
     all out: it stays with the bundle's owner."""
     ttl_seconds_after_finished: Annotated[int, Field(ge=0, le=31536000)] = 3600
@@ -142,6 +139,8 @@ class BundleSplitStatus(Status):
     """Generation this status speaks of."""
     phase: Phase = Phase.PENDING
     """`Pending` until it is accepted, `Splitting`, then `Completed` or `Failed`."""
+    reason: Annotated[str, Field(max_length=64)] = ""
+    """One word: why the bundle is divided (`Admin`: a person asked), or why the split waits or failed."""
     message: Annotated[str, Field(max_length=1024)] = ""
     """What it waits for, or why it failed."""
     source: Annotated[str, Field(max_length=253)] = ""

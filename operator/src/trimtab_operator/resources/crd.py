@@ -1,15 +1,20 @@
-"""The five kinds in one table: their names, models, and what ``kubectl get`` shows of them."""
+"""The five kinds, their printer columns, and their CRD manifests, rendered from the pydantic models."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
+import yaml
 from pydantic import BaseModel
 
 from trimtab_operator.resources.broker import BrokerSpec, BrokerStatus
 from trimtab_operator.resources.bundle import BundleSpec, BundleStatus
 from trimtab_operator.resources.bundle_split import BundleSplitSpec, BundleSplitStatus
+from trimtab_operator.resources.common import GROUP, VERSION
 from trimtab_operator.resources.policy import BalancingPolicySpec, BalancingPolicyStatus
+from trimtab_operator.resources.schema import structural
 from trimtab_operator.resources.topic_namespace import TopicNamespaceSpec, TopicNamespaceStatus
 
 
@@ -44,6 +49,7 @@ def _condition(name: str, of: str = "status") -> str:
 
 _AGE = Column("Age", ".metadata.creationTimestamp", "date")
 
+
 TOPIC_NAMESPACE = Kind(
     kind="TopicNamespace",
     plural="topicnamespaces",
@@ -62,6 +68,7 @@ TOPIC_NAMESPACE = Kind(
     ),
 )
 
+
 BUNDLE = Kind(
     kind="Bundle",
     plural="bundles",
@@ -74,7 +81,11 @@ BUNDLE = Kind(
         Column("Owner", ".status.owner", description="Broker that owns it"),
         Column("State", ".status.state"),
         Column("Since", ".status.since", "date", description="Time since owner or state changed"),
-        Column("Reason", ".spec.assignment.reason", description="Why it was given to the wished owner"),
+        Column(
+            "Reason",
+            ".spec.assignment.reason",
+            description="Why it was given to its owner; of a wish by hand once it landed",
+        ),
         Column("Pinned", ".spec.pinned", "boolean", wide=True),
         Column("Lower", ".spec.range.lower", wide=True),
         Column("Upper", ".spec.range.upper", wide=True),
@@ -83,6 +94,7 @@ BUNDLE = Kind(
     ),
     selectable=(".spec.owner", ".status.owner"),
 )
+
 
 BROKER = Kind(
     kind="Broker",
@@ -109,6 +121,7 @@ BROKER = Kind(
     ),
 )
 
+
 BUNDLE_SPLIT = Kind(
     kind="BundleSplit",
     plural="bundlesplits",
@@ -120,13 +133,14 @@ BUNDLE_SPLIT = Kind(
         Column("Bundle", ".spec.bundle"),
         Column("Phase", ".status.phase"),
         Column("Accepted", _condition("Accepted")),
-        Column("Reason", ".spec.request.reason", description="Why a policy asked for it"),
+        Column("Reason", ".status.reason", description="Why it was asked for, or why it waits or failed"),
         Column("Message", ".status.message", description="What it waits for, or why it failed"),
         Column("Policy", ".spec.request.policy", wide=True),
         Column("Source", ".status.source", wide=True, description="Broker that owned the bundle"),
         _AGE,
     ),
 )
+
 
 BALANCING_POLICY = Kind(
     kind="BalancingPolicy",
@@ -140,7 +154,12 @@ BALANCING_POLICY = Kind(
         Column("Ready", _condition("Ready")),
         Column("Outcome", ".status.lastCycle.outcome", description="What the last cycle came to"),
         Column("Proposal", ".status.proposal.state", description="Where the proposal stands (mode Approve)"),
-        Column("Proposed", ".status.proposal.total", "integer", description="Moves proposed, or planned last"),
+        Column(
+            "Proposed",
+            ".status.proposal.total",
+            "integer",
+            description="Moves proposed, or planned last and not landed yet",
+        ),
         Column("In Flight", ".status.inFlight", "integer", description="Moves that have not landed yet"),
         Column("CPU Low", ".status.proposal.cpuBefore.lowest", "number", description="CPU % of the least used broker"),
         Column("CPU High", ".status.proposal.cpuBefore.highest", "number", description="CPU % of the most used broker"),
@@ -154,5 +173,93 @@ BALANCING_POLICY = Kind(
     ),
 )
 
+
 KINDS = (TOPIC_NAMESPACE, BUNDLE, BROKER, BUNDLE_SPLIT, BALANCING_POLICY)
 """All of them."""
+
+
+CATEGORY = "trimtab"
+"""``kubectl get trimtab`` shows objects of all kinds."""
+
+
+_HEAD = "# Rendered by `trimtab crds --write crds` from the models in trimtab_operator.resources. Do not edit.\n"
+
+
+def manifests() -> dict[str, dict[str, Any]]:
+    """File name -> CustomResourceDefinition, for each kind."""
+    return {f"{GROUP}_{kind.plural}.yaml": manifest(kind) for kind in KINDS}
+
+
+def rendered_crds() -> dict[str, str]:
+    """File name -> text of the file, for each kind."""
+    return {name: _HEAD + to_yaml(crd) for name, crd in manifests().items()}
+
+
+def to_yaml(document: Mapping[str, Any]) -> str:
+    """YAML in the order of the keys, without anchors."""
+    return yaml.dump(document, Dumper=_Plain, sort_keys=False, width=120, allow_unicode=True)
+
+
+def manifest(kind: Kind) -> dict[str, Any]:
+    """The CustomResourceDefinition of one kind. Raises `InexpressibleError` for a model that no schema can describe."""
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{kind.plural}.{GROUP}"},
+        "spec": {
+            "group": GROUP,
+            "scope": "Namespaced",
+            "names": {
+                "kind": kind.kind,
+                "listKind": f"{kind.kind}List",
+                "plural": kind.plural,
+                "singular": kind.kind.lower(),
+                "shortNames": [kind.short],
+                "categories": [CATEGORY],
+            },
+            "versions": [_version(kind)],
+        },
+    }
+
+
+def _version(kind: Kind) -> dict[str, Any]:
+    version: dict[str, Any] = {"name": VERSION, "served": True, "storage": True, "subresources": {"status": {}}}
+    if kind.selectable:
+        version["selectableFields"] = [{"jsonPath": path} for path in kind.selectable]
+    version["additionalPrinterColumns"] = [_column(column) for column in kind.columns]
+    version["schema"] = {"openAPIV3Schema": _schema(kind)}
+    return version
+
+
+def _column(column: Column) -> dict[str, Any]:
+    shown: dict[str, Any] = {"name": column.name, "type": column.type, "jsonPath": column.path}
+    if column.description:
+        shown["description"] = column.description
+    if column.wide:
+        shown["priority"] = 1
+    return shown
+
+
+def _schema(kind: Kind) -> dict[str, Any]:
+    return {
+        "description": kind.doc,
+        "type": "object",
+        "required": ["spec"],
+        "properties": {
+            "apiVersion": {"type": "string", "description": f"{GROUP}/{VERSION}"},
+            "kind": {"type": "string", "description": kind.kind},
+            "metadata": {"type": "object"},
+            "spec": structural(kind.spec),
+            "status": structural(kind.status),
+        },
+    }
+
+
+class _Plain(yaml.SafeDumper):
+    """Writes a part that occurs twice as two parts, and indents lists below their key."""
+
+    def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002  PyYAML's signature
+        return True
+
+    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:  # noqa: ARG002, FBT001, FBT002
+        super().increase_indent(flow, indentless=False)

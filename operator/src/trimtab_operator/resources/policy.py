@@ -14,14 +14,14 @@ from trimtab_operator.resources.common import (
     Resource,
     Status,
     Timestamp,
+    Window,
     cel,
     seconds,
 )
+from trimtab_operator.resources.policy_status import Approval, Progress, Proposal
 from trimtab_operator.resources.prometheus import BundleMetrics, PrometheusSpec
-from trimtab_operator.resources.proposal import Approval, Progress, Proposal
 from trimtab_operator.resources.pulsar import PulsarSpec
-from trimtab_operator.resources.strategies import PlacementSpec, SelectionSpec, ShedderSpec, SplitterSpec
-from trimtab_operator.resources.windows import Window
+from trimtab_operator.resources.unions import PlacementSpec, SelectionSpec, ShedderSpec, SplitterSpec
 
 
 class Mode(StrEnum):
@@ -42,8 +42,11 @@ class ActuatorType(StrEnum):
 class BrokerSelector(Resource):
     """Which brokers to balance: pods found by label, or Broker objects by name; all Broker objects if neither."""
 
-    pod_labels: Annotated[dict[str, Annotated[str, Field(max_length=63)]], Field(max_length=16)] | None = None
-    """Labels of the pods to discover. A Broker object is kept for each such pod of the policy's namespace."""
+    pod_labels: (
+        Annotated[dict[str, Annotated[str, Field(max_length=63)]], Field(min_length=1, max_length=16)] | None
+    ) = None
+    """Labels of the pods to discover, at least one. A Broker object is kept for each such pod of the policy's
+    namespace."""
     names: Annotated[list[Name], Field(min_length=1, max_length=1000)] | None = None
     """Balance only these Broker objects. While one of them does not exist, nothing moves."""
 
@@ -124,7 +127,8 @@ BrokerInterval = Annotated[
 
 
 class BalancingPolicySpec(Resource):
-    """How to balance. The defaults act on nothing: `mode` is `DryRun`."""
+    """How to balance. By default it balances nothing: `mode` is `DryRun`. Bundles without an owner, and those of a lost
+    broker, get one in every mode."""
 
     model_config = ConfigDict(
         json_schema_extra=cel(
@@ -237,9 +241,10 @@ class BalancingPolicyStatus(Status):
     conditions: Conditions = Field(default_factory=list)
     """`Ready` sums up; `Valid`, `DataTrusted`, `Balanced` say more, and `Acting` whether plans are carried out. In mode
     Approve also `ProposalReady` (one waits for approval), `Rebalancing` (one is carried out) and `CommandTaken` (what
-    became of the last annotation); where others move bundles `Flapping` and `Contested`. With the actuator Pulsar
-    `OneHand`: whether Pulsar's own shedding and automatic split are off on every broker. `RightSized`: whether there
-    are about as many brokers as the load needs."""
+    became of the last annotation, for an hour); where others move bundles `Flapping` and `Contested`. With the actuator
+    Pulsar `OneHand`: whether Pulsar's own shedding and automatic split are off on every broker. `RightSized`: whether
+    there are about as many brokers as the load needs. `HistoryWritable`: whether the last cycle was written to the
+    history."""
     last_cycle: LastCycle | None = None
     """The last cycle."""
     proposal: Proposal | None = None

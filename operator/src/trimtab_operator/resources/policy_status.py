@@ -111,7 +111,7 @@ class Cost(Status):
     """For how long publishers are cut off, by the latest moves of the same namespaces (their medians, of which again
     the median); absent while none was measured."""
     worst: Annotated[float, Field(ge=0)] | None = None
-    """The longest that any of those took."""
+    """The longest that any of those took. They are a sample: one that was not measured may have taken longer."""
     unmeasured: Annotated[int, Field(ge=0)] | None = None
     """Moved bundles of namespaces none of whose moves was measured yet; absent where nobody measures it."""
 
@@ -130,9 +130,9 @@ class Proposal(Status):
     message: Annotated[str, Field(max_length=1024)] | None = None
     """What a person should know of its state, and can do."""
     moves: Annotated[list[ProposedMove], Field(max_length=SHOWN)] = Field(default_factory=list)
-    """The first 50 moves."""
+    """The first 50 moves; in mode Auto without those that have landed."""
     total: Annotated[int, Field(ge=0)] = 0
-    """How many there are in all."""
+    """How many there are in all; in mode Auto without those that have landed."""
     splits: Annotated[list[ProposedSplit], Field(max_length=SHOWN)] = Field(default_factory=list)
     """The first 50 splits."""
     total_splits: Annotated[int, Field(ge=0)] = 0

@@ -24,7 +24,7 @@ class OAuth2(Resource):
     """Client credentials, for which the issuer gives tokens that are used until shortly before they end."""
 
     issuer_url: Url
-    """The issuer: its token endpoint is found at `/.well-known/openid-configuration`."""
+    """The issuer, as it calls itself: its token endpoint is found at `/.well-known/openid-configuration`."""
     client_id: SecretKey
     """Where the client's name is."""
     client_secret: SecretKey

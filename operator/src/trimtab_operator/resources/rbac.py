@@ -8,36 +8,59 @@ verb that is missing, and one that nobody uses, are findings. To add a right, ad
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from trimtab_operator.resources.common import GROUP
-from trimtab_operator.resources.rendering import to_yaml
+from trimtab_operator.resources.crd import to_yaml
 
 NAME = "trimtab"
 """Name of the ServiceAccount, the Role and the RoleBinding."""
 NAMESPACE = "messaging"
 """The Kubernetes namespace in `deploy/rbac.yaml`."""
+LEASE = "trimtab"
+"""Name of the Lease, if `trimtab run --lease-name` gives no other."""
+PULSAR_FOUND = "trimtab-pulsar-found"
+"""Name of the ConfigMap with what was found of Pulsar's own balancing."""
 FILE = "rbac.yaml"
 
 _RBAC = "rbac.authorization.k8s.io"
 _HEAD = """\
-# Rendered by `trimtab rbac --write deploy` from trimtab_operator.resources.permissions. Do not edit.
+# Rendered by `trimtab rbac --write deploy` from trimtab_operator.resources.rbac. Do not edit.
 # For another namespace: trimtab rbac --namespace NAME | kubectl apply -f -
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Permission:
-    """Rights on one resource of the namespace. group: empty for core kinds. verbs: verb -> what it is used for."""
+    """Rights on one resource of the namespace.
+
+    group: empty for core kinds. verbs: verb -> what it is used for. name: of the only object that is meant; empty for
+    all. named: where that name comes from. No rule with a name may have `create`: Kubernetes does not know the name of
+    a new object when it decides.
+    """
 
     group: str
     resource: str
     verbs: Mapping[str, str]
+    name: str = ""
+    named: str = ""
 
     def rule(self) -> dict[str, Any]:
         """The rule of a Role."""
-        return {"apiGroups": [self.group], "resources": [self.resource], "verbs": sorted(self.verbs)}
+        names = {"resourceNames": [self.name]} if self.name else {}
+        return {"apiGroups": [self.group], "resources": [self.resource], **names, "verbs": sorted(self.verbs)}
+
+    def explained(self) -> str:
+        """The rule as it stands in a file: with the reasons beside the verbs."""
+        head, _, _ = _rule_text(self.rule()).partition("    verbs:\n")
+        if self.name:
+            head = f"{head.rstrip()}  # {self.named}\n"  # the name is the last line before the verbs
+        return head + "    verbs:\n" + "".join(f"      - {verb}  # {self.verbs[verb]}\n" for verb in sorted(self.verbs))
+
+
+def _rule_text(rule: Mapping[str, Any]) -> str:
+    return to_yaml({"rules": [rule]}).removeprefix("rules:\n")
 
 
 _FOLLOW = {"list": "the operator's own picture", "watch": "the operator's own picture"}
@@ -99,29 +122,44 @@ PERMISSIONS = (
             "get": "what a policy remembers, its proposal, its latest decisions; what was found of Pulsar's balancing",
             "create": "the same, for the first time",
             "patch": "the same, when it changed",
-            "delete": "Pulsar's own balancing is as it was found",
         },
     ),
+    Permission(
+        "",
+        "configmaps",
+        {"delete": "Pulsar's own balancing is as it was found"},
+        name=PULSAR_FOUND,
+        named="the others go with their policies",
+    ),
     Permission("", "secrets", {"get": "credentials of a policy's source, if their owner released them by a label"}),
+    Permission("coordination.k8s.io", "leases", {"create": "the first leader"}),
     Permission(
         "coordination.k8s.io",
         "leases",
-        {"get": "who leads", "create": "the first leader", "patch": "to lead, to go on leading, to hand over"},
+        {"get": "who leads", "patch": "to lead, to go on leading, to hand over"},
+        name=LEASE,
+        named="--lease-name",
     ),
     Permission("events.k8s.io", "events", {"create": "news", "patch": "the same news once more are counted"}),
 )
-"""All there are."""
+"""All there are, with the Lease's usual name."""
 
 NODES = Permission("", "nodes", {"list": "which nodes are cordoned", "watch": "which nodes are cordoned"})
 """Of the whole cluster, and only for `trimtab run --watch-nodes`."""
 
 
-def manifests(namespace: str = NAMESPACE) -> list[dict[str, Any]]:
-    """ServiceAccount, Role and RoleBinding for `namespace`."""
+def permissions(lease: str = LEASE) -> tuple[Permission, ...]:
+    """`PERMISSIONS` of an operator whose Lease has another name."""
+    return tuple(replace(p, name=lease) if p.name == LEASE else p for p in PERMISSIONS)
+
+
+def manifests(namespace: str = NAMESPACE, lease: str = LEASE) -> list[dict[str, Any]]:
+    """ServiceAccount, Role and RoleBinding for `namespace`. lease: name of the Lease."""
     meta = {"name": NAME, "namespace": namespace, "labels": {"app.kubernetes.io/name": NAME}}
+    rules = [permission.rule() for permission in permissions(lease)]
     return [
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": meta},
-        {"apiVersion": f"{_RBAC}/v1", "kind": "Role", "metadata": meta, "rules": [p.rule() for p in PERMISSIONS]},
+        {"apiVersion": f"{_RBAC}/v1", "kind": "Role", "metadata": meta, "rules": rules},
         {
             "apiVersion": f"{_RBAC}/v1",
             "kind": "RoleBinding",
@@ -147,20 +185,12 @@ def node_manifests(namespace: str = NAMESPACE) -> list[dict[str, Any]]:
     ]
 
 
-def rendered(namespace: str = NAMESPACE, *, nodes: bool = False) -> str:
-    """The text of `manifests`, with the reasons beside the verbs. nodes: with `node_manifests`."""
-    documents = [*manifests(namespace), *(node_manifests(namespace) if nodes else ())]
+def rendered_rbac(namespace: str = NAMESPACE, *, nodes: bool = False, lease: str = LEASE) -> str:
+    """The text of `manifests`, with the reasons beside the verbs. nodes: with `node_manifests`. lease: its name."""
+    documents = [*manifests(namespace, lease), *(node_manifests(namespace) if nodes else ())]
     text = _HEAD + "---\n".join(map(to_yaml, documents))
-    for permission in (*PERMISSIONS, *([NODES] if nodes else ())):
-        text = _explained(text, permission)
+    for permission in (*permissions(lease), *([NODES] if nodes else ())):
+        rule = _rule_text(permission.rule())
+        assert rule in text, f"there is no rule for {permission.resource}"
+        text = text.replace(rule, permission.explained(), 1)
     return text
-
-
-def _explained(text: str, permission: Permission) -> str:
-    """`text` with a comment at each verb of the rule of `permission`."""
-    rule = f"      - {permission.resource}\n    verbs:\n"
-    before, found, after = text.partition(rule)
-    assert found, f"there is no rule for {permission.resource}"
-    for verb, why in permission.verbs.items():
-        after = after.replace(f"      - {verb}\n", f"      - {verb}  # {why}\n", 1)
-    return before + found + after

@@ -27,6 +27,10 @@ class Readiness(StrEnum):
     """Its bundles belong to another object."""
     FOUND = "Found"
     """Pulsar had it."""
+    GAP = "Gap"
+    """No bundle has some of its hashes: topics there have no owner. Told of one that was cut by the operator."""
+    OVERLAP = "Overlap"
+    """Bundles overlap. Those without a place on the ring get no owner."""
     OTHER_BUNDLES = "OtherBundles"
     """Pulsar had it, cut into another number of bundles."""
     CREATED = "Created"
@@ -39,6 +43,9 @@ class Readiness(StrEnum):
 
 MIRRORED = frozenset({Readiness.FOUND, Readiness.OTHER_BUNDLES, Readiness.CREATED, Readiness.GONE})
 """Of a namespace that Pulsar has, or had."""
+
+BROKEN_RING = frozenset({Readiness.GAP, Readiness.OVERLAP})
+"""Of a namespace that was cut, and whose bundles do not make up its hash ring any more."""
 
 PulsarName = Annotated[str, Field(pattern=r"^[-=:.A-Za-z0-9_]+$", min_length=1, max_length=120)]
 """A tenant or namespace as Pulsar allows it."""
@@ -107,12 +114,15 @@ class TopicNamespaceSpec(Resource):
 
 
 class Interrupted(Status):
-    """For how long moves interrupted clients, in seconds from when the old owner was asked to let go."""
+    """For how long moves interrupted clients, in seconds from when the old owner was asked to let go.
+
+    Of a sample: when many bundles land together most are not measured.
+    """
 
     median: Annotated[float, Field(ge=0)]
-    """Of the moves that were measured."""
+    """Of the sampled moves."""
     longest: Annotated[float, Field(ge=0)]
-    """The worst of them."""
+    """The longest of the sampled moves; one that was not sampled may have taken longer."""
     moves: Annotated[int, Field(ge=1)]
     """How many of the latest 20 it is known of."""
 
@@ -149,5 +159,5 @@ class TopicNamespaceStatus(Status):
     observed_generation: Annotated[int, Field(ge=0)] = 0
     """Generation this status speaks of."""
     conditions: Conditions = Field(default_factory=list)
-    """`Ready`: all of its bundles exist; with the actuator `Pulsar`: there, too.
+    """`Ready`: each hash belongs to one of its bundles; with the actuator `Pulsar`: Pulsar has the namespace.
     `Valid`, once there was a problem: its isolation can be kept to."""

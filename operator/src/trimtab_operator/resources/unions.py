@@ -1,24 +1,26 @@
-"""One-of unions as Kubernetes has them: a `type`, and beside it one optional member per type that holds its parameters.
+"""One-of unions as Kubernetes has them: a `type`, and one optional member per type that holds its parameters.
 
-``{type: ThresholdShedder, thresholdShedder: {...}}``. Pydantic's own discriminated unions can't be written as a
-structural schema, so a union is a flat object here, and both pydantic and CEL refuse a member of another type.
+``{type: ThresholdShedder, thresholdShedder: {...}}``. A type without parameters has no member: client-side apply never
+settles on an object that can only be empty. Pydantic's discriminated unions have no structural schema. So a union is a
+flat object here, and both pydantic and CEL refuse a member of another type. The types are the rows of the registry.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from pydantic import ConfigDict, Field, create_model, model_validator
 from pydantic.alias_generators import to_camel, to_snake
 
 from trimtab_operator.resources.common import Resource, cel
 from trimtab_strategies.params import StrategyParams
+from trimtab_strategies.registry import PLACEMENTS, SELECTIONS, SHEDDERS, SPLITTERS, Row
 
 
 class Union(Resource):
-    """Base of what `union` makes. members: the parameter model of each type."""
+    """Base of what `union` makes. members: the parameter model of each type, also of one that has no parameters."""
 
     members: ClassVar[Mapping[str, type[StrategyParams]]] = {}
 
@@ -26,7 +28,7 @@ class Union(Resource):
     def _only_the_member_of_its_type(self) -> Union:
         chosen = self._type()
         for name in self.members:
-            if name != chosen and getattr(self, to_snake(name)) is not None:
+            if name != chosen and self._written(name) is not None:
                 raise ValueError(_stray(member(name), name, chosen))
         return self
 
@@ -36,8 +38,12 @@ class Union(Resource):
     def chosen(self) -> tuple[str, StrategyParams]:
         """The type, and its parameters: the member that was written, or the defaults if none was."""
         name = self._type()
-        params: StrategyParams | None = getattr(self, to_snake(name))
+        params = self._written(name)
         return name, self.members[name]() if params is None else params
+
+    def _written(self, name: str) -> StrategyParams | None:
+        """The member of type `name`, None if it was left out."""
+        return cast("StrategyParams | None", vars(self).get(to_snake(name)))
 
 
 def member(name: str) -> str:
@@ -48,10 +54,11 @@ def member(name: str) -> str:
 def union(title: str, doc: str, rows: Mapping[str, tuple[type[StrategyParams], str]]) -> type[Union]:
     """A union class. rows: for each type its parameter model and what it does, in one sentence."""
     fields: dict[str, Any] = {"type": (_types(title, rows), Field(description=_choices(rows)))}
-    for name, (params, _) in rows.items():
+    tunable = {name: params for name, (params, _) in rows.items() if params.model_fields}
+    for name, params in tunable.items():
         text = f"Parameters of {name}; its defaults count if this is left out."
         fields[to_snake(name)] = (params | None, Field(default=None, description=text))
-    config = ConfigDict(json_schema_extra=cel(*(_rule(name) for name in rows)))
+    config = ConfigDict(json_schema_extra=cel(*(_rule(name) for name in tunable)))
     base = cast("type[Union]", type(f"_{title}Base", (Union,), {"model_config": config, "__module__": __name__}))
     base.members = {name: params for name, (params, _) in rows.items()}
     return create_model(title, __base__=base, __doc__=doc, __module__=__name__, **fields)
@@ -79,3 +86,28 @@ def _rule(name: str) -> tuple[str, str, str]:
 
 def _stray(field: str, name: str, chosen: str) -> str:
     return f"{field} belongs to type {name}, but type is {chosen}: leave it out, or change type"
+
+
+def _rows(table: Mapping[str, Row[Any]]) -> Mapping[str, tuple[type[StrategyParams], str]]:
+    return {name: (row.params, row.summary) for name, row in table.items()}
+
+
+if TYPE_CHECKING:
+
+    class ShedderSpec(Union):
+        """Which bundles leave which brokers."""
+
+    class PlacementSpec(Union):
+        """Which broker gets a bundle."""
+
+    class SelectionSpec(Union):
+        """Which brokers a bundle may go to at all."""
+
+    class SplitterSpec(Union):
+        """Which bundles are divided, and where."""
+
+else:
+    ShedderSpec = union("ShedderSpec", "Which bundles leave which brokers.", _rows(SHEDDERS))
+    PlacementSpec = union("PlacementSpec", "Which broker gets a bundle.", _rows(PLACEMENTS))
+    SelectionSpec = union("SelectionSpec", "Which brokers a bundle may go to at all.", _rows(SELECTIONS))
+    SplitterSpec = union("SplitterSpec", "Which bundles are divided, and where.", _rows(SPLITTERS))

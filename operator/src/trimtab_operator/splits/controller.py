@@ -1,58 +1,126 @@
-"""Splits, asked for by policies or people: judged, carried out and tidied up.
+"""Splits of policies and people: validated, carried out, counted and deleted after their time to live.
 
-All that a split in progress needs is in its status and in the Bundle objects, so whoever takes over after a crash goes
-on with it. The status that names the children is written before the bundle is touched.
+All state of a split is in its status and in the Bundle objects. So a new leader goes on after a crash. The status that
+names the children is written before the bundle is touched.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from trimtab_operator.actuators import Divider, Progress
-from trimtab_operator.actuators.split_steps import Child, Order, Raw
-from trimtab_operator.cluster.api import BUNDLE_SPLITS, BUNDLES, ApiError, ConflictError, NotFoundError
-from trimtab_operator.cluster.bundle_objects import owned_by
-from trimtab_operator.cluster.splits import SplitRecord, split_record
-from trimtab_operator.cluster.status import set_condition, timestamp
-from trimtab_operator.control.context import Context
-from trimtab_operator.control.counting import BundleCounts
-from trimtab_operator.control.cycle import at_most
-from trimtab_operator.control.report import shortened
-from trimtab_operator.control.split_orders import Around, NotYetError, SplitRefusedError, order_of
-from trimtab_operator.control.split_surroundings import around
+from trimtab_operator.actuators import Actuator, WriteResult
+from trimtab_operator.aio import at_most
+from trimtab_operator.apply import WRITERS
+from trimtab_operator.kube.client import (
+    BUNDLE_SPLITS,
+    BUNDLES,
+    TOPIC_NAMESPACES,
+    ApiError,
+    ConflictError,
+    NotFoundError,
+)
+from trimtab_operator.kube.conditions import set_condition, timestamp
+from trimtab_operator.kube.naming import owned_by
+from trimtab_operator.kube.records import BundleRecord, SplitRecord, split_record
+from trimtab_operator.observe.snapshot import Snapshot
 from trimtab_operator.resources.bundle import PARENT
 from trimtab_operator.resources.bundle_split import Phase
 from trimtab_operator.resources.common import API_VERSION
-from trimtab_strategies.model import Reason
+from trimtab_operator.splits.steps import Child, Raw, SplitExecutor, SplitOrder, SplitProgress
+from trimtab_operator.splits.validation import Around, NotYetError, SplitRefusedError, order_of, surroundings_of
+from trimtab_operator.state.cluster import ClusterState
+from trimtab_operator.status.conditions import shortened
+from trimtab_strategies.model import Decision, Memory, Reason, Split
+
+
+@dataclass(slots=True)
+class BundleCounts:
+    """Counts along, so that a change costs the same whether a cluster has ten bundles or 60,000."""
+
+    context: ClusterState
+    _counts: Counter[str] = field(init=False)
+    _news: set[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        bundles = self.context.stores.bundles
+        self._counts = Counter(bundle.topic_namespace for bundle in bundles.items.values())
+        self._news = set(self._counts)
+        bundles.subscribe(self._changed)
+
+    def _changed(self, old: BundleRecord | None, new: BundleRecord | None) -> None:
+        if old is not None and new is None:
+            self._count(old.topic_namespace, -1)
+        elif old is None and new is not None:
+            self._count(new.topic_namespace, 1)
+
+    def _count(self, space: str, change: int) -> None:
+        self._counts[space] += change
+        self._news.add(space)
+
+    async def tell(self) -> None:
+        """Write the numbers that are others by now. One that is being cut for the first time says so itself.
+
+        Raises `ApiError`.
+        """
+        spaces, context = self.context.stores.topic_namespaces.items, self.context
+        for name in [name for name in self._news if name not in spaces or spaces[name].has_bundles]:
+            self._news.discard(name)
+            if name in spaces and spaces[name].bundles != self._counts[name]:
+                body = {"status": {"bundles": self._counts[name]}}
+                try:
+                    await context.api.patch(TOPIC_NAMESPACES, context.namespace, name, body, subresource="status")
+                except NotFoundError:
+                    continue
+
+
+async def request(splits: Sequence[Split], seen: Snapshot, actuator: Actuator) -> list[WriteResult]:
+    """Ask for each of a plan's splits; what became of that, in their order."""
+    return await at_most(WRITERS, lambda split: actuator.request_split(seen.records[split.bundle], split), splits)
+
+
+def unspent(decision: Decision, before: Memory, asked: Sequence[WriteResult]) -> Memory:
+    """What the strategies remember; the splitter what it knew `before`, if none of its splits was asked for.
+
+    Else a policy in DryRun would spend hits and budgets on splits that nobody makes.
+    """
+    spent = not asked or any(answer.reason is None for answer in asked)
+    return decision.memory if spent else replace(decision.memory, splitter=before.splitter)
+
 
 log = logging.getLogger(__name__)
+
 
 LOOK_EVERY = 2.0
 """Seconds between two rounds when nothing changed."""
 
+
 SPLIT_WITHIN = 60.0
 """Seconds after which a split goes back, where no policy says `limits.moveTimeout`."""
+
 
 WAIT_FOR = 300.0
 """Seconds that a person's split waits for its bundle to have a confirmed owner."""
 
+
 TELL_AFTER = 3.0
 """Seconds of waiting after which the status says for what."""
+
 
 AT_ONCE = 8
 """Splits carried out at the same time."""
 
 
 @dataclass(slots=True)
-class Splits:
+class SplitController:
     """Carries out the BundleSplits of one Kubernetes namespace."""
 
-    context: Context
-    divider: Divider
+    context: ClusterState
+    divider: SplitExecutor
     _since: dict[str, float] = field(default_factory=dict)
     _counts: BundleCounts = field(init=False)
 
@@ -114,7 +182,7 @@ class Splits:
     async def _accept(self, record: SplitRecord) -> SplitRecord | None:
         """The record once it is accepted; None while it waits, or when it is refused."""
         parent = await self._bundle(record.spec.bundle)
-        surroundings = around(self.context, parent)
+        surroundings = surroundings_of(self.context, parent)
         try:
             order = order_of(record, parent, surroundings)
         except SplitRefusedError as error:
@@ -131,7 +199,8 @@ class Splits:
             await self._refuse(record, Reason.IN_FLIGHT, why)
         elif record.status.message != why:
             conditions = self._conditions(record, "Accepted", "Unknown", Reason.IN_FLIGHT, why)
-            await self._write(record, phase=Phase.PENDING, message=why, conditions=conditions)
+            word = str(Reason.IN_FLIGHT)
+            await self._write(record, phase=Phase.PENDING, reason=word, message=why, conditions=conditions)
 
     async def _refuse(self, record: SplitRecord, reason: Reason, text: str) -> None:
         conditions = self._conditions(record, "Accepted", "False", reason, text)
@@ -147,7 +216,7 @@ class Splits:
         context = self.context
         return split_record(await context.api.patch(BUNDLE_SPLITS, context.namespace, record.name, {"metadata": meta}))
 
-    async def _begin(self, record: SplitRecord, order: Order) -> SplitRecord:
+    async def _begin(self, record: SplitRecord, order: SplitOrder) -> SplitRecord:
         children = [
             {"bundle": child.bundle, "lower": child.lower, "upper": child.upper, "destination": child.destination}
             for child in order.children
@@ -156,6 +225,7 @@ class Splits:
         begun = await self._write(
             record,
             phase=Phase.SPLITTING,
+            reason=asked_for(record),
             message="",
             source=order.source,
             topicNamespace=order.topic_namespace,
@@ -182,11 +252,11 @@ class Splits:
         elif waited > TELL_AFTER:
             await self._tell_waiting(record, progress)
 
-    def _order(self, record: SplitRecord) -> Order:
+    def _order(self, record: SplitRecord) -> SplitOrder:
         """What an accepted split orders, from its status. A child whose new broker is gone by now stays."""
         request, status = record.spec.request, record.status
         ready = {name for name, broker in self.context.stores.brokers.items.items() if broker.ready}
-        return Order(
+        return SplitOrder(
             split=record.name,
             bundle=record.spec.bundle,
             topic_namespace=status.topic_namespace,
@@ -197,10 +267,10 @@ class Splits:
             ),
             policy=request.policy if request else "",
             epoch=max(self.context.epoch, request.epoch if request else 0),
-            reason=request.reason if request else str(Reason.ADMIN),
+            reason=asked_for(record),
         )
 
-    async def _tell_waiting(self, record: SplitRecord, progress: Progress) -> None:
+    async def _tell_waiting(self, record: SplitRecord, progress: SplitProgress) -> None:
         if progress.text and shortened(progress.text) != record.status.message:
             await self._write(record, message=shortened(progress.text))
 
@@ -213,7 +283,8 @@ class Splits:
         text = shortened(text)
         conditions = self._conditions(record, "Complete", "True" if completed else "False", reason, text)
         finished = timestamp(self.context.now())
-        await self._write(record, phase=phase, message=text, finishedAt=finished, conditions=conditions)
+        word = asked_for(record) if completed else str(reason)
+        await self._write(record, phase=phase, reason=word, message=text, finishedAt=finished, conditions=conditions)
         self.context.metrics.splits.labels(str(phase), str(reason)).inc()
         log.info("split %s of %s: %s: %s", record.name, record.spec.bundle, phase, text)
         involved = {
@@ -274,9 +345,15 @@ class Splits:
             return True
         return split_record(raw).finished
 
-    def _orphan(self, bundle: str, split: str) -> Order:
+    def _orphan(self, bundle: str, split: str) -> SplitOrder:
         bundles = self.context.stores.bundles.items
         record = bundles[bundle]
         cut = [bundles[name] for name, parent in self.context.divided.children.items() if parent == bundle]
         children = tuple(Child(child.name, child.lower, child.upper) for child in cut)
-        return Order(split, bundle, record.topic_namespace, record.status_owner, children)
+        return SplitOrder(split, bundle, record.topic_namespace, record.status_owner, children)
+
+
+def asked_for(record: SplitRecord) -> str:
+    """Why a bundle is divided, in one word: what the policy said, or `Admin` where a person asked."""
+    request = record.spec.request
+    return request.reason if request else str(Reason.ADMIN)

@@ -1,4 +1,4 @@
-"""Dividing a bundle with the `Declarative` actuator: one step of `split_steps` after the other, on Bundle objects.
+"""Dividing a bundle with the `Declarative` actuator: one step of `splits.steps` after the other, on Bundle objects.
 
 Every look is at the API server itself, and every write to an object that others may change carries what was seen of it,
 so a bundle that somebody moved, deleted or pinned meanwhile is looked at again before anything more is done.
@@ -11,21 +11,21 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from trimtab_operator.actuators import Progress
-from trimtab_operator.actuators.split_steps import (
+from trimtab_operator.kube.client import TOPIC_NAMESPACES, Api, ConflictError, NotFoundError
+from trimtab_operator.kube.conditions import timestamp
+from trimtab_operator.kube.naming import BundleObjects, bundle_manifest
+from trimtab_operator.resources.bundle import BundleState
+from trimtab_operator.splits.steps import (
     Child,
-    Order,
-    Seen,
-    Step,
+    SplitObservation,
+    SplitOrder,
+    SplitProgress,
+    SplitStep,
     next_step,
     parent_of,
     to_move,
     unlocked_state,
 )
-from trimtab_operator.cluster.api import TOPIC_NAMESPACES, Api, ConflictError, NotFoundError
-from trimtab_operator.cluster.bundle_objects import BundleObjects, bundle_manifest
-from trimtab_operator.cluster.status import timestamp
-from trimtab_operator.resources.bundle import BundleState
 from trimtab_strategies.model import Reason
 
 MOST_STEPS = 32
@@ -33,7 +33,7 @@ MOST_STEPS = 32
 
 
 @dataclass(frozen=True, slots=True)
-class DeclarativeDivider:
+class DeclarativeSplitExecutor:
     """Divides bundles of one Kubernetes namespace. now: epoch seconds."""
 
     api: Api
@@ -44,7 +44,7 @@ class DeclarativeDivider:
     def _objects(self) -> BundleObjects:
         return BundleObjects(self.api, self.namespace, self.now)
 
-    async def advance(self, order: Order, give_up: str = "") -> Progress:
+    async def advance(self, order: SplitOrder, give_up: str = "") -> SplitProgress:
         """Do what can be done now. Raises `ApiError`; asked again, it goes on from where it was.
 
         give_up: why to go back if the parent still exists; empty: not to.
@@ -53,46 +53,46 @@ class DeclarativeDivider:
         for _ in range(MOST_STEPS):
             seen = await self._look(order)
             step, why = next_step(order, seen, give_up)
-            if step in {Step.WAIT, Step.DONE, Step.UNDONE}:
-                return Progress(done=step is Step.DONE, undone=step is Step.UNDONE, text=why)
+            if step in {SplitStep.WAIT, SplitStep.DONE, SplitStep.UNDONE}:
+                return SplitProgress(done=step is SplitStep.DONE, undone=step is SplitStep.UNDONE, text=why)
             try:
                 await self._take(step, order, seen)
             except ConflictError as error:
                 why = str(error)  # somebody else was faster: look again
             except NotFoundError as error:
-                if step is Step.CREATE:
-                    return Progress(undone=True, text=f"TopicNamespace {order.topic_namespace} is gone: {error}")
+                if step is SplitStep.CREATE:
+                    return SplitProgress(undone=True, text=f"TopicNamespace {order.topic_namespace} is gone: {error}")
                 why = str(error)
-        return Progress(text=why)
+        return SplitProgress(text=why)
 
-    async def _look(self, order: Order) -> Seen:
+    async def _look(self, order: SplitOrder) -> SplitObservation:
         children = await asyncio.gather(*(self._objects.get(child.bundle) for child in order.children))
-        return Seen(
+        return SplitObservation(
             await self._objects.get(order.bundle), children
         )  # after the children: what is deleted is what had them
 
-    async def _take(self, step: Step, order: Order, seen: Seen) -> None:
-        steps: dict[Step, Callable[[Order, Seen], Awaitable[None]]] = {
-            Step.LOCK: self._lock,
-            Step.CREATE: self._create,
-            Step.DELETE: self._delete,
-            Step.RELEASE: self._release,
-            Step.MOVE: self._move,
-            Step.REMOVE: self._remove,
-            Step.UNLOCK: self._unlock,
+    async def _take(self, step: SplitStep, order: SplitOrder, seen: SplitObservation) -> None:
+        steps: dict[SplitStep, Callable[[SplitOrder, SplitObservation], Awaitable[None]]] = {
+            SplitStep.LOCK: self._lock,
+            SplitStep.CREATE: self._create,
+            SplitStep.DELETE: self._delete,
+            SplitStep.RELEASE: self._release,
+            SplitStep.MOVE: self._move,
+            SplitStep.REMOVE: self._remove,
+            SplitStep.UNLOCK: self._unlock,
         }
         await steps[step](order, seen)
 
-    async def _lock(self, order: Order, seen: Seen) -> None:
+    async def _lock(self, order: SplitOrder, seen: SplitObservation) -> None:
         status = {"state": str(BundleState.SPLITTING), "split": order.split, "since": timestamp(self.now())}
         await self._objects.patch(seen.parent, {"status": status}, subresource="status")
 
-    async def _unlock(self, order: Order, seen: Seen) -> None:  # noqa: ARG002  the face of all steps
+    async def _unlock(self, order: SplitOrder, seen: SplitObservation) -> None:  # noqa: ARG002  the face of all steps
         assert seen.parent is not None
         status = {"state": unlocked_state(seen.parent), "split": None}
         await self._objects.patch(seen.parent, {"status": status}, subresource="status")
 
-    async def _create(self, order: Order, seen: Seen) -> None:
+    async def _create(self, order: SplitOrder, seen: SplitObservation) -> None:
         space = await self.api.get(TOPIC_NAMESPACES, self.namespace, order.topic_namespace)
         pinned = seen.parent is not None and bool(seen.parent["spec"].get("pinned"))
         for child, found in zip(order.children, seen.children, strict=True):
@@ -100,7 +100,7 @@ class DeclarativeDivider:
                 manifest = self._manifest(child, order, space["metadata"]["uid"], pinned=pinned)
                 await self._objects.create(manifest)
 
-    def _manifest(self, child: Child, order: Order, uid: str, *, pinned: bool) -> dict[str, Any]:
+    def _manifest(self, child: Child, order: SplitOrder, uid: str, *, pinned: bool) -> dict[str, Any]:
         spec = {
             "owner": order.source,
             "pinned": pinned,
@@ -110,23 +110,23 @@ class DeclarativeDivider:
             child.bundle, order.topic_namespace, uid, child.lower, child.upper, spec, parent=order.bundle
         )
 
-    async def _delete(self, order: Order, seen: Seen) -> None:  # noqa: ARG002  the face of all steps
+    async def _delete(self, order: SplitOrder, seen: SplitObservation) -> None:  # noqa: ARG002  the face of all steps
         await self._objects.delete(seen.parent)
 
-    async def _remove(self, order: Order, seen: Seen) -> None:
+    async def _remove(self, order: SplitOrder, seen: SplitObservation) -> None:
         for child in seen.children:
             if child is not None and parent_of(child) == order.bundle:
                 await self._objects.delete(child, as_seen=False)
 
-    async def _release(self, order: Order, seen: Seen) -> None:  # noqa: ARG002  the face of all steps
+    async def _release(self, order: SplitOrder, seen: SplitObservation) -> None:  # noqa: ARG002  the face of all steps
         for child in seen.children:
             if child is not None and parent_of(child):
                 await self._objects.release(child)
 
-    async def _move(self, order: Order, seen: Seen) -> None:
+    async def _move(self, order: SplitOrder, seen: SplitObservation) -> None:
         for child, raw in to_move(order, seen):
             assignment = self._assignment(order, child.destination, order.reason)
             await self._objects.patch(raw, {"spec": {"owner": child.destination, "assignment": assignment}})
 
-    def _assignment(self, order: Order, owner: str, reason: str) -> dict[str, Any]:
+    def _assignment(self, order: SplitOrder, owner: str, reason: str) -> dict[str, Any]:
         return self._objects.assignment(owner, order.policy, order.epoch, reason)

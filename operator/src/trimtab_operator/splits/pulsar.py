@@ -1,7 +1,7 @@
-"""`PulsarDivider`: splits that Pulsar carries out, at positions of ours, verified by reading its boundaries again.
+"""Splits that a Pulsar cluster carries out by its admin REST API.
 
 Each look is at Pulsar and at the API server, and each write carries what was seen, so whoever takes a split up after a
-crash, or while the mirror writes the same objects, goes on with what is left (`dividing_steps`).
+crash, or while the mirror writes the same objects, goes on with what is left (`splits.pulsar_steps`).
 """
 
 from __future__ import annotations
@@ -13,12 +13,18 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from trimtab_operator.actuators import Divider, Progress
-from trimtab_operator.actuators.split_steps import Order, Raw, parent_of, unlocked_state
-from trimtab_operator.bridge.dividing_steps import (
+from trimtab_operator.kube.client import TOPIC_NAMESPACES, ConflictError, NotFoundError
+from trimtab_operator.kube.conditions import timestamp
+from trimtab_operator.kube.naming import BundleObjects, bundle_manifest, bundle_name, pulsar_bundle
+from trimtab_operator.pulsar.bridge.ownership import owners_of
+from trimtab_operator.pulsar.bridge.sync.namespaces import listed
+from trimtab_operator.pulsar.client.api import Admin
+from trimtab_operator.pulsar.client.errors import PulsarError, SplitRefusedError, StaleBundleError, UnknownError
+from trimtab_operator.resources.bundle import BundleState
+from trimtab_operator.splits.pulsar_steps import (
     FEW,
-    Seen,
-    Step,
+    PulsarSplitObservation,
+    PulsarSplitStep,
     cuts,
     gone,
     next_step,
@@ -28,16 +34,8 @@ from trimtab_operator.bridge.dividing_steps import (
     untold,
     within,
 )
-from trimtab_operator.bridge.finding import owners_of
-from trimtab_operator.bridge.mirroring_namespaces import listed
-from trimtab_operator.cluster.api import TOPIC_NAMESPACES, ConflictError, NotFoundError
-from trimtab_operator.cluster.bundle_objects import BundleObjects, bundle_manifest
-from trimtab_operator.cluster.naming import bundle_name, pulsar_bundle
-from trimtab_operator.cluster.status import timestamp
-from trimtab_operator.control.context import Context
-from trimtab_operator.pulsar.admin import Admin
-from trimtab_operator.pulsar.errors import PulsarError, SplitRefusedError, StaleBundleError, UnknownError
-from trimtab_operator.resources.bundle import BundleState
+from trimtab_operator.splits.steps import Raw, SplitExecutor, SplitOrder, SplitProgress, parent_of, unlocked_state
+from trimtab_operator.state.cluster import ClusterState
 from trimtab_strategies.model import Reason, counted
 
 log = logging.getLogger(__name__)
@@ -79,17 +77,17 @@ class _Space:
 
 
 @dataclass(frozen=True, slots=True)
-class PulsarDivider:
+class PulsarSplitExecutor:
     """Divides bundles of the cluster behind `admin`."""
 
-    context: Context
+    context: ClusterState
     admin: Admin
 
     @property
     def _objects(self) -> BundleObjects:
         return BundleObjects(self.context.api, self.context.namespace, self.context.now)
 
-    async def advance(self, order: Order, give_up: str = "") -> Progress:
+    async def advance(self, order: SplitOrder, give_up: str = "") -> SplitProgress:
         """Do what can be done now. Raises `ApiError`; asked again, it goes on from where it was.
 
         give_up: why to go back if Pulsar has not divided the bundle yet; empty: not to.
@@ -98,13 +96,18 @@ class PulsarDivider:
         try:
             space = await self._space(order)
         except NotFoundError as error:
-            return Progress(undone=True, text=f"TopicNamespace {order.topic_namespace} is gone: {error}")
+            return SplitProgress(undone=True, text=f"TopicNamespace {order.topic_namespace} is gone: {error}")
         for _ in range(MOST_STEPS):
             try:
                 seen = await self._look(order, space)
                 step, why = next_step(order, seen, give_up)
-                if step in {Step.WAIT, Step.DONE, Step.UNDONE}:
-                    return Progress(done=step is Step.DONE, undone=step is Step.UNDONE, text=why, reason=reason)
+                if step in {PulsarSplitStep.WAIT, PulsarSplitStep.DONE, PulsarSplitStep.UNDONE}:
+                    return SplitProgress(
+                        done=step is PulsarSplitStep.DONE,
+                        undone=step is PulsarSplitStep.UNDONE,
+                        text=why,
+                        reason=reason,
+                    )
                 await self._take(step, order, space, seen)
             except _RefusedError as error:
                 reason, give_up = error.reason, str(error)
@@ -114,23 +117,23 @@ class PulsarDivider:
                 why = str(error)
                 await asyncio.sleep(READ_AGAIN[1])  # the boundaries that were read are old
             except PulsarError as error:
-                return Progress(text=str(error))
-        return Progress(text=why)
+                return SplitProgress(text=str(error))
+        return SplitProgress(text=why)
 
     # -- looking --
 
-    async def _space(self, order: Order) -> _Space:
+    async def _space(self, order: SplitOrder) -> _Space:
         raw = await self.context.api.get(TOPIC_NAMESPACES, self.context.namespace, order.topic_namespace)
         meta, spec = raw["metadata"], raw["spec"]
         return _Space(meta["name"], meta["uid"], spec["tenant"], spec["name"])
 
-    def _whole(self, order: Order) -> tuple[int, int]:
+    def _whole(self, order: SplitOrder) -> tuple[int, int]:
         """The range of the bundle that is divided; from its parts once it is gone."""
         record = self.context.stores.bundles.items.get(order.bundle)
         ends = (order.children[0].lower, order.children[-1].upper) if record is None else (record.lower, record.upper)
         return int(ends[0], 16), int(ends[1], 16)
 
-    async def _look(self, order: Order, space: _Space) -> Seen:
+    async def _look(self, order: SplitOrder, space: _Space) -> PulsarSplitObservation:
         whole = self._whole(order)
         try:
             edges = within(await self.admin.boundaries(space.full), *whole)
@@ -143,14 +146,16 @@ class PulsarDivider:
         parent = await self._objects.get(order.bundle)  # last: what is deleted is what had them
         if not ranges and gone(parent):
             children = await self._children(space, ordered(order))
-        return Seen(whole, parent, edges, children)
+        return PulsarSplitObservation(whole, parent, edges, children)
 
     async def _children(self, space: _Space, ranges: Sequence[tuple[int, int]]) -> dict[tuple[int, int], Raw]:
         """The objects that there are of bundles with these ranges."""
         found = await asyncio.gather(*(self._objects.get(space.object(*part)) for part in ranges))
         return {part: raw for part, raw in zip(ranges, found, strict=True) if raw is not None}
 
-    async def _owners(self, order: Order, space: _Space, seen: Seen) -> Mapping[tuple[int, int], str]:
+    async def _owners(
+        self, order: SplitOrder, space: _Space, seen: PulsarSplitObservation
+    ) -> Mapping[tuple[int, int], str]:
         """Name of the Broker that serves each child, where one is seen to. The owner of the whole is asked first."""
         ids = self.context.link.ids or {}
         names = {broker: name for name, broker in ids.items()}
@@ -161,24 +166,26 @@ class PulsarDivider:
 
     # -- doing --
 
-    async def _take(self, step: Step, order: Order, space: _Space, seen: Seen) -> None:
-        steps: dict[Step, Callable[[Order, _Space, Seen], Awaitable[None]]] = {
-            Step.LOCK: self._lock,
-            Step.CUT: self._cut,
-            Step.CREATE: self._create,
-            Step.DELETE: self._delete,
-            Step.RELEASE: self._release,
-            Step.MOVE: self._move,
-            Step.UNLOCK: self._unlock,
+    async def _take(
+        self, step: PulsarSplitStep, order: SplitOrder, space: _Space, seen: PulsarSplitObservation
+    ) -> None:
+        steps: dict[PulsarSplitStep, Callable[[SplitOrder, _Space, PulsarSplitObservation], Awaitable[None]]] = {
+            PulsarSplitStep.LOCK: self._lock,
+            PulsarSplitStep.CUT: self._cut,
+            PulsarSplitStep.CREATE: self._create,
+            PulsarSplitStep.DELETE: self._delete,
+            PulsarSplitStep.RELEASE: self._release,
+            PulsarSplitStep.MOVE: self._move,
+            PulsarSplitStep.UNLOCK: self._unlock,
         }
         await steps[step](order, space, seen)
 
-    async def _lock(self, order: Order, space: _Space, seen: Seen) -> None:
+    async def _lock(self, order: SplitOrder, space: _Space, seen: PulsarSplitObservation) -> None:
         await self._topics(space.bundle(*seen.whole))
         status = {"state": str(BundleState.SPLITTING), "split": order.split, "since": timestamp(self.context.now())}
         await self._objects.patch(seen.parent, {"status": status}, subresource="status")
 
-    async def _unlock(self, order: Order, space: _Space, seen: Seen) -> None:  # noqa: ARG002  the face of all steps
+    async def _unlock(self, order: SplitOrder, space: _Space, seen: PulsarSplitObservation) -> None:  # noqa: ARG002  the face of all steps
         assert seen.parent is not None
         status = {"state": unlocked_state(seen.parent), "split": None}
         await self._objects.patch(seen.parent, {"status": status}, subresource="status")
@@ -193,7 +200,7 @@ class PulsarDivider:
             raise _RefusedError(Reason.TOO_FEW_TOPICS, f"{text}: add partitions, or topics")
         return positions
 
-    async def _cut(self, order: Order, space: _Space, seen: Seen) -> None:
+    async def _cut(self, order: SplitOrder, space: _Space, seen: PulsarSplitObservation) -> None:
         """Have Pulsar cut the first part that is not as ordered, at all positions or else at one."""
         (lower, upper), positions = next(iter(cuts(order, seen).items()))
         bundle = space.bundle(lower, upper)
@@ -210,7 +217,7 @@ class PulsarDivider:
             except SplitRefusedError as second:
                 raise _RefusedError(Reason.INVALID_SPLIT, str(second)) from second
 
-    async def _ask(self, space: _Space, seen: Seen, bundle: str, positions: list[int]) -> None:
+    async def _ask(self, space: _Space, seen: PulsarSplitObservation, bundle: str, positions: list[int]) -> None:
         """Raises `_RefusedError` when Pulsar has said yes, and the boundaries are as before."""
         await self.admin.split(bundle, positions)
         for pause in READ_AGAIN:
@@ -220,7 +227,7 @@ class PulsarDivider:
         text = f"Pulsar took the split of {bundle}, and its boundaries are as before: it may have lost topics meanwhile"
         raise _RefusedError(Reason.INVALID_SPLIT, text)
 
-    async def _create(self, order: Order, space: _Space, seen: Seen) -> None:
+    async def _create(self, order: SplitOrder, space: _Space, seen: PulsarSplitObservation) -> None:
         """An object for each bundle that Pulsar has, with the owner that Pulsar gave it."""
         owners = await self._owners(order, space, seen)
         for pause in READ_AGAIN:
@@ -238,7 +245,7 @@ class PulsarDivider:
                 await self._confirm(child, owner)
 
     async def _bear(
-        self, order: Order, space: _Space, part: tuple[int, int], owner: str, *, pinned: bool, parent: str
+        self, order: SplitOrder, space: _Space, part: tuple[int, int], owner: str, *, pinned: bool, parent: str
     ) -> Raw:
         assignment = self._assignment(order, owner, str(Reason.SPLITTING))
         spec = {"owner": owner, "pinned": pinned, "assignment": assignment}
@@ -256,38 +263,38 @@ class PulsarDivider:
         }
         await self._objects.patch(child, {"status": status}, subresource="status")
 
-    async def _delete(self, order: Order, space: _Space, seen: Seen) -> None:  # noqa: ARG002  the face of all steps
+    async def _delete(self, order: SplitOrder, space: _Space, seen: PulsarSplitObservation) -> None:  # noqa: ARG002  the face of all steps
         await self._objects.delete(seen.parent)
 
-    async def _release(self, order: Order, space: _Space, seen: Seen) -> None:  # noqa: ARG002  the face of all steps
+    async def _release(self, order: SplitOrder, space: _Space, seen: PulsarSplitObservation) -> None:  # noqa: ARG002  the face of all steps
         for child in seen.children.values():
             if parent_of(child):
                 await self._objects.release(child)
 
-    async def _move(self, order: Order, space: _Space, seen: Seen) -> None:  # noqa: ARG002  the face of all steps
+    async def _move(self, order: SplitOrder, space: _Space, seen: PulsarSplitObservation) -> None:  # noqa: ARG002  the face of all steps
         for child, raw in to_move(order, seen):
             assignment = self._assignment(order, child.destination, order.reason)
             await self._objects.patch(raw, {"spec": {"owner": child.destination, "assignment": assignment}})
 
-    def _assignment(self, order: Order, owner: str, reason: str) -> dict[str, Any]:
+    def _assignment(self, order: SplitOrder, owner: str, reason: str) -> dict[str, Any]:
         return self._objects.assignment(owner, order.policy, order.epoch, reason)
 
 
 @dataclass(frozen=True, slots=True)
-class ChosenDivider:
+class ChosenSplitExecutor:
     """Has Pulsar divide where it is linked, else the brokers that watch the objects.
 
     admin: the client that is open now, None there is none.
     """
 
-    context: Context
+    context: ClusterState
     admin: Callable[[], Admin | None]
-    otherwise: Divider
+    otherwise: SplitExecutor
 
-    async def advance(self, order: Order, give_up: str = "") -> Progress:
+    async def advance(self, order: SplitOrder, give_up: str = "") -> SplitProgress:
         """As the divider that it chooses."""
         if not self.context.link.linked:
             return await self.otherwise.advance(order, give_up)
         if (admin := self.admin()) is None or self.context.link.ids is None:
-            return Progress(text=f"Pulsar can't be asked: {self.context.link.problem or 'it was not seen yet'}")
-        return await PulsarDivider(self.context, admin).advance(order, give_up)
+            return SplitProgress(text=f"Pulsar can't be asked: {self.context.link.problem or 'it was not seen yet'}")
+        return await PulsarSplitExecutor(self.context, admin).advance(order, give_up)

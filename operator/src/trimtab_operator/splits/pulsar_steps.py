@@ -16,15 +16,15 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import pairwise
 
-from trimtab_operator.actuators.split_steps import Child, Order, Raw, open_wish, owner_of, parent_of, split_of
-from trimtab_operator.cluster.bundles import SEEN
+from trimtab_operator.kube.records import SEEN
+from trimtab_operator.splits.steps import Child, Raw, SplitOrder, owner_of, owner_pending, parent_of, split_of
 from trimtab_strategies.model import Reason, some
 
 FEW = 2
 """Loaded topics that a bundle must have; Pulsar divides none that has fewer."""
 
 
-class Step(StrEnum):
+class PulsarSplitStep(StrEnum):
     """What is to be done next."""
 
     LOCK = "lock the parent"
@@ -40,7 +40,7 @@ class Step(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class PulsarSplitObservation:
     """All there is now. whole: range of the parent. parent: its object, None there is none.
 
     edges: those that Pulsar has from one end of the parent to the other, both among them; empty: it has no bundle
@@ -64,12 +64,12 @@ class Seen:
         return list(pairwise(self.edges))
 
 
-def wanted(order: Order, whole: tuple[int, int]) -> tuple[int, ...]:
+def wanted(order: SplitOrder, whole: tuple[int, int]) -> tuple[int, ...]:
     """All edges that are to be there in the end."""
     return tuple(sorted({*whole, *(int(child.lower, 16) for child in order.children)}))
 
 
-def ordered(order: Order) -> list[tuple[int, int]]:
+def ordered(order: SplitOrder) -> list[tuple[int, int]]:
     """The ranges that are to be there in the end."""
     return [(int(child.lower, 16), int(child.upper, 16)) for child in order.children]
 
@@ -84,66 +84,70 @@ def within(boundaries: Sequence[int], lower: int, upper: int) -> tuple[int, ...]
     return tuple(b for b in boundaries if lower <= b <= upper) if {lower, upper} <= set(boundaries) else ()
 
 
-def next_step(order: Order, seen: Seen, give_up: str = "") -> tuple[Step, str]:
+def next_step(order: SplitOrder, seen: PulsarSplitObservation, give_up: str = "") -> tuple[PulsarSplitStep, str]:
     """What is to be done next, and why it has to wait or go back. give_up: why it should, empty: it should not."""
     if not seen.edges:
         return _backwards(order, seen), f"Pulsar has no bundle of exactly the range of {order.bundle}"
     if not seen.cut:
         return _whole(order, seen, give_up)
     if _to_cut(order, seen) and not give_up and seen.parent is not None:
-        return Step.CUT, ""
+        return PulsarSplitStep.CUT, ""
     return _cut(order, seen, give_up)
 
 
-def _whole(order: Order, seen: Seen, give_up: str) -> tuple[Step, str]:
+def _whole(order: SplitOrder, seen: PulsarSplitObservation, give_up: str) -> tuple[PulsarSplitStep, str]:
     if seen.parent is None or gone(seen.parent):
         if seen.children and not give_up:  # the broker that answered has not heard of the split yet
-            return Step.WAIT, f"Pulsar's boundaries of {order.bundle} are older than its children"
-        return Step.UNDONE, f"{order.bundle} was deleted before Pulsar divided it"
+            return PulsarSplitStep.WAIT, f"Pulsar's boundaries of {order.bundle} are older than its children"
+        return PulsarSplitStep.UNDONE, f"{order.bundle} was deleted before Pulsar divided it"
     if why := _overtaken(order, seen.parent) or give_up:
         return _backwards(order, seen), why
     if split_of(seen.parent) == order.split:
-        return Step.CUT, ""  # a wish that came after the lock is for where it is, and nobody else ends it
-    return (Step.WAIT, f"{order.bundle} has an open wish") if open_wish(seen.parent) else (Step.LOCK, "")
+        return PulsarSplitStep.CUT, ""  # a wish that came after the lock is for where it is, and nobody else ends it
+    return (
+        (PulsarSplitStep.WAIT, f"{order.bundle} has an open wish")
+        if owner_pending(seen.parent)
+        else (PulsarSplitStep.LOCK, "")
+    )
 
 
-def _overtaken(order: Order, parent: Raw) -> str:
+def _overtaken(order: SplitOrder, parent: Raw) -> str:
     """Why the bundle is not this split's any more, as long as Pulsar has not cut it."""
     owner = owner_of(parent)
     if (other := split_of(parent)) not in {"", order.split}:
         return f"{order.bundle} is divided by {other}"
     if owner != order.source:
         return f"{order.bundle} went from {order.source} to {owner or 'nobody'}"
-    if open_wish(parent) and (wished := parent["spec"].get("owner") or "") != order.source:
+    if owner_pending(parent) and (wished := parent["spec"].get("owner") or "") != order.source:
         return f"somebody wishes {order.bundle} on {wished or 'nobody'}"
     return ""
 
 
-def _backwards(order: Order, seen: Seen) -> Step:
+def _backwards(order: SplitOrder, seen: PulsarSplitObservation) -> PulsarSplitStep:
     locked = seen.parent is not None and split_of(seen.parent) == order.split
-    return Step.UNLOCK if locked else Step.UNDONE
+    return PulsarSplitStep.UNLOCK if locked else PulsarSplitStep.UNDONE
 
 
-def _to_cut(order: Order, seen: Seen) -> list[int]:
+def _to_cut(order: SplitOrder, seen: PulsarSplitObservation) -> list[int]:
     """Positions that are left to cut; none when Pulsar has cut anywhere else than was ordered."""
     edges = set(wanted(order, seen.whole))
     return sorted(edges - set(seen.edges)) if set(seen.edges) <= edges else []
 
 
-def _cut(order: Order, seen: Seen, give_up: str) -> tuple[Step, str]:
+def _cut(order: SplitOrder, seen: PulsarSplitObservation, give_up: str) -> tuple[PulsarSplitStep, str]:
     """Once Pulsar has cut: the objects follow, whatever came of it."""
     if any(found not in seen.children or untold(seen.children[found]) for found in seen.ranges):
-        return Step.CREATE, ""
+        return PulsarSplitStep.CREATE, ""
     if seen.parent is not None:
         gone = seen.parent["metadata"].get("deletionTimestamp")
-        return (Step.WAIT, f"{order.bundle} is being deleted") if gone else (Step.DELETE, "")
+        return (PulsarSplitStep.WAIT, f"{order.bundle} is being deleted") if gone else (PulsarSplitStep.DELETE, "")
     if any(parent_of(child) for child in seen.children.values()):
-        return Step.RELEASE, ""
+        return PulsarSplitStep.RELEASE, ""
     if seen.edges != wanted(order, seen.whole):
         at = some([f"0x{edge:08x}" for edge in seen.edges[1:-1]])
         why = give_up or "its bundles are now as Pulsar has them"
-        return Step.UNDONE, f"Pulsar divided {order.bundle} at {at}, and not as ordered: {why}"
-    return (Step.MOVE, "") if to_move(order, seen) else (Step.DONE, "")
+        return PulsarSplitStep.UNDONE, f"Pulsar divided {order.bundle} at {at}, and not as ordered: {why}"
+    return (PulsarSplitStep.MOVE, "") if to_move(order, seen) else (PulsarSplitStep.DONE, "")
 
 
 def untold(child: Raw) -> bool:
@@ -152,7 +156,7 @@ def untold(child: Raw) -> bool:
     return reason == Reason.SPLITTING and not child.get("status", {}).get("observedGeneration")
 
 
-def cuts(order: Order, seen: Seen) -> dict[tuple[int, int], list[int]]:
+def cuts(order: SplitOrder, seen: PulsarSplitObservation) -> dict[tuple[int, int], list[int]]:
     """What Pulsar is still to cut: by range of a bundle that it has, the positions inside."""
     left = _to_cut(order, seen)
     found = {(lower, upper): [p for p in left if lower < p < upper] for lower, upper in seen.ranges}
@@ -175,7 +179,7 @@ def one_of(positions: Sequence[int], lower: int, upper: int, topics: Iterable[in
     return next((position for position in positions if can_go_on(position)), positions[0])
 
 
-def to_move(order: Order, seen: Seen) -> list[tuple[Child, Raw]]:
+def to_move(order: SplitOrder, seen: PulsarSplitObservation) -> list[tuple[Child, Raw]]:
     """The children that should go elsewhere, and that nobody has asked to go anywhere yet."""
     found = []
     for child in order.children:
@@ -188,4 +192,4 @@ def to_move(order: Order, seen: Seen) -> list[tuple[Child, Raw]]:
 def _as_created(child: Raw) -> bool:
     """Whether its wish is still the one it was created with, here or by the mirror."""
     reason = (child["spec"].get("assignment") or {}).get("reason")
-    return reason in SEEN | {Reason.SPLITTING, None} and not open_wish(child)
+    return reason in SEEN | {Reason.SPLITTING, None} and not owner_pending(child)

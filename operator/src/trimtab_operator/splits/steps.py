@@ -15,10 +15,34 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, Protocol
 
 from trimtab_operator.resources.bundle import PARENT, BundleState
 from trimtab_strategies.model import Reason
+
+
+class SplitExecutor(Protocol):
+    """Carries splits out, whoever asked for them."""
+
+    async def advance(self, order: SplitOrder, give_up: str = "") -> SplitProgress:
+        """Do what can be done of `order` now; asked again, after a crash too, it goes on from where it was.
+
+        give_up: why to go back if that is possible still; empty: not to. Raises `ApiError`.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class SplitProgress:
+    """How far a split has come: done; or undone, so that the parent is as it was; or neither, and what it waits for.
+
+    reason: why it is undone, where there is a word for it.
+    """
+
+    done: bool = False
+    undone: bool = False
+    text: str = ""
+    reason: Reason | None = None
+
 
 Raw = Mapping[str, Any]
 
@@ -34,7 +58,7 @@ class Child:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class SplitOrder:
     """What a split is to do.
 
     split:     name of the BundleSplit. bundle: of the parent. topic_namespace: of the TopicNamespace object.
@@ -52,7 +76,7 @@ class Order:
     reason: str = str(Reason.ADMIN)
 
 
-class Step(StrEnum):
+class SplitStep(StrEnum):
     """What is to be done next."""
 
     LOCK = "lock the parent"
@@ -68,62 +92,66 @@ class Step(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class SplitObservation:
     """The objects as they are now; None: there is none. children: in the order of the split's."""
 
     parent: Raw | None
     children: Sequence[Raw | None]
 
 
-def next_step(order: Order, seen: Seen, give_up: str = "") -> tuple[Step, str]:
+def next_step(order: SplitOrder, seen: SplitObservation, give_up: str = "") -> tuple[SplitStep, str]:
     """What is to be done next, and why it has to wait or go back. give_up: why it should, empty: it should not."""
     if seen.parent is None:
         return _without_parent(order, seen)
     if seen.parent["metadata"].get("deletionTimestamp"):  # a finalizer holds it; there is no way back any more
-        return (Step.CREATE, "") if None in seen.children else (Step.WAIT, f"{order.bundle} is being deleted")
+        return (SplitStep.CREATE, "") if None in seen.children else (SplitStep.WAIT, f"{order.bundle} is being deleted")
     if why := overtaken(order, seen.parent, seen) or give_up:
         return _backwards(order, seen.parent, seen), why
-    if open_wish(seen.parent):
-        return Step.WAIT, f"{order.bundle} has an open wish"
+    if owner_pending(seen.parent):
+        return SplitStep.WAIT, f"{order.bundle} has an open wish"
     if not split_of(seen.parent):
-        return Step.LOCK, ""
+        return SplitStep.LOCK, ""
     return _before_parent_goes(order, seen)
 
 
-def _before_parent_goes(order: Order, seen: Seen) -> tuple[Step, str]:
+def _before_parent_goes(order: SplitOrder, seen: SplitObservation) -> tuple[SplitStep, str]:
     if None in seen.children:
-        return Step.CREATE, ""
+        return SplitStep.CREATE, ""
     children = zip(order.children, seen.children, strict=True)
     waiting = [child.bundle for child, found in children if found is not None and not _taken(found, order.source)]
-    return (Step.WAIT, f"{order.source} has not taken {', '.join(waiting[:3])}") if waiting else (Step.DELETE, "")
+    return (
+        (SplitStep.WAIT, f"{order.source} has not taken {', '.join(waiting[:3])}")
+        if waiting
+        else (SplitStep.DELETE, "")
+    )
 
 
-def _without_parent(order: Order, seen: Seen) -> tuple[Step, str]:
+def _without_parent(order: SplitOrder, seen: SplitObservation) -> tuple[SplitStep, str]:
     if None in seen.children:
-        return Step.CREATE, ""
+        return SplitStep.CREATE, ""
     found = [child for child in seen.children if child is not None]
     if any(parent_of(child) for child in found):
-        return Step.RELEASE, ""
+        return SplitStep.RELEASE, ""
     moving = [raw for _, raw in to_move(order, seen)]
     if any(_taken(raw, order.source) for raw in moving):
-        return Step.MOVE, ""
-    return (Step.WAIT, f"{order.source} has not taken all children") if moving else (Step.DONE, "")
+        return SplitStep.MOVE, ""
+    return (SplitStep.WAIT, f"{order.source} has not taken all children") if moving else (SplitStep.DONE, "")
 
 
-def _backwards(order: Order, parent: Raw, seen: Seen) -> Step:
+def _backwards(order: SplitOrder, parent: Raw, seen: SplitObservation) -> SplitStep:
     if any(child is not None and parent_of(child) == order.bundle for child in seen.children):
-        return Step.REMOVE
-    return Step.UNLOCK if split_of(parent) == order.split else Step.UNDONE
+        return SplitStep.REMOVE
+    return SplitStep.UNLOCK if split_of(parent) == order.split else SplitStep.UNDONE
 
 
-def overtaken(order: Order, parent: Raw, seen: Seen) -> str:
+def overtaken(order: SplitOrder, parent: Raw, seen: SplitObservation) -> str:
     """Why the parent, or a child's name, is no longer this split's; empty if it is."""
     wished, owner = parent["spec"].get("owner") or "", owner_of(parent)
     if (other := split_of(parent)) not in {"", order.split}:
         return f"{order.bundle} is divided by {other}"
     if owner != order.source:
         return f"{order.bundle} went from {order.source} to {owner or 'nobody'}"
-    if open_wish(parent) and wished != order.source:
+    if owner_pending(parent) and wished != order.source:
         return f"somebody wishes {order.bundle} on {wished}"
     for child in (raw for raw in seen.children if raw is not None):
         name, elsewhere = child["metadata"]["name"], child["spec"].get("owner") or order.source
@@ -134,7 +162,7 @@ def overtaken(order: Order, parent: Raw, seen: Seen) -> str:
     return ""
 
 
-def to_move(order: Order, seen: Seen) -> list[tuple[Child, Raw]]:
+def to_move(order: SplitOrder, seen: SplitObservation) -> list[tuple[Child, Raw]]:
     """The children that should go elsewhere and were not asked to yet, by anybody."""
     return [
         (child, raw)
@@ -143,13 +171,13 @@ def to_move(order: Order, seen: Seen) -> list[tuple[Child, Raw]]:
     ]
 
 
-def _as_created(child: Raw, order: Order) -> bool:
+def _as_created(child: Raw, order: SplitOrder) -> bool:
     assignment = child["spec"].get("assignment") or {}
     return child["spec"].get("owner") == order.source and assignment.get("reason") == Reason.SPLITTING
 
 
 def _taken(child: Raw, source: str) -> bool:
-    return owner_of(child) == source and not open_wish(child)
+    return owner_of(child) == source and not owner_pending(child)
 
 
 def owner_of(bundle: Raw) -> str:
@@ -167,7 +195,7 @@ def parent_of(bundle: Raw) -> str:
     return (bundle["metadata"].get("annotations") or {}).get(PARENT) or ""
 
 
-def open_wish(bundle: Raw) -> bool:
+def owner_pending(bundle: Raw) -> bool:
     """Whether somebody wished it an owner, and that was not carried out yet."""
     observed = (bundle.get("status") or {}).get("observedGeneration") or 0
     return bool(bundle["spec"].get("owner")) and bundle["metadata"]["generation"] > observed

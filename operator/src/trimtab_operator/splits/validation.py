@@ -1,18 +1,18 @@
-"""From a BundleSplit to what it orders: whether the bundle can be divided as asked, where, and into which children."""
+"""From a BundleSplit to its order: whether the bundle can be split as asked, where, and into which children."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
-from trimtab_operator.actuators.split_steps import Child, Order, Raw, open_wish, owner_of, parent_of, split_of
-from trimtab_operator.cluster.naming import bundle_name, pulsar_bundle
-from trimtab_operator.cluster.splits import SplitRecord
-from trimtab_operator.cluster.topic_namespaces import TopicNamespaceRecord
-from trimtab_operator.control.divided import KnownTopics, TopicsOf
+from trimtab_operator.kube.naming import bundle_name, pulsar_bundle
+from trimtab_operator.kube.records import SplitRecord, TopicNamespaceRecord
 from trimtab_operator.resources.bundle_split import Algorithm, BundleSplitSpec
+from trimtab_operator.splits.steps import Child, Raw, SplitOrder, owner_of, owner_pending, parent_of, split_of
+from trimtab_operator.state.cluster import ClusterState
+from trimtab_operator.state.splitting_bundles import KnownTopics, TopicsOf, unborn
 from trimtab_strategies.model import Reason
-from trimtab_strategies.model.load import IntArray
+from trimtab_strategies.model.cluster_load import IntArray
 from trimtab_strategies.splitting.boundaries import (
     InvalidBoundaryError,
     can_split,
@@ -24,6 +24,37 @@ from trimtab_strategies.splitting.boundaries import (
 )
 from trimtab_strategies.splitting.limits import PulsarSplitParams, SplitLimits
 from trimtab_strategies.usage import MEBIBYTE
+
+
+def surroundings_of(context: ClusterState, parent: Raw | None) -> Around:
+    """The surroundings of a bundle that is to be divided (None: there is none)."""
+    stores = context.stores
+    space = stores.topic_namespaces.items.get(parent["spec"]["topicNamespace"]) if parent is not None else None
+    rules = split_rules(context)
+    return Around(
+        space=space,
+        count=bundles_of(context, space.name) if space is not None else 0,
+        bundles=stores.bundles.items.keys(),
+        brokers=stores.brokers.items.keys(),
+        most=min((rule.max_bundles for rule in rules), default=None),
+        limits=rules[0] if rules else PulsarSplitParams(),
+        topics=tuple(context.topics.values()),
+    )
+
+
+def split_rules(context: ClusterState) -> list[SplitLimits]:
+    """The parameters of the split rules of the policies that run."""
+    rules = (settings.pair.splitter for settings in context.policies.values())
+    found = (getattr(rule, "params", None) for rule in rules if rule is not None)
+    return [params for params in found if isinstance(params, SplitLimits)]
+
+
+def bundles_of(context: ClusterState, space: str) -> int:
+    """How many bundles a TopicNamespace object has, and will have once the splits under way are done."""
+    bundles = context.rings.members(space)
+    now = sum(not unborn(b, bundles) for b in bundles.values())
+    begun = [r for r in context.stores.splits.items.values() if r.begun and r.status.topic_namespace == space]
+    return now + sum(len(r.status.children) - 1 for r in begun if r.spec.bundle in bundles)
 
 
 class SplitRefusedError(ValueError):
@@ -57,7 +88,7 @@ class Around:
     topics: Sequence[KnownTopics] = ()
 
 
-def order_of(split: SplitRecord, parent: Raw | None, around: Around) -> Order:
+def order_of(split: SplitRecord, parent: Raw | None, around: Around) -> SplitOrder:
     """What a split orders, once `parent` (None: there is none) can be divided.
 
     Raises `SplitRefusedError`; `NotYetError` while somebody else is about the bundle.
@@ -79,7 +110,7 @@ def order_of(split: SplitRecord, parent: Raw | None, around: Around) -> Order:
     if taken := [child.bundle for child in cut if child.bundle in around.bundles]:
         text = f"Bundle {taken[0]} exists already, in the middle of {split.spec.bundle}: delete the one that is wrong"
         raise SplitRefusedError(Reason.CONFLICT, text)
-    return Order(
+    return SplitOrder(
         split=split.name,
         bundle=split.spec.bundle,
         topic_namespace=space.name,
@@ -100,7 +131,7 @@ def _check_free(split: SplitRecord, parent: Raw, around: Around) -> None:
     if request is not None and request.source and owner != request.source:
         text = f"{name} went from {request.source} to {owner or 'nobody'} since that was decided"
         raise SplitRefusedError(Reason.SUPERSEDED, text)
-    if not owner or open_wish(parent):
+    if not owner or owner_pending(parent):
         text = f"{name} has {'an open wish' if owner else 'no owner'}"
         raise NotYetError(f"{text}: it can be divided once a broker has confirmed it")
 

@@ -8,30 +8,32 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from trimtab_operator.cluster.api import Api
-from trimtab_operator.cluster.brokers import BrokerRecord, NodeRecord, PodRecord
-from trimtab_operator.cluster.bundles import BundleRecord
-from trimtab_operator.cluster.events import EventPoster
-from trimtab_operator.cluster.move_costs import MoveCosts
-from trimtab_operator.cluster.splits import SplitRecord
-from trimtab_operator.cluster.store import Store
-from trimtab_operator.cluster.topic_namespaces import TopicNamespaceRecord
-from trimtab_operator.control.absence import Absences
-from trimtab_operator.control.advice import Sizing
-from trimtab_operator.control.asked import policies, traits
-from trimtab_operator.control.divided import Divided, KnownTopics, unborn
-from trimtab_operator.control.flights import Flights
-from trimtab_operator.control.link import Link
-from trimtab_operator.control.newborn import Expected, expected, still_expected
-from trimtab_operator.control.rollout import Departures, departures
-from trimtab_operator.control.settings import FORGET_AFTER, Settings
-from trimtab_operator.control.shares import Claim, Shares, share_out
-from trimtab_operator.control.topology import Picture
-from trimtab_operator.control.turnovers import Turnovers
-from trimtab_operator.control.upkeep import needs_care
+from trimtab_operator.kube.broker_records import BrokerRecord, NodeRecord, PodRecord
+from trimtab_operator.kube.client import Api
+from trimtab_operator.kube.events import EventPoster
+from trimtab_operator.kube.move_costs import MoveCosts
+from trimtab_operator.kube.records import BundleRecord, SplitRecord, TopicNamespaceRecord
+from trimtab_operator.kube.store import Store
 from trimtab_operator.resources.urls import SERVICES_ALONE, AllowedUrls
+from trimtab_operator.state.bundle_repairs import needs_care
+from trimtab_operator.state.hash_rings import HashRings
+from trimtab_operator.state.lost_brokers import LostBrokers
+from trimtab_operator.state.ownership_changes import OwnershipChanges
+from trimtab_operator.state.pending_moves import PendingMoves
+from trimtab_operator.state.policies import Claim, Shares, share_out
+from trimtab_operator.state.pulsar_link import PulsarLink
+from trimtab_operator.state.rolling_restart import Departures, departures
+from trimtab_operator.state.settings import FORGET_AFTER, Settings
+from trimtab_operator.state.sizing import Sizing
+from trimtab_operator.state.splitting_bundles import (
+    Expected,
+    KnownTopics,
+    SplittingBundles,
+    expected,
+    still_expected,
+)
 from trimtab_operator.telemetry.metrics import Metrics
-from trimtab_pipeline.source import LoadSources
+from trimtab_pipeline.api import LoadSources
 from trimtab_strategies.model import ClusterLoad, Split
 
 FRESH_FOR = 120.0
@@ -63,14 +65,15 @@ class Stores:
 
 
 @dataclass(slots=True)
-class Context:
+class ClusterState:
     """Shared by the policies of one Kubernetes namespace.
 
     policies: settings by policy name, of those that run; `selectors` of discovery come from them.
     claims: what each policy whose daemon runs selects. shares: which of them looks after what, by the last `share_out`.
     care: names of bundles that upkeep must look at. served: names of the bundles that each broker serves.
     awaited: names of bundles whose next landing is to wake the policies: they make room for the next approved move.
-    engine: set once the load sources are warm, or have failed to be.
+    engine: set once the load sources are warm, or have failed to be. cold: why they are not warm, empty before the
+            first attempt has ended, None once they are.
     now: epoch seconds, for what is written and what is asked of the source. clock: seconds that never jump, for how
     long something takes or has lasted: a wall clock that is set right must not make brokers lost or moves overdue.
     chance: a random ratio 0-1, for spreading cycles.
@@ -81,6 +84,7 @@ class Context:
     expected: what is believed of bundles that were cut out lately, in Pulsar's spelling.
     nodes: the cluster's, where they are watched.
     link: the Pulsar cluster behind the objects, where there is one.
+    rings: the hash ring of each TopicNamespace.
     leader, epoch: who leads, for what is told, and of which epoch this is; empty and 0 where nobody is elected.
     """
 
@@ -91,9 +95,9 @@ class Context:
     metrics: Metrics
     events: EventPoster
     now: Callable[[], float]
-    flights: Flights = field(default_factory=Flights)
-    absences: Absences = field(default_factory=Absences)
-    podless: Absences = field(default_factory=Absences)
+    pending_moves: PendingMoves = field(default_factory=PendingMoves)
+    lost_brokers: LostBrokers = field(default_factory=LostBrokers)
+    podless: LostBrokers = field(default_factory=LostBrokers)
     sizings: dict[str, Sizing] = field(default_factory=dict)
     policies: dict[str, Settings] = field(default_factory=dict)
     claims: dict[str, Claim] = field(default_factory=dict)
@@ -102,32 +106,35 @@ class Context:
     awaited: set[str] = field(default_factory=set)
     wakers: dict[str, asyncio.Event] = field(default_factory=dict)
     engine: asyncio.Event = field(default_factory=asyncio.Event)
+    cold: str | None = ""
     served: dict[str, set[str]] = field(default_factory=dict)
     clock: Callable[[], float] = time.monotonic
     chance: Callable[[], float] = random.random
     urls: AllowedUrls = SERVICES_ALONE
-    divided: Divided = field(default_factory=Divided)
+    divided: SplittingBundles = field(default_factory=SplittingBundles)
     topics: dict[str, KnownTopics] = field(default_factory=dict)
     expected: dict[str, Expected] = field(default_factory=dict)
-    link: Link = field(default_factory=Link)
+    link: PulsarLink = field(default_factory=PulsarLink)
     leader: str = ""
     epoch: int = 0
     nodes: Store[NodeRecord] | None = None
-    turnovers: Turnovers = field(init=False)
+    rings: HashRings = field(default_factory=HashRings)
+    ownership_changes: OwnershipChanges = field(init=False)
 
     def __post_init__(self) -> None:
-        self.turnovers = Turnovers(self._alive)
+        self.ownership_changes = OwnershipChanges(self._alive)
         self.stores.bundles.subscribe(self._bundle_changed)
         self.stores.brokers.subscribe(self._broker_changed)
         self.stores.pods.subscribe(self._pod_changed)
         self.stores.splits.subscribe(lambda _old, _new: self.divided.wake.set())
 
     def _bundle_changed(self, old: BundleRecord | None, new: BundleRecord | None) -> None:
-        self.flights.see(new, old, self.clock())
-        self.turnovers.see(old, new, self.now())
+        self.pending_moves.see(new, old, self.clock())
+        self.ownership_changes.see(old, new, self.now())
         self._serve(old, new)
         self._landed(old, new)
         self.divided.see(old, new)
+        self.rings.see(old, new)
         if new is not None and needs_care(new):
             self.care.add(new.name)
             if not new.owner:
@@ -140,7 +147,12 @@ class Context:
         return record is not None and record.ready
 
     def _landed(self, old: BundleRecord | None, new: BundleRecord | None) -> None:
-        if old is not None and old.name in self.awaited and old.open_wish and (new is None or not new.open_wish):
+        if (
+            old is not None
+            and old.name in self.awaited
+            and old.owner_pending
+            and (new is None or not new.owner_pending)
+        ):
             self.awaited.discard(old.name)
             self.wake()
 
@@ -201,37 +213,18 @@ class Context:
         record = self.stores.bundles.items.get(bundle)
         if len(self.shares.standing) == 1 or record is None:
             return self.shares.standing[:1] == (policy,)
-        return self._caretaker(record) == policy
+        return self.caretaker(record) == policy
 
-    def _caretaker(self, bundle: BundleRecord) -> str:
+    def caretaker(self, bundle: BundleRecord) -> str:
+        """The policy that looks after a bundle."""
         space = self.stores.topic_namespaces.items.get(bundle.topic_namespace)
         return self.shares.caretaker(bundle, space.policy if space else None)
 
     def in_flight(self, policy: str) -> int:
-        """Open moves of bundles that a policy looks after."""
-        return sum(self.cares(policy, bundle) for bundle in self.flights.open)
-
-    def picture(self, settings: Settings, *, of_bundles: bool = True) -> Picture:
-        """The records a policy decides upon. Cheap: no copy of a record is made. of_bundles: False: brokers alone."""
-        bundles, several = self.stores.bundles.items, len(self.shares.standing) > 1
-        spaces, selection = self.stores.topic_namespaces.items, settings.pair.selection
-        brokers = list(self.brokers_of(settings.name).values())
-        load_manager = selection.params.load_manager if selection is not None else ""
-        return Picture(
-            brokers=brokers,
-            bundles=[
-                b
-                for b in (bundles.values() if of_bundles else ())
-                if not (b.parent and unborn(b, bundles)) and (not several or self._caretaker(b) == settings.name)
-            ],
-            namespaces={r.name: r.full_name for r in spaces.values()},
-            flights=list(self.flights.moving()),
-            clock=self.clock(),
-            policies=policies(spaces.values()),
-            traits=traits(brokers, self.stores.pods.items, load_manager=load_manager),
-            expected=still_expected(self.expected, self.clock()),
-            departures=self.departures(settings.name),
-            admin=self.link.urls if settings.asks_brokers else {},
+        """Open moves of bundles that a policy looks after; not wishes that a bundle stays where it is."""
+        pending_moves = self.pending_moves.open.values()
+        return sum(
+            pending.source != pending.destination and self.cares(policy, pending.bundle) for pending in pending_moves
         )
 
     def move_costs(self) -> dict[str, MoveCosts] | None:

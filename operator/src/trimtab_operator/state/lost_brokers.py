@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(slots=True)
-class Absences:
+class LostBrokers:
     """Since when each broker has been missing, in seconds of a clock that does not jump.
 
     Starts anew with the process: a restart waits again.

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
-from trimtab_operator.cluster.bundles import BundleRecord
+from trimtab_operator.kube.records import BundleRecord
 from trimtab_strategies.model import Reason
 
 Mine = Callable[[str], bool]
@@ -30,7 +30,7 @@ def _all(_bundle: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Flight:
+class PendingMove:
     """One move. Times are seconds of a clock that does not jump; `source` is empty when nobody had the bundle.
 
     since: when its wish was seen. begun: when its turn came, where moves take turns.
@@ -59,20 +59,20 @@ class Flight:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class MoveOutcome:
     """How a move ended: `LANDED`, `TIMED_OUT` (told once, the wish is still open) or `SUPERSEDED`."""
 
-    flight: Flight
+    pending: PendingMove
     reason: Reason
 
 
 @dataclass(slots=True)
-class Flights:
+class PendingMoves:
     """Follows open wishes. Feed it every change of a bundle; ask it what is in the air."""
 
-    open: dict[str, Flight] = field(default_factory=dict)
-    landed: dict[str, Flight] = field(default_factory=dict)
-    _outcomes: deque[Outcome] = field(default_factory=lambda: deque(maxlen=MOST_OUTCOMES))
+    open: dict[str, PendingMove] = field(default_factory=dict)
+    landed: dict[str, PendingMove] = field(default_factory=dict)
+    _outcomes: deque[MoveOutcome] = field(default_factory=lambda: deque(maxlen=MOST_OUTCOMES))
     _turns: bool = False
 
     def see(self, new: BundleRecord | None, old: BundleRecord | None, now: float) -> None:
@@ -81,35 +81,35 @@ class Flights:
             if old is not None:
                 self.open.pop(old.name, None)
                 self.landed.pop(old.name, None)
-        elif new.open_wish:
+        elif new.owner_pending:
             self._take_off(new, now)
-        elif (flight := self.open.pop(new.name, None)) is not None:
-            self._touch_down(flight, new, now)
+        elif (pending := self.open.pop(new.name, None)) is not None:
+            self._touch_down(pending, new, now)
 
     def _take_off(self, bundle: BundleRecord, now: float) -> None:
         before = self.open.get(bundle.name)
         if before is not None and before.generation == bundle.generation:
             return
         if before is not None and before.destination != bundle.owner:
-            self._outcomes.append(Outcome(before, Reason.SUPERSEDED))
+            self._outcomes.append(MoveOutcome(before, Reason.SUPERSEDED))
         source = bundle.status_owner or (before.source if before else "")
         if bundle.merely_seen:
             source = bundle.owner  # it was found there: nothing moves
-        self.open[bundle.name] = Flight(bundle.name, source, bundle.owner, bundle.generation, now)
+        self.open[bundle.name] = PendingMove(bundle.name, source, bundle.owner, bundle.generation, now)
 
-    def _touch_down(self, flight: Flight, bundle: BundleRecord, now: float) -> None:
-        if bundle.status_owner != flight.destination:
-            self._outcomes.append(Outcome(flight, Reason.SUPERSEDED))
-        elif flight.source != flight.destination:
-            landed = replace(flight, landed=now)
+    def _touch_down(self, pending: PendingMove, bundle: BundleRecord, now: float) -> None:
+        if bundle.status_owner != pending.destination:
+            self._outcomes.append(MoveOutcome(pending, Reason.SUPERSEDED))
+        elif pending.source != pending.destination:
+            landed = replace(pending, landed=now)
             self.landed[bundle.name] = landed
-            self._outcomes.append(Outcome(landed, Reason.LANDED))
+            self._outcomes.append(MoveOutcome(landed, Reason.LANDED))
 
     def take_turns(self) -> None:
         """From now on somebody says of each move when its turn has come (`begin`): what began before begins anew."""
         if not self._turns:
             self._turns = True
-            self.open = {bundle: replace(flight, begun=None) for bundle, flight in self.open.items()}
+            self.open = {bundle: replace(pending, begun=None) for bundle, pending in self.open.items()}
 
     def end_turns(self, now: float) -> None:
         """Nobody does any more: the time of those that wait begins now."""
@@ -120,36 +120,36 @@ class Flights:
 
     def begin(self, bundle: str, now: float) -> None:
         """The turn of its move has come; the first time counts."""
-        if (flight := self.open.get(bundle)) is not None and flight.begun is None:
-            self.open[bundle] = replace(flight, begun=now)
+        if (pending := self.open.get(bundle)) is not None and pending.begun is None:
+            self.open[bundle] = replace(pending, begun=now)
 
-    def overdue(self, now: float, timeout: float, mine: Mine = _all, *, turns: bool = False) -> list[Flight]:
+    def overdue(self, now: float, timeout: float, mine: Mine = _all, *, turns: bool = False) -> list[PendingMove]:
         """Open moves that take longer than `timeout` seconds; each is told as `TIMED_OUT` when it is found first.
 
         turns: whether moves take turns even if nobody has begun to give any.
         """
         turns = turns or self._turns
         late = [f for f in self.open.values() if f.late(now, timeout, turns=turns) and mine(f.bundle)]
-        for flight in late:
-            if not flight.overdue:
-                self._outcomes.append(Outcome(flight, Reason.TIMED_OUT))
-                self.open[flight.bundle] = replace(flight, overdue=True)
+        for pending in late:
+            if not pending.overdue:
+                self._outcomes.append(MoveOutcome(pending, Reason.TIMED_OUT))
+                self.open[pending.bundle] = replace(pending, overdue=True)
         return late
 
     def forget_landed(self, now: float, window: float, mine: Mine = _all) -> None:
         """Drop landed moves whose load is wholly measured at the destination by now."""
-        for name in [n for n, flight in self.landed.items() if flight.still_measured(now, window) <= 0 and mine(n)]:
+        for name in [n for n, pending in self.landed.items() if pending.still_measured(now, window) <= 0 and mine(n)]:
             del self.landed[name]
 
-    def moving(self) -> Iterator[Flight]:
+    def moving(self) -> Iterator[PendingMove]:
         """Every move whose load may still be measured at its source: the open ones, then those landed lately."""
-        yield from (flight for flight in self.open.values() if flight.source != flight.destination)
-        yield from (flight for name, flight in self.landed.items() if name not in self.open)
+        yield from (pending for pending in self.open.values() if pending.source != pending.destination)
+        yield from (pending for name, pending in self.landed.items() if name not in self.open)
 
-    def outcomes(self, mine: Mine = _all) -> Iterable[Outcome]:
+    def outcomes(self, mine: Mine = _all) -> Iterable[MoveOutcome]:
         """Outcomes since the last call."""
-        told, others = list[Outcome](), list[Outcome]()
+        told, others = list[MoveOutcome](), list[MoveOutcome]()
         for outcome in self._outcomes:
-            (told if mine(outcome.flight.bundle) else others).append(outcome)
+            (told if mine(outcome.pending.bundle) else others).append(outcome)
         self._outcomes = deque(others, maxlen=MOST_OUTCOMES)
         return told

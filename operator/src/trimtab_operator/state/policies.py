@@ -10,11 +10,15 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from trimtab_operator.cluster.brokers import BrokerRecord, PodRecord
-from trimtab_operator.cluster.bundles import BundleRecord
-from trimtab_operator.control.discovery import selects
+from trimtab_operator.kube.broker_records import BrokerRecord, PodRecord
+from trimtab_operator.kube.records import BundleRecord
+from trimtab_strategies.filters.patterns import compiled
 from trimtab_strategies.model import Isolation, NamespacePolicy
-from trimtab_strategies.patterns import compiled
+
+
+def selects(labels: Mapping[str, str], pod: PodRecord) -> bool:
+    """Whether `pod` carries all of `labels`."""
+    return all(pod.labels.get(key) == value for key, value in labels.items())
 
 
 @dataclass(frozen=True, slots=True)

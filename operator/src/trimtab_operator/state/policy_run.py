@@ -1,24 +1,24 @@
-"""`Turn`: what one turn of a policy's loop works with, from start to end."""
+"""`PolicyRun`: what one turn of a policy's loop works with, from start to end."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
 from trimtab_operator.actuators import Actuator
-from trimtab_operator.control.memory import Remembered
-from trimtab_operator.control.settings import Settings
-from trimtab_pipeline.source import LoadSource
+from trimtab_operator.state.settings import Settings
+from trimtab_operator.state.strategy_state import PolicyState
+from trimtab_pipeline.api import LoadSource
 from trimtab_strategies.model import Memory
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class PolicyRun:
     """The policy's settings, the actuator that writes in its name, its source of load, and what it remembers."""
 
     settings: Settings
     actuator: Actuator
     source: LoadSource
-    remembered: Remembered
+    remembered: PolicyState
 
     @property
     def memory(self) -> Memory:
@@ -26,6 +26,6 @@ class Turn:
         return self.remembered.memory_for(self.settings.strategies)
 
     @property
-    def forgetful(self) -> Turn:
+    def forgetful(self) -> PolicyRun:
         """The same turn, in which the strategies remember nothing."""
         return replace(self, remembered=replace(self.remembered, strategies=Memory()))

@@ -1,35 +1,45 @@
-"""Whether Prometheus shows the brokers that Pulsar has: its messages against what brokers tell themselves. Pure.
+"""`PulsarLink`: what policies know of the Pulsar cluster, and whether Prometheus shows the same brokers.
 
-A Prometheus that scrapes another cluster, or shows what was long ago, looks like any other. So what it says of a
-broker's messages is compared with that broker's own statistics, a few brokers at a time. Both are averages over the
-same minute, though not the same moment, and load changes: only what differs by a large factor, for minutes, counts, and
-each look at Prometheus once.
+The bridge writes it, policies read it. It is one mutable object for all policies.
+
+The cross-check: a Prometheus that scrapes another cluster, or shows old data, looks like any other. So a broker's
+message rate is compared with the broker's own statistics, a few brokers at a time. Both average the same minute, but
+not the same moment. So only a large factor that lasts for minutes counts.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from trimtab_operator.pulsar.client.dynamic_config import FoundSettings
+from trimtab_operator.resources.pulsar import PulsarSpec
+from trimtab_pipeline.api import NO_CREDENTIALS, Credentials
 from trimtab_strategies.model import RATE_IN, RATE_OUT, ClusterLoad, Doubt, Reason
 
 FACTOR = 3.0
 """Messages that differ by more are odd."""
 
+
 LEAST = 20.0
 """msg/s added to either side: brokers that do next to nothing differ by any factor. The system's own topics are among
 what Prometheus counts, and not among what is compared with."""
 
+
 ROUNDS = 4
 """So many times in a row it must be odd."""
+
 
 LASTING = 180.0
 """Seconds that this must go on: after a bundle has moved, Prometheus shows it where it was for up to a scrape more."""
 
+
 FRESH = 20.0
 """Seconds after which what Prometheus showed is not compared any more with what is told now."""
+
 
 _ENOUGH = 3
 """Brokers that must have been compared before the odd ones speak for the others."""
@@ -76,7 +86,7 @@ class Compared:
 
 
 @dataclass(slots=True)
-class Crosscheck:
+class CrossCheck:
     """What was found so far. shown: by broker, msg/s in and out by Prometheus when it was looked at last, the look of
     number `look`, at `at` on the clock of the loop. compared: by broker.
     """
@@ -119,7 +129,7 @@ class Crosscheck:
         return max((max(c.ratio, 1 / c.ratio) for c in self.compared.values()), default=1.0)
 
 
-def distrust(load: ClusterLoad, check: Crosscheck) -> ClusterLoad:
+def distrust(load: ClusterLoad, check: CrossCheck) -> ClusterLoad:
     """`load` with brokers untrusted whose figures have been wrong for long; all of them, when most were that are known.
 
     An untrusted broker neither gives nor takes; with too few that are trusted nothing moves (`minTrustedBrokers`).
@@ -137,3 +147,75 @@ def distrust(load: ClusterLoad, check: Crosscheck) -> ClusterLoad:
     trusted = load.brokers.trusted & ~np.isin(load.brokers.names, list(doubts))
     quality = replace(load.quality, doubts={**doubts, **load.quality.doubts})
     return replace(load, brokers=replace(load.brokers, trusted=trusted), quality=quality)
+
+
+NOT_ASKED = "the cluster was not asked yet"
+"""The problem that there is at first."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnBalancerState:
+    """Whether nobody but Trimtab balances the cluster.
+
+    held: Pulsar's own shedding and automatic split are off on every broker, as far as was verified; None not yet known.
+    text: what was found, in words, with the remedy.
+    """
+
+    held: bool | None = None
+    text: str = "the brokers' configuration was not read yet"
+
+
+@dataclass(slots=True)
+class PulsarLink:
+    """Nothing is linked at first: `spec` is None, and bundles are moved by brokers that watch the objects.
+
+    spec:    the cluster that the policy `policy` names; all others must name the same.
+    ids:     by name of a Broker object the id (``host:webPort``) by which Pulsar knows it, of the active ones.
+             None until the cluster was seen: nothing is then known about who is alive.
+    problem: why the cluster can't be asked at the moment, in words; empty when it can.
+    hand:    whether nobody else balances it.
+    switched_off: whether Trimtab has switched off what a ConfigMap keeps, to be put back; None not yet known.
+    found:   what that ConfigMap keeps, where this process wrote or read it: somebody may delete it before its time.
+    elsewhere: whether that was found in another cluster than this one, where it is to be put back first.
+    steering: held by who looks at, and switches, Pulsar's own balancing.
+    suspects: namespaces (``tenant/name``) of which somebody found that they are not as the objects say: read next.
+    urls:    by name of a Broker object where that one is asked for its own statistics; only while a policy wants them.
+    credentials: what proves to brokers who asks for those, as of now.
+    crosscheck: whether Prometheus shows the brokers that Pulsar has.
+    """
+
+    spec: PulsarSpec | None = None
+    policy: str = ""
+    ids: Mapping[str, str] | None = None
+    problem: str = ""
+    hand: OwnBalancerState = field(default_factory=OwnBalancerState)
+    switched_off: bool | None = None
+    found: FoundSettings | None = None
+    elsewhere: bool = False
+    steering: asyncio.Lock = field(default_factory=asyncio.Lock)
+    suspects: set[str] = field(default_factory=set)
+    urls: Mapping[str, str] = field(default_factory=dict)
+    credentials: Credentials = NO_CREDENTIALS
+    cross_check: CrossCheck = field(default_factory=CrossCheck)
+
+    def lead_to(self, spec: PulsarSpec | None, policy: str) -> None:
+        """Name the cluster, or none. Nothing is known of another one than before."""
+        if spec != self.spec:
+            self.ids, self.hand, self.cross_check = None, OwnBalancerState(), CrossCheck()
+            self.elsewhere = False
+            self.problem = NOT_ASKED if spec is not None else ""
+        self.spec, self.policy = spec, policy
+
+    def keep(self, found: FoundSettings | None) -> None:
+        """Say what is kept of this cluster, to be put back; None: nothing is."""
+        self.switched_off = found is not None and bool(found.overrides)
+        self.found, self.elsewhere = found, False
+
+    def withhold(self) -> None:
+        """Say no more where brokers are asked, nor by whom."""
+        self.urls, self.credentials = {}, NO_CREDENTIALS
+
+    @property
+    def linked(self) -> bool:
+        """Whether a Pulsar cluster carries the wishes out."""
+        return self.spec is not None

@@ -14,9 +14,9 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from trimtab_operator.cluster.brokers import BrokerRecord, NodeRecord, PodRecord
-from trimtab_strategies.evacuating import Evacuation
+from trimtab_operator.kube.broker_records import BrokerRecord, NodeRecord, PodRecord
 from trimtab_strategies.model import ClusterLoad, HeldBack, Reason
+from trimtab_strategies.planner.drain import Evacuation
 
 REVISION = "controller-revision-hash"
 """Label of a pod: the revision of its StatefulSet that it was made of."""
@@ -39,7 +39,7 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
-class Rollout:
+class RollingRestart:
     """Rolling restarts as they stand, by names of brokers.
 
     restarted: ready and of the newest revision, while others are not. following: those that restart next, one of each
@@ -63,7 +63,7 @@ class Departures:
     ending: frozenset[str] = frozenset()
     cordoned: frozenset[str] = frozenset()
     drained: frozenset[str] = frozenset()
-    rollout: Rollout = Rollout()
+    rollout: RollingRestart = RollingRestart()
 
     @property
     def closed(self) -> frozenset[str]:
@@ -94,10 +94,10 @@ def departures(
     ending = frozenset(name for name, pod in there.items() if pod.deleted)
     cordoned = frozenset(name for name, pod in there.items() if pod.node in nodes and nodes[pod.node].cordoned)
     closed = frozenset(name for name, broker in brokers.items() if not broker.schedulable)
-    return Departures(ending, cordoned, (closed | cordoned) - ending, rollout(there, now))
+    return Departures(ending, cordoned, (closed | cordoned) - ending, rolling_restart(there, now))
 
 
-def rollout(pods: Mapping[str, PodRecord], now: float) -> Rollout:
+def rolling_restart(pods: Mapping[str, PodRecord], now: float) -> RollingRestart:
     """What the pods behind brokers (by the broker's name) show; now: epoch seconds."""
     sets = dict[str, list[Member]]()
     for broker, pod in pods.items():
@@ -105,7 +105,7 @@ def rollout(pods: Mapping[str, PodRecord], now: float) -> Rollout:
         if POD_NAME in pod.labels and ordinal.isdecimal():
             sets.setdefault(name, []).append(Member(broker, pod, int(ordinal)))
     found = [_rollout(name, members, now) for name, members in sorted(sets.items())]
-    return Rollout(
+    return RollingRestart(
         restarted=frozenset().union(*(one.restarted for one in found)),
         following=frozenset().union(*(one.following for one in found)),
         text="; ".join(one.text for one in found if one.text),
@@ -113,19 +113,19 @@ def rollout(pods: Mapping[str, PodRecord], now: float) -> Rollout:
     )
 
 
-def _rollout(name: str, members: list[Member], now: float) -> Rollout:
+def _rollout(name: str, members: list[Member], now: float) -> RollingRestart:
     """The same of one StatefulSet."""
     newest = max((m.pod for m in members), key=lambda pod: (_known(pod.created), pod.name)).labels.get(REVISION)
     old = [m for m in members if m.pod.labels.get(REVISION) != newest]
     young = frozenset(m.broker for m in members if m.pod.ready and now - m.pod.since < SETTLES)
     under_way = old or [m for m in members if m.pod.deleted or _starts(m.pod, now)]
     if not under_way or now - _last_progress(members) > STALLS:
-        return Rollout(young=young)
+        return RollingRestart(young=young)
     updated = [m for m in members if m.pod.labels.get(REVISION) == newest]
     restarted = frozenset(m.broker for m in updated if m.pod.ready) if old else frozenset[str]()
     following = max((m for m in old if not m.pod.deleted), key=lambda m: m.ordinal, default=None)
     stands = f"{len(updated)} of {len(members)} are updated" if old else f"{len(under_way)} of {len(members)} restart"
-    return Rollout(
+    return RollingRestart(
         restarted=restarted,
         following=frozenset([following.broker] if following is not None else ()),
         text=f"pods of StatefulSet {name}: {stands}; nothing is shed until all are ready and measured",

@@ -8,21 +8,20 @@ from typing import Any, Self
 
 from pydantic import ValidationError
 
-from trimtab_operator.control.advice import Aim
-from trimtab_operator.control.memory import Strategies
-from trimtab_operator.control.shares import Claim
-from trimtab_operator.resources.common import seconds
+from trimtab_operator.resources.common import Window, seconds
 from trimtab_operator.resources.policy import BalancingPolicySpec, BrokerSelector, Mode
+from trimtab_operator.resources.policy_status import PAUSE_ANNOTATION
 from trimtab_operator.resources.prometheus import Auth, TrustSpec
-from trimtab_operator.resources.proposal import PAUSE_ANNOTATION
 from trimtab_operator.resources.pulsar import PulsarSpec
-from trimtab_operator.resources.windows import Window
-from trimtab_pipeline.source import NOBODY_IN_PARTICULAR, PrometheusSettings, StatisticsSettings, Trust
+from trimtab_operator.state.policies import Claim
+from trimtab_operator.state.sizing import SizingTarget
+from trimtab_operator.state.strategy_state import StrategyNames
+from trimtab_pipeline.api import NOBODY_IN_PARTICULAR, PrometheusSettings, StatisticsSettings, Trust
 from trimtab_strategies import registry
-from trimtab_strategies.balancer import Pair
-from trimtab_strategies.constraints import Limits
+from trimtab_strategies.filters import Selection
+from trimtab_strategies.guard import Limits
+from trimtab_strategies.planner.decide import Pair
 from trimtab_strategies.protocols import Splitter
-from trimtab_strategies.selection import Selection
 
 OVERLOAD_LINE = 85.0
 """Percent of usage, where the shedder has no `overloadThreshold` of its own; Pulsar's default."""
@@ -67,13 +66,13 @@ class Settings:
     prometheus: PrometheusSettings
     auth: Auth | None
     pair: Pair
-    strategies: Strategies
+    strategies: StrategyNames
     limits: Limits
     approval_expires_after: float = 900.0
     max_moves_in_flight: int = 10
     quarantine: float = 21600.0
     forget_after: float = FORGET_AFTER
-    aim: Aim | None = None
+    aim: SizingTarget | None = None
     max_undone_moves: int = 5
     windows: tuple[Window, ...] = ()
     pulsar: PulsarSpec | None = None
@@ -106,7 +105,7 @@ class Settings:
                 selection=_selection(spec),
                 splitter=_splitter(spec),
             ),
-            strategies=Strategies(shedder, placement, spec.split.chosen()[0] if spec.split is not None else ""),
+            strategies=StrategyNames(shedder, placement, spec.split.chosen()[0] if spec.split is not None else ""),
             limits=_limits(spec),
             approval_expires_after=seconds(spec.approval.expires_after),
             max_moves_in_flight=spec.limits.max_moves_in_flight,
@@ -152,8 +151,8 @@ def _broker_interval(spec: BalancingPolicySpec) -> float:
     return min(wanted, seconds(spec.interval))
 
 
-def _aim(spec: BalancingPolicySpec) -> Aim | None:
-    return Aim(spec.advice.target_usage / 100, spec.advice.patience) if spec.advice.enabled else None
+def _aim(spec: BalancingPolicySpec) -> SizingTarget | None:
+    return SizingTarget(spec.advice.target_usage / 100, spec.advice.patience) if spec.advice.enabled else None
 
 
 def _selection(spec: BalancingPolicySpec) -> Selection | None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from trimtab_operator.cluster.status import set_condition
+from trimtab_operator.kube.conditions import set_condition
 from trimtab_strategies.model import RESOURCES, ClusterLoad, Reason
 from trimtab_strategies.usage import MOVING
 
@@ -35,7 +35,7 @@ FEWEST = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Aim:
+class SizingTarget:
     """How used brokers should be on average (ratio), and how many decisions in a row must say so."""
 
     usage: float = 0.6
@@ -60,7 +60,7 @@ class Sizing:
     sure: bool = False
     said: Reason | None = None
 
-    def after(self, load: ClusterLoad, aim: Aim) -> Sizing:
+    def after(self, load: ClusterLoad, aim: SizingTarget) -> Sizing:
         """What is known after another decision on `load`; itself while less than half of the brokers are measured."""
         part = load.brokers.ready & load.brokers.trusted & load.brokers.schedulable
         if not part.any() or part.sum() * 2 < len(part):
@@ -98,7 +98,7 @@ def most_used(load: ClusterLoad, part: np.ndarray[Any, np.dtype[np.bool_]]) -> t
     return float(ratios[top]), RESOURCES[MOVING[top]]
 
 
-def _verdict(usage: float, brokers: int, aim: Aim) -> Reason | None:
+def _verdict(usage: float, brokers: int, aim: SizingTarget) -> Reason | None:
     if usage > aim.usage * (1 + SLACK):
         return Reason.TOO_SMALL
     spare = brokers > FEWEST and usage * brokers / (brokers - 1) < aim.usage * (1 - SLACK)

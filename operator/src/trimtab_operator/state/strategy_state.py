@@ -1,6 +1,9 @@
-"""What a policy remembers between cycles and restarts: strategy memory and the last hour's moves, in one ConfigMap.
+"""The state of a policy between cycles and restarts, in one ConfigMap: strategy memory, moves of the last hour.
 
-It is small (a number or two per broker), so it lives in the API server, not on a disk; load history is in Parquet.
+It is small (a few numbers per broker), so it lives in the API server. Load history is in Parquet.
+
+Averages move a little in every cycle. So a change of a few digits is not stored: a new leader that is ten minutes
+behind decides the same. A hit, a move, a planned destination or a new broker is stored at once.
 """
 
 from __future__ import annotations
@@ -12,18 +15,17 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any, NamedTuple, Self
 
-from trimtab_operator.cluster.api import CONFIG_MAPS, Api, ConflictError, NotFoundError
-from trimtab_operator.cluster.naming import memory_name
-from trimtab_operator.control.drift import STORE_EVERY, drifted
-from trimtab_operator.control.rivals import PEACE, Fight
-from trimtab_operator.control.turnovers import HOUR
+from trimtab_operator.kube.client import CONFIG_MAPS, Api, ConflictError, NotFoundError
+from trimtab_operator.kube.naming import memory_name
 from trimtab_operator.resources.common import API_VERSION
+from trimtab_operator.state.competing_balancer import NO_COMPETITION, Competition
+from trimtab_operator.state.ownership_changes import HOUR
 from trimtab_strategies.model import Memory
 
 _KEY = "memory.json"
 
 
-class Strategies(NamedTuple):
+class StrategyNames(NamedTuple):
     """Types of a policy's strategies, as its spec names them; the splitter's is empty when there is none."""
 
     shedder: str = ""
@@ -31,16 +33,16 @@ class Strategies(NamedTuple):
     splitter: str = ""
 
 
-NO_STRATEGIES = Strategies()
+NO_STRATEGIES = StrategyNames()
 """Of nobody knows which ones."""
 
 
-class ForeignMemoryError(ValueError):
+class ForeignStateError(ValueError):
     """The ConfigMap holds something that is not ours; says how to remedy it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Remembered:
+class PolicyState:
     """What a policy knows of its past.
 
     strategies: their own memory. of: which strategies that is, by type; they read nobody else's. epoch: of the leader
@@ -52,11 +54,11 @@ class Remembered:
     strategies: Memory = field(default_factory=Memory)
     moves: tuple[tuple[float, int], ...] = ()
     epoch: int = 0
-    of: Strategies = NO_STRATEGIES
+    of: StrategyNames = NO_STRATEGIES
     quarantine: Mapping[str, float] = field(default_factory=dict)
-    fight: Fight = PEACE
+    competition: Competition = NO_COMPETITION
 
-    def memory_for(self, strategies: Strategies) -> Memory:
+    def memory_for(self, strategies: StrategyNames) -> Memory:
         """What these strategies remember: of another one in the place of one of them that one knows nothing."""
         parts = zip(("shedder", "placement", "splitter"), self.of, strategies, strict=True)
         others = [part for part, wrote, reads in parts if wrote not in {"", reads}]
@@ -95,33 +97,33 @@ class Remembered:
             "epoch": self.epoch,
             "of": self.of,
             "quarantine": self.quarantine,
-            "fight": (self.fight.undone, self.fight.until, self.fight.retreats),
+            "fight": (self.competition.undone, self.competition.until, self.competition.retreats),
         }
         return json.dumps(value, sort_keys=True, default=dict)
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Read back; raises `ForeignMemoryError` when it is not what `to_json` wrote."""
+        """Read back; raises `ForeignStateError` when it is not what `to_json` wrote."""
         try:
             value = json.loads(text)
             version = value["version"]
             memory = Memory(dict(value["shedder"]), dict(value["placement"]), dict(value.get("splitter", {})))
             moves = tuple((float(t), int(n)) for t, n in value["moves"])
-            of = Strategies(*value.get("of", NO_STRATEGIES))
+            of = StrategyNames(*value.get("of", NO_STRATEGIES))
             quarantine = {str(name): float(until) for name, until in value.get("quarantine", {}).items()}
             undone, until, retreats = value.get("fight", ((), 0.0, 0))
-            fight = Fight(tuple(map(float, undone)), float(until), int(retreats))
-            found = cls(memory, moves, int(value["epoch"]), of, quarantine, fight)
+            competition = Competition(tuple(map(float, undone)), float(until), int(retreats))
+            found = cls(memory, moves, int(value["epoch"]), of, quarantine, competition)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise ForeignMemoryError(f"memory is not what Trimtab writes ({error!r}); delete the ConfigMap") from error
+            raise ForeignStateError(f"memory is not what Trimtab writes ({error!r}); delete the ConfigMap") from error
         if version != 1:
-            raise ForeignMemoryError(f"memory has version {version}, this Trimtab reads version 1")
+            raise ForeignStateError(f"memory has version {version}, this Trimtab reads version 1")
         return found
 
 
 @dataclass(slots=True)
-class MemoryStore:
-    """Keeps one policy's `Remembered` in the ConfigMap ``trimtab-memory-<policy>``, which the policy owns.
+class PolicyStateStore:
+    """Keeps one policy's `PolicyState` in the ConfigMap ``trimtab-memory-<policy>``, which the policy owns.
 
     A policy whose name is too long for that gets a shortened one with a hash. clock: seconds that don't jump.
     """
@@ -140,24 +142,24 @@ class MemoryStore:
         """Name of the ConfigMap."""
         return memory_name(self.policy)
 
-    async def load(self) -> Remembered:
-        """What was remembered last, or nothing yet. Raises `ForeignMemoryError`, `ApiError`."""
+    async def load(self) -> PolicyState:
+        """What was remembered last, or nothing yet. Raises `ForeignStateError`, `ApiError`."""
         try:
             found = await self.api.get(CONFIG_MAPS, self.namespace, self.name)
         except NotFoundError:
-            return Remembered()
+            return PolicyState()
         self._written, self._version = (found.get("data") or {}).get(_KEY, ""), found["metadata"]["resourceVersion"]
-        remembered = Remembered.from_json(self._written)
+        remembered = PolicyState.from_json(self._written)
         if self._of_another(found):  # a policy of our name that is gone, as this is about to be
             self._written = ""
-            return Remembered(epoch=remembered.epoch)
+            return PolicyState(epoch=remembered.epoch)
         return remembered
 
     def _of_another(self, config_map: Mapping[str, Any]) -> bool:
         owners = config_map["metadata"].get("ownerReferences") or ()
         return bool(owners) and self.uid not in {owner["uid"] for owner in owners}
 
-    async def save(self, remembered: Remembered) -> None:
+    async def save(self, remembered: PolicyState) -> None:
         """Remember, unless nothing changed, or averages drifted a little and it is not long since that was stored.
 
         Raises `ApiError`: `ConflictError` when a later leader wrote it.
@@ -189,8 +191,8 @@ class MemoryStore:
         """Somebody wrote it: that is overwritten, unless it was a later leader. Raises `ApiError`."""
         found = await self.api.get(CONFIG_MAPS, self.namespace, self.name)
         try:
-            theirs = Remembered.from_json((found.get("data") or {}).get(_KEY, "")).epoch
-        except ForeignMemoryError:
+            theirs = PolicyState.from_json((found.get("data") or {}).get(_KEY, "")).epoch
+        except ForeignStateError:
             theirs = 0
         if theirs > epoch:
             raise ConflictError(f"{self.name} was written by a later leader, of epoch {theirs}; ours is {epoch}")
@@ -206,3 +208,34 @@ class MemoryStore:
 
     def _owner(self) -> Mapping[str, str]:
         return {"apiVersion": API_VERSION, "kind": "BalancingPolicy", "name": self.policy, "uid": self.uid}
+
+
+STORE_EVERY = 600.0
+"""Seconds after which also what drifted is stored."""
+
+
+LITTLE = 0.02
+"""Ratio of a number, or of 1 if that is more, by which it may have moved."""
+
+
+A_MOMENT = 1e8
+"""Numbers beyond it are times (epoch seconds); they may be older by `STORE_EVERY`."""
+
+
+def drifted(before: Any, after: Any) -> bool:
+    """Whether two JSON values differ in nothing but fractions that moved a little. Whole numbers count something."""
+    if isinstance(before, Mapping) and isinstance(after, Mapping):
+        return before.keys() == after.keys() and all(drifted(before[key], after[key]) for key in before)
+    if isinstance(before, list) and isinstance(after, list):
+        return len(before) == len(after) and all(map(drifted, before, after))
+    if isinstance(before, float) and isinstance(after, float):
+        return _close(before, after)
+    return bool(before == after)
+
+
+def _close(before: float, after: float) -> bool:
+    if before == after:  # infinite, too
+        return True
+    if before > A_MOMENT and after > A_MOMENT:
+        return abs(after - before) <= STORE_EVERY
+    return abs(after - before) <= LITTLE * max(1.0, abs(before))

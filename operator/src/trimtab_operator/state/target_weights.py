@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trimtab_operator.cluster.brokers import BrokerRecord
+from trimtab_operator.kube.broker_records import BrokerRecord
 from trimtab_strategies.model import BrokerTraits, Memory, Plan
 from trimtab_strategies.protocols import recall
 

@@ -1,21 +1,23 @@
-"""What a person is told of a cycle: the policy's status, its conditions, and whether an Event is due. Pure."""
+"""The status of a policy after a cycle: its conditions, its columns, and whether an Event is due. Pure.
+
+One place for all conditions of a policy: `Valid`, `DataTrusted`, `Balanced`, `Acting`, `Ready`, `Led`, `Linked`,
+`HistoryWritable`, and the one about Pulsar's own balancer. Messages end with the command that answers why.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from trimtab_operator.actuators import Written
-from trimtab_operator.cluster.status import set_condition, timestamp
-from trimtab_operator.control.advice import RIGHT_SIZED, Sizing, sized
-from trimtab_operator.control.pointing import where_to_ask
-from trimtab_operator.control.pricing import Measured
-from trimtab_operator.control.proposals import Proposal
-from trimtab_operator.control.weights import BrokerWeight
+from trimtab_operator.kube.conditions import Condition, epoch, set_condition, timestamp
+from trimtab_operator.observe.snapshot import trusted_only
+from trimtab_operator.pulsar.client.errors import remedy
+from trimtab_operator.state.cluster import ClusterState
+from trimtab_operator.state.cycle_result import CycleResult
+from trimtab_operator.state.pulsar_link import NOT_ASKED, PulsarLink
+from trimtab_operator.state.sizing import RIGHT_SIZED, sized
 from trimtab_strategies.model import (
     CPU,
     MEMORY,
@@ -23,18 +25,95 @@ from trimtab_strategies.model import (
     NETWORK_OUT,
     ClusterLoad,
     HeldBack,
-    Move,
     Plan,
     Reason,
-    Split,
     counted,
+    some,
 )
-from trimtab_strategies.model.load import FloatArray
+from trimtab_strategies.model.cluster_load import FloatArray
+
+
+def led(context: ClusterState, conditions: Iterable[Mapping[str, Any]], generation: int) -> list[Condition]:
+    """`conditions` of a policy at `generation`, with the one that says who leads, if anybody is elected."""
+    if not context.leader:
+        return [dict(condition) for condition in conditions]
+    text = f"{context.leader} leads, epoch {context.epoch}"
+    return set_condition(conditions, "Led", "True", "Elected", text, generation, context.now())
+
+
+def where_to_ask(plan: Plan | None, namespace: str) -> str:
+    """``; why: trimtab explain broker NAME -n NAMESPACE`` of the broker that matters most; empty where there is none.
+
+    namespace: Kubernetes' one, in which the policy lives.
+    That is the one which the first move leaves (or joins, if nobody had the bundle), else the most used one.
+    """
+    if plan is None or not plan.brokers:
+        return ""
+    if plan.moves:
+        name = plan.moves[0].source or plan.moves[0].destination
+    elif np.isfinite(cpu := plan.before[:, CPU]).any():
+        name = plan.brokers[int(np.nanargmax(np.where(np.isfinite(cpu), cpu, np.nan)))]
+    else:
+        name = plan.brokers[0]
+    return f"; why: trimtab explain broker {name} -n {namespace}"
+
+
+LINKED = "Linked"
+"""Type of the condition, and its reason when it holds."""
+
+
+def linked(conditions: Iterable[Mapping[str, Any]], link: PulsarLink, generation: int, now: float) -> list[Condition]:
+    """`conditions` of a policy at `generation` with the one on the link, or without it where no Pulsar is linked."""
+    if link.spec is None:
+        return [dict(condition) for condition in conditions if condition["type"] != LINKED]
+    if not link.problem:
+        status, reason, text = "True", LINKED, f"Pulsar answers at {link.spec.admin_url}"
+    elif link.problem == NOT_ASKED:
+        status, reason, text = "Unknown", "NotAsked", link.problem
+    else:
+        text = "; ".join(filter(None, (link.problem, remedy(link.problem, link.spec.auth))))
+        status, reason = "False", str(Reason.SOURCE_UNAVAILABLE)
+    return set_condition(conditions, LINKED, status, reason, shortened(text), generation, now)
+
+
+ONE_HAND = "OneHand"
+"""Type of the condition, and its reason when it holds."""
+
+
+def two_hands(link: PulsarLink) -> str:
+    """Why nothing may be balanced as somebody else may do so, in words; empty when it may."""
+    return "" if not link.linked or link.hand.held else link.hand.text
+
+
+def steered(conditions: Iterable[Mapping[str, Any]], link: PulsarLink, generation: int, now: float) -> list[Condition]:
+    """`conditions` of a policy at `generation` with the one on the wheel, or without it where no Pulsar is linked."""
+    if not link.linked:
+        return [dict(condition) for condition in conditions if condition["type"] != ONE_HAND]
+    status = {True: "True", False: "False", None: "Unknown"}[link.hand.held]
+    reason = {True: ONE_HAND, False: str(Reason.TWO_HANDS), None: "NotVerified"}[link.hand.held]
+    return set_condition(conditions, ONE_HAND, status, reason, shortened(link.hand.text), generation, now)
+
 
 _LONGEST = 1024
 """Characters of a condition's message."""
+
 _NAMED = 5
 """Brokers that a message names."""
+
+
+HISTORY_WRITABLE = "HistoryWritable"
+"""Type of the condition that says whether the last cycle was written to the history."""
+
+NOT_WRITTEN = "NotWritten"
+"""Its reason when it was not."""
+
+COMMAND_TAKEN = "CommandTaken"
+"""Type of the condition that says what became of the last annotation."""
+
+
+ANSWERED_FOR = 3600.0
+"""Seconds for which that is shown."""
+
 
 DATA_REASONS = frozenset(
     {
@@ -48,88 +127,14 @@ DATA_REASONS = frozenset(
 """Refusals that speak of the data and not of the cluster."""
 
 
-@dataclass(frozen=True, slots=True)
-class CycleResult:
-    """What one cycle saw and did.
+def cpu_range(plan: Plan | None, load: ClusterLoad | None = None, *, after: bool = False) -> tuple[float, float] | None:
+    """Percent of the least and the most used broker, or None when none was measured.
 
-    started: epoch seconds; seconds: by phase; load and plan: None when it came to none; namespace: Kubernetes' one, of
-    the policy, where there is a plan; refusal: why the whole cycle was refused, or None; restraint: why the plan was
-    only shown, or None; written, split_requests: what became of each of the plan's moves, and splits, in order.
+    load: the snapshot that was planned for; brokers that it does not trust have no part in the range.
     """
-
-    started: float
-    seconds: Mapping[str, float]
-    generation: int
-    load: ClusterLoad | None = None
-    plan: Plan | None = None
-    namespace: str = ""
-    refusal: HeldBack | None = None
-    restraint: HeldBack | None = None
-    written: Sequence[Written] = ()
-    split_requests: Sequence[Written] = ()
-    weights: Mapping[str, BrokerWeight] = field(default_factory=dict)
-    """How each broker stands to its target weight, by name; empty where the shedder has none."""
-    names: Mapping[str, str] = field(default_factory=dict)
-    """Object name of each bundle in the plan's moves and splits, and of those noted down as staying."""
-    measured: Measured | None = None
-    """What moves cost so far; None: nobody measures that."""
-    sizing: Sizing | None = None
-    """What is known of the cluster's size; None: nothing is to be said of it."""
-    interval: float | None = None
-    """Seconds from one cycle to the next; None: the policy could not be read."""
-    hits: Mapping[str, float] = field(default_factory=dict)
-    """Cycles in a row that something held which must hold for some before it is acted upon, by kind."""
-
-    @property
-    def moved(self) -> list[Move]:
-        """The moves that were written."""
-        moves = self.plan.moves if self.plan else ()
-        return [move for move, written in zip(moves, self.written, strict=False) if written.reason is None]
-
-    @property
-    def split(self) -> list[Split]:
-        """The splits that were asked for."""
-        splits = self.plan.splits if self.plan else ()
-        return [split for split, asked in zip(splits, self.split_requests, strict=False) if asked.reason is None]
-
-    @property
-    def moves_made(self) -> int:
-        """Moves as the caps count them: a child of a split that leaves its parent's owner is one."""
-        return len(self.moved) + sum(owner != split.source for split in self.split for owner in split.destinations)
-
-    @property
-    def held_back(self) -> Counter[str]:
-        """How often each reason held something back."""
-        planned = self.plan.held_back if self.plan else ()
-        counts = Counter[str]()
-        for held in planned:
-            counts[str(held.reason)] += held.count
-        answers = (*self.written, *self.split_requests)
-        counts.update(str(written.reason) for written in answers if written.reason is not None)
-        if self.refusal is not None:
-            counts[str(self.refusal.reason)] += 1
-        return counts
-
-    @property
-    def outcome(self) -> Reason:
-        """The cycle in one word: why something moved or was proposed, else why nothing was."""
-        if self.refusal is not None:
-            return self.refusal.reason
-        if self.plan is None:
-            return Reason.INTERNAL_ERROR
-        if self.plan.moves:
-            return self.plan.moves[0].reason
-        if self.plan.splits:
-            return self.plan.splits[0].reason
-        reasons = [held.reason for held in self.plan.held_back]
-        return Reason.BALANCED if not reasons or Reason.BALANCED in reasons else reasons[0]
-
-
-def cpu_range(plan: Plan | None, *, after: bool = False) -> tuple[float, float] | None:
-    """Percent of the least and the most used broker, or None when none was measured."""
     if plan is None or not len(plan.brokers):
         return None
-    cpu = (plan.after if after else plan.before)[:, CPU]
+    cpu = trusted_only(plan.after if after else plan.before, load)[:, CPU]
     known = cpu[np.isfinite(cpu)]
     return (float(known.min()), float(known.max())) if known.size else None
 
@@ -147,7 +152,20 @@ def policy_status(result: CycleResult, previous: Mapping[str, Any], in_flight: i
         "inFlight": in_flight,
     }
     if not waits(previous):
-        status["proposal"] = _proposal(result)
+        status["proposal"] = result.proposal
+    return status
+
+
+def landed_status(previous: Mapping[str, Any], in_flight: int, planned: int, landed: Collection[str]) -> dict[str, Any]:
+    """Merge-patch of the `previous` status of a policy between two cycles, as moves land.
+
+    in_flight: open moves. planned: moves of the last plan. landed: Bundles of those that have landed.
+    """
+    status: dict[str, Any] = {"conditions": previous.get("conditions") or [], "inFlight": in_flight}
+    proposal = previous.get("proposal")
+    if landed and proposal and not waits(previous):
+        moves = [move for move in proposal.get("moves") or () if move["bundle"] not in landed]
+        status["proposal"] = {"total": planned - len(landed), "moves": moves}
     return status
 
 
@@ -174,23 +192,14 @@ def _instead_of(before: Mapping[str, Any] | None, now: Mapping[str, Any]) -> dic
     return {**dict.fromkeys(before or {}), **now}
 
 
-def _proposal(result: CycleResult) -> dict[str, Any] | None:
-    if result.plan is None:
-        return None
-    return Proposal.of(
-        result.plan,
-        result.load,
-        names=result.names,
-        generation=result.generation,
-        made_at=result.started,
-        measured=result.measured,
-    ).shown()
-
-
 def conditions(result: CycleResult, previous: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """`Valid`, `DataTrusted`, `Balanced`, `Acting` and `Ready`, their sum, merged into the `previous` conditions."""
+    """`Valid`, `DataTrusted`, `Balanced`, `Acting` and `Ready`, their sum, merged into the `previous` conditions.
+
+    Also `HistoryWritable`, which stays as it was after a cycle that had nothing to write.
+    """
     found = [("Valid", *_valid(result)), ("DataTrusted", *_data(result)), ("Balanced", *_balanced(result))]
     found += [("Acting", *_acting(result)), ("Ready", *_ready(result))]
+    found += [] if result.unwritten is None else [(HISTORY_WRITABLE, *_history(result.unwritten))]
     merged = [dict(condition) for condition in previous]
     for kind, status, reason, message in found:
         merged = set_condition(merged, kind, status, reason, shortened(message), result.generation, result.started)
@@ -242,19 +251,27 @@ def quality_text(load: ClusterLoad) -> str:
 
 
 def _balanced(result: CycleResult) -> tuple[str, str, str]:
-    ends = cpu_range(result.plan)
+    ends = cpu_range(result.plan, result.load)
     if result.refusal is not None or result.plan is None or ends is None:
         return "Unknown", str(result.outcome), "no decision was made in this cycle"
     text, ask = f"CPU between {ends[0]:.0f} % and {ends[1]:.0f} %", where_to_ask(result.plan, result.namespace)
+    text += _unknown_cpu(result.plan, result.load)
     if not result.plan.empty:
         planned = [f"{len(result.plan.moves)} moves"] if result.plan.moves else []
         planned += [counted(len(result.plan.splits), "split")] if result.plan.splits else []
         return "False", str(result.outcome), f"{text}; {' and '.join(planned)} planned{ask}"
     if result.outcome is Reason.BALANCED:
         return "True", str(Reason.BALANCED), f"{text}{ask}"
-    held = result.plan.held_back[0]
+    held = result.obstacle or HeldBack("", result.outcome)
     about = f"{held.subject}: " if held.subject else ""
     return "False", str(held.reason), f"{text}; nothing may move: {about}{held.detail or held.reason}{ask}"
+
+
+def _unknown_cpu(plan: Plan, load: ClusterLoad | None) -> str:
+    """Which brokers the range of CPU leaves out, as nothing that is believed says what they use; mostly empty."""
+    known = np.isfinite(trusted_only(plan.before, load)[:, CPU])
+    names = [name for name, measured in zip(plan.brokers, known, strict=True) if not measured]
+    return f"; that of {some(names, _NAMED)} is unknown" if names else ""
 
 
 def _acting(result: CycleResult) -> tuple[str, str, str]:
@@ -264,12 +281,29 @@ def _acting(result: CycleResult) -> tuple[str, str, str]:
     return "True", "Acting", "plans are carried out, within limits"
 
 
+def _history(unwritten: str) -> tuple[str, str, str]:
+    if not unwritten:
+        return "True", "Written", "each cycle is written to the history"
+    goes_on = "averages go on in memory until the operator ends"
+    return "False", NOT_WRITTEN, f"{unwritten}; {goes_on}; free or mount the volume, or keep less (--keep, --keep-size)"
+
+
 def _ready(result: CycleResult) -> tuple[str, str, str]:
     if result.refusal is not None:
         return "False", str(result.refusal.reason), result.refusal.detail
     split = f", {len(result.split)} to be split" if result.split else ""
     told = f"last cycle: {result.outcome}, {len(result.moved)} moved{split}"
     return "True", "Cycled", f"{told}{where_to_ask(result.plan, result.namespace)}"
+
+
+def without_old_answer(conditions: Iterable[Mapping[str, Any]], now: float) -> list[dict[str, Any]]:
+    """`conditions` without what became of an annotation more than an hour ago. now: epoch seconds."""
+
+    def old(condition: Mapping[str, Any]) -> bool:
+        told = epoch(condition.get("lastTransitionTime"))
+        return condition["type"] == COMMAND_TAKEN and now - told > ANSWERED_FOR
+
+    return [dict(condition) for condition in conditions if not old(condition)]
 
 
 def transitions(previous: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
@@ -284,7 +318,7 @@ def transitions(previous: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str
     return [c for c in changed if c["type"] != "Ready" or not others]
 
 
-_TOLD = frozenset({"Valid", "DataTrusted", "Ready", "Linked", "OneHand", RIGHT_SIZED})
+_TOLD = frozenset({"Valid", "DataTrusted", "Ready", "Linked", "OneHand", RIGHT_SIZED, HISTORY_WRITABLE})
 
 
 def _news(before: tuple[str, str], condition: Mapping[str, Any]) -> bool:

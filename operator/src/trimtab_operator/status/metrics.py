@@ -3,47 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 from prometheus_client import Gauge
 
-from trimtab_operator.control.context import Context
-from trimtab_operator.control.decisions import DecisionRecord
-from trimtab_operator.control.proposal_states import Event
-from trimtab_operator.control.report import CycleResult, cpu_range
-from trimtab_operator.control.turnovers import Kind
-from trimtab_operator.control.weights import BrokerWeight
-from trimtab_operator.resources.proposal import ProposalState
+from trimtab_operator.observe.snapshot import trusted_only
+from trimtab_operator.resources.policy_status import ProposalState
+from trimtab_operator.state.cluster import ClusterState
+from trimtab_operator.state.cycle_result import CycleResult
+from trimtab_operator.state.ownership_changes import ChangeKind
+from trimtab_operator.state.target_weights import BrokerWeight
+from trimtab_operator.status.conditions import cpu_range
 from trimtab_strategies.model import RATE_IN, RATE_OUT, RESOURCES, ClusterLoad, Memory, Plan, Reason
-from trimtab_strategies.model.load import FloatArray
+from trimtab_strategies.model.cluster_load import FloatArray
 
 ACTING = "Acting"
 """State of a policy that carries its plans out."""
 
+
 TRUSTED = "Trusted"
 """What the data of a broker is that can be believed."""
 
-BECAME = {
-    Event.OFFER: "Offered",
-    Event.APPROVE: "Approved",
-    Event.EXPIRE: "Expired",
-    Event.SUPERSEDE: "Superseded",
-    Event.REFRESH: "Refreshed",
-    Event.STOP: "Stopped",
-}
-"""What may become of a proposal before it is carried out, in a word."""
+
+PROPOSAL_ENDS = ("Offered", "Approved", "Expired", "Superseded", "Refreshed", "Stopped")
+"""What may become of a proposal before it is carried out: values of the label `became`."""
 
 _ENDINGS = (Reason.LANDED, Reason.TIMED_OUT, Reason.SUPERSEDED)
+
 _USUAL = (Reason.OVERLOADED, Reason.UNDERLOADED, Reason.DRAINED, Reason.ROLLING_OUT)
-_FOREIGN = (Kind.FOREIGN, Kind.UNDONE, Kind.OVERWRITTEN)
+
+_FOREIGN = (ChangeKind.FOREIGN, ChangeKind.UNDONE, ChangeKind.OVERWRITTEN)
 
 
 @dataclass(slots=True)
-class Meter:
+class PolicyMetrics:
     """Keeps the metrics of `policy`. What is not known any more is not shown any more: an alert would never end."""
 
-    context: Context
+    context: ClusterState
     policy: str
     _shown: dict[Gauge, frozenset[tuple[str, ...]]] = field(default_factory=dict)
 
@@ -57,7 +54,7 @@ class Meter:
             metrics.moves.labels(self.policy, str(reason), "Written")
         for kind in _FOREIGN:
             metrics.foreign_moves.labels(self.policy, kind.value)
-        for word in BECAME.values():
+        for word in PROPOSAL_ENDS:
             metrics.proposals.labels(self.policy, word)
         metrics.prediction_error.labels(self.policy)
 
@@ -75,6 +72,8 @@ class Meter:
         metrics.last_cycle.labels(policy).set(result.started)
         if result.interval is not None:
             metrics.interval.labels(policy).set(result.interval)
+        if result.unwritten is not None:
+            metrics.history_writable.labels(policy).set(float(not result.unwritten))
         self._state(result)
         self._plan(result.plan, result.load)
         self._load(result.load)
@@ -87,7 +86,7 @@ class Meter:
 
         usage: (n, 5) percent, NaN unknown; load: the picture it is from, with the same rows.
         """
-        usage = _believed(usage, load)
+        usage = trusted_only(usage, load)
         of_resources = (
             ((name, resource), usage[row, column] / 100)
             for row, name in enumerate(names)
@@ -95,7 +94,7 @@ class Meter:
         )
         self._show(self.context.metrics.broker_usage, known(of_resources))
         if load is not None:
-            traffic = _believed(load.brokers.traffic, load)
+            traffic = trusted_only(load.brokers.traffic, load)
             of_directions = (
                 ((name, direction), traffic[row, column])
                 for row, name in enumerate(load.brokers.names)
@@ -103,11 +102,10 @@ class Meter:
             )
             self._show(self.context.metrics.message_rate, known(of_directions))
 
-    def predicted(self, record: DecisionRecord) -> None:
-        """Take note of what was measured after the moves of a decision, against what it expected."""
-        for result in record.results:
-            if not result.disturbed:
-                self.context.metrics.prediction_error.labels(self.policy).observe(abs(result.error) / 100)
+    def predicted(self, errors: Iterable[float]) -> None:
+        """Take note of how far (points of CPU) brokers are from what a decision expected of its moves."""
+        for error in errors:
+            self.context.metrics.prediction_error.labels(self.policy).observe(abs(error) / 100)
 
     def proposal(self, state: ProposalState | None, expires: float | None) -> None:
         """Show where the policy's proposal stands, None: its mode is not Approve. expires: epoch seconds."""
@@ -115,10 +113,9 @@ class Meter:
         self._show(metrics.proposal_state, {} if state is None else {(str(state),): 1.0})
         self._show(metrics.proposal_expires, {} if expires is None else {(): expires})
 
-    def became(self, event: Event) -> None:
-        """Count what happened to a proposal."""
-        if event in BECAME:
-            self.context.metrics.proposals.labels(self.policy, BECAME[event]).inc()
+    def became(self, what: str) -> None:
+        """Count what happened to a proposal: one of `PROPOSAL_ENDS`."""
+        self.context.metrics.proposals.labels(self.policy, what).inc()
 
     def _state(self, result: CycleResult) -> None:
         metrics, held = self.context.metrics, result.refusal or result.restraint
@@ -127,7 +124,7 @@ class Meter:
         self._show(metrics.balanced, {(): float(result.outcome is Reason.BALANCED)} if judged else {})
 
     def _plan(self, plan: Plan | None, load: ClusterLoad | None) -> None:
-        ends = None if plan is None else cpu_range(replace(plan, before=_believed(plan.before, load)))
+        ends = None if plan is None else cpu_range(plan, load)
         self._show(self.context.metrics.cpu_range, {} if ends is None else {(): (ends[1] - ends[0]) / 100})
         if plan is None:
             for gauge in (self.context.metrics.broker_usage, self.context.metrics.message_rate):
@@ -178,14 +175,6 @@ def hit_counts(memory: Memory) -> dict[str, float]:
 def known(values: Iterable[tuple[tuple[str, ...], float]]) -> dict[tuple[str, ...], float]:
     """Those of `values` that are numbers."""
     return {labels: float(value) for labels, value in values if np.isfinite(value)}
-
-
-def _believed(figures: FloatArray, load: ClusterLoad | None) -> FloatArray:
-    """`figures` (n, ...) of the brokers of `load`, NaN where a broker is not trusted."""
-    if load is None:
-        return figures
-    believed: FloatArray = np.where(load.brokers.trusted[:, np.newaxis], figures, np.nan)
-    return believed
 
 
 def _by_trust(load: ClusterLoad) -> dict[tuple[str, ...], float]:

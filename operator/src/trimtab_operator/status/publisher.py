@@ -7,29 +7,35 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
-
-from trimtab_operator.actuators import Written
-from trimtab_operator.cluster.api import BROKERS, POLICIES, ConflictError, NotFoundError
-from trimtab_operator.cluster.brokers import BrokerRecord
-from trimtab_operator.control.context import Context
-from trimtab_operator.control.flights import Outcome
-from trimtab_operator.control.leading import led
-from trimtab_operator.control.linked import linked
-from trimtab_operator.control.metering import Meter
-from trimtab_operator.control.one_hand import steered
-from trimtab_operator.control.pointing import where_to_ask
-from trimtab_operator.control.report import CycleResult, broker_load, policy_status, transitions
-from trimtab_operator.control.upkeep import Upkeep
-from trimtab_operator.control.weights import BrokerWeight, changed_weights
+from trimtab_operator.actuators import WriteResult
+from trimtab_operator.kube.broker_records import BrokerRecord
+from trimtab_operator.kube.client import BROKERS, BUNDLES, POLICIES, ConflictError, NotFoundError
+from trimtab_operator.observe.snapshot import trusted_only
 from trimtab_operator.resources.common import API_VERSION
+from trimtab_operator.state.bundle_repairs import BundleRepairs
+from trimtab_operator.state.cluster import ClusterState
+from trimtab_operator.state.cycle_result import CycleResult
+from trimtab_operator.state.pending_moves import MoveOutcome
+from trimtab_operator.state.target_weights import BrokerWeight, changed_weights
+from trimtab_operator.status.conditions import (
+    broker_load,
+    landed_status,
+    led,
+    linked,
+    policy_status,
+    steered,
+    transitions,
+    where_to_ask,
+    without_old_answer,
+)
+from trimtab_operator.status.metrics import PolicyMetrics
 from trimtab_strategies.model import ClusterLoad, Reason, counted, some
-from trimtab_strategies.model.load import FloatArray
-from trimtab_strategies.usage import percent
+from trimtab_strategies.model.cluster_load import FloatArray
+from trimtab_strategies.usage import measured_percent
 
 log = logging.getLogger(__name__)
 
@@ -39,19 +45,27 @@ _NAMED = 5
 _TRIES = 4
 """Attempts at the policy's status when somebody edits the policy at the same time."""
 
+PACE = 2.0
+"""Seconds between two writes of how many moves are in flight; that all have landed is written at once."""
+
 
 @dataclass(slots=True)
-class Teller:
+class StatusPublisher:
     """Speaks for one policy."""
 
-    context: Context
+    context: ClusterState
     policy: str
     uid: str
-    meter: Meter = field(init=False)
+    meter: PolicyMetrics = field(init=False)
     _told_waiting: frozenset[tuple[str, str]] = frozenset()
+    _in_flight: int | None = None
+    _told_landed: frozenset[str] = frozenset()
+    _told_at: float = 0.0
+    _planned: int = 0
+    _destinations: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.meter = Meter(self.context, self.policy)
+        self.meter = PolicyMetrics(self.context, self.policy)
 
     async def cycle(self, result: CycleResult) -> None:
         """Status, Events, metrics and log of one cycle. Raises `ApiError`."""
@@ -63,11 +77,34 @@ class Teller:
         if result.plan is not None:
             weights = result.weights if result.refusal is None else None
             self.meter.usage(result.plan.brokers, result.plan.before, result.load)
-            await self._broker_statuses(result.plan.brokers, result.plan.before, weights)
+            await self._broker_statuses(result.plan.brokers, trusted_only(result.plan.before, result.load), weights)
 
     async def _policy_status(self, result: CycleResult) -> None:
         in_flight = self.context.in_flight(self.policy)
-        for condition in await self.status(lambda previous: policy_status(result, previous, in_flight)):
+        self._planned = 0 if result.plan is None else len(result.plan.moves)
+        self._destinations = {result.names.get(move.bundle, move.bundle): move.destination for move in result.moved}
+        await self._status_and_events(lambda previous: policy_status(result, previous, in_flight))
+        self._in_flight, self._told_landed, self._told_at = in_flight, frozenset(), self.context.clock()
+
+    async def landings(self) -> None:
+        """Keep the numbers of moves up to date between two cycles, and brokers' bundles. Raises `ApiError`."""
+        in_flight, clock = self.context.in_flight(self.policy), self.context.clock()
+        landed = self._told_landed | self._landed()
+        same = (in_flight, landed) == (self._in_flight, self._told_landed)
+        if self._in_flight is None or same or (in_flight and clock - self._told_at < PACE):
+            return
+        await self._status_and_events(lambda previous: landed_status(previous, in_flight, self._planned, landed))
+        self._in_flight, self._told_landed, self._told_at = in_flight, landed, clock
+        if not in_flight:
+            await self.counts()
+
+    def _landed(self) -> frozenset[str]:
+        """The Bundles of the last plan's moves that their destinations serve by now."""
+        bundles, planned = self.context.stores.bundles.items, self._destinations.items()
+        return frozenset(name for name, to in planned if name in bundles and bundles[name].status_owner == to)
+
+    async def _status_and_events(self, make: Callable[[Mapping[str, Any]], dict[str, Any]]) -> None:
+        for condition in await self.status(make):
             kind = "Normal" if condition["status"] == "True" else "Warning"
             await self.event(kind, condition["reason"], f"{condition['type']}: {condition['message']}")
 
@@ -97,7 +134,8 @@ class Teller:
         generation = policy["metadata"]["generation"]
         found = led(context, status["conditions"], generation)
         found = linked(found, context.link, generation, context.now())
-        status["conditions"] = steered(found, context.link, generation, context.now())
+        found = steered(found, context.link, generation, context.now())
+        status["conditions"] = without_old_answer(found, context.now())
         body = {"metadata": {"resourceVersion": policy["metadata"]["resourceVersion"]}, "status": status}
         await context.api.patch(POLICIES, context.namespace, self.policy, body, subresource="status")
         return transitions(previous.get("conditions") or [], status["conditions"])
@@ -129,12 +167,22 @@ class Teller:
         for reason, count in Counter(reason for reason, _ in failures[_NAMED:]).items():
             await self.event("Warning", reason, f"and {counted(count, 'more bundle')}")
 
-    async def brokers(self, load: ClusterLoad, seconds: float) -> None:
-        """The brokers' load between two decisions, which took so many seconds to measure. Raises `ApiError`."""
+    async def brokers(self, load: ClusterLoad, seconds: float, *, paused: bool = False) -> None:
+        """The brokers' load between two decisions, which took so many seconds to measure. Raises `ApiError`.
+
+        paused: whether the policy is; its metrics then speak of no load.
+        """
         self.context.metrics.cycle_seconds.labels("brokers").observe(seconds)
-        usage = percent(load.brokers.usage, load.brokers.limit).astype(np.float64)
-        self.meter.usage(load.brokers.names, usage, load)
-        await self._broker_statuses(load.brokers.names, usage)
+        usage = measured_percent(load.brokers.usage, load.brokers.limit)
+        if not paused:
+            self.meter.usage(load.brokers.names, usage, load)
+        await self._broker_statuses(load.brokers.names, trusted_only(usage, load))
+
+    async def counts(self) -> None:
+        """How many bundles each broker of the policy serves, where its status has another number. Raises `ApiError`."""
+        for name, record in self.context.brokers_of(self.policy).items():
+            if (count := len(self.context.served.get(name, ()))) != record.bundles:
+                await self._patch_broker(name, {"status": {"bundles": count}})
 
     async def _broker_statuses(
         self, names: Sequence[str], usage: FloatArray, weights: Mapping[str, BrokerWeight] | None = None
@@ -157,22 +205,22 @@ class Teller:
         except NotFoundError:
             log.info("broker %s went away before its status could be written", name)
 
-    async def outcomes(self, outcomes: Iterable[Outcome]) -> None:
+    async def outcomes(self, outcomes: Iterable[MoveOutcome]) -> None:
         """How moves ended: counted all, told those that failed."""
         late = list[tuple[str, str]]()
         for outcome in outcomes:
-            flight = outcome.flight
+            pending = outcome.pending
             self.context.metrics.moves.labels(self.policy, "", str(outcome.reason)).inc()
-            log.info("bundle %s -> %s: %s", flight.bundle, flight.destination, outcome.reason)
+            log.info("bundle %s -> %s: %s", pending.bundle, pending.destination, outcome.reason)
             if outcome.reason is Reason.TIMED_OUT:
-                what = f"did not confirm the move from {flight.source or 'nobody'}"
-                late.append((str(outcome.reason), f"{flight.bundle}: {flight.destination} {what}"))
+                what = f"did not confirm the move from {pending.source or 'nobody'}"
+                late.append((str(outcome.reason), f"{pending.bundle}: {pending.destination} {what}"))
         await self.failures(late)
 
-    async def upkeep(self, work: Upkeep, done: Sequence[Written]) -> None:
+    async def upkeep(self, work: BundleRepairs, done: Sequence[WriteResult]) -> None:
         """What upkeep did: one Event for the round, naming how many bundles each reason concerned."""
-        reasons = Counter(str(why) for _, why in work.homeless)
-        reasons.update(str(wish.reason) for wish in work.wishes)
+        reasons = Counter(str(why) for _, why in work.unassigned)
+        reasons.update(str(desired.reason) for desired in work.desired_owners)
         written = sum(w.reason is None for w in done)
         if written:
             text = ", ".join(f"{count} {reason}" for reason, count in sorted(reasons.items()))
@@ -180,10 +228,35 @@ class Teller:
                 "Normal", "Assigned", f"wrote {counted(written, 'owner')} ({text or 'freed from lost brokers'})"
             )
         failed = [w for w in done if w.reason is not None]
+        await self._unknown_brokers(work, {w.bundle for w in done} - {w.bundle for w in failed})
         for reason, count in Counter(str(w.reason) for w in failed).items():
             self.context.metrics.held_back.labels(self.policy, reason).inc(count)
         if done:
             await self._waiting([(str(w.reason), w.detail) for w in failed if w.reason is not Reason.CONFLICT])
+
+    async def _unknown_brokers(self, work: BundleRepairs, written: Collection[str]) -> None:
+        """One Event on each Bundle whose desired owner does not exist, up to as many as a person would read."""
+        unknown = [
+            (bundle, f"it stays on {desired.owner}" if desired.owner else "it keeps having no owner")
+            for desired in work.desired_owners
+            if desired.reason is Reason.UNKNOWN_BROKER and (bundle := desired.bundle).name in written
+        ]
+        unknown += [
+            (bundle, "it had no owner, and gets one")
+            for bundle, why in work.unassigned
+            if why is Reason.UNKNOWN_BROKER and bundle.name in written
+        ]
+        for bundle, what in unknown[:_NAMED]:
+            text = f"spec.owner {bundle.owner} names no Broker: {what}. See the names with: kubectl get brokers"
+            await self._about_bundle(bundle.name, str(Reason.UNKNOWN_BROKER), text)
+
+    async def _about_bundle(self, name: str, reason: str, text: str) -> None:
+        try:
+            bundle = await self.context.api.get(BUNDLES, self.context.namespace, name)
+        except NotFoundError:
+            log.info("bundle %s is gone: %s", name, text)
+        else:
+            await self.context.events.post(bundle, "Warning", reason, text, action="Assign")
 
     async def _waiting(self, failures: Sequence[tuple[str, str]]) -> None:
         """Bundles that nobody takes, told once and not at each attempt."""
@@ -195,7 +268,7 @@ class Teller:
         """The mass-failure brake took hold."""
         await self.event("Warning", str(Reason.MASS_FAILURE), text)
 
-    async def amnesia(self, text: str) -> None:
+    async def state_reset(self, text: str) -> None:
         """What the policy remembers could not be read, or not be stored."""
         log.warning("policy %s: %s", self.policy, text)
         await self.event("Warning", str(Reason.INTERNAL_ERROR), text)

@@ -128,6 +128,11 @@ class Metrics:
             "last_cycle_timestamp_seconds", "When the last cycle began, or was refused (epoch seconds).", "policy"
         )
         self.interval = self._gauge("cycle_interval_seconds", "The policy's interval.", "policy")
+        self.history_writable = self._gauge(
+            "history_writable",
+            "1 when the last cycle was written to the policy's history, 0 when it was not.",
+            "policy",
+        )
         self.hits = self._gauge(
             "hit_count",
             "Most cycles in a row, by kind: a broker was apart (low, high), there was cause to act (cause), a bundle "
@@ -158,11 +163,16 @@ class Metrics:
         self.splits = self._counter("splits_total", "BundleSplits that ended, by phase and Reason.", "phase", "reason")
         self.foreign_moves = self._counter(
             "foreign_moves_total",
-            "Changes that the policy did not make: Foreign (nobody wished it), Undone, Overwritten (its wish).",
+            "Changes that the policy did not make: Foreign (nobody wished it), Undone, Overwritten (its wish, again).",
             *("policy", "kind"),
         )
         self.quarantined = self._gauge(
             "quarantined_bundles", "Bundles left alone as they flapped, by policy.", "policy"
+        )
+        self.ring_faults = self._gauge(
+            "hash_ring_faults",
+            "By kind: TopicNamespaces with a Gap; Bundles that Overlap, or whose TopicNamespace is Unknown.",
+            "kind",
         )
         self.in_flight = self._gauge("moves_in_flight", "Moves written that have not landed, by policy.", "policy")
         self.move_interruption = self._histogram(
@@ -229,7 +239,7 @@ class Metrics:
         self.linked = self._gauge(
             "pulsar_linked", "1 while the linked Pulsar cluster answers, 0 while it does not; NaN: none is linked."
         )
-        self.crosscheck = self._gauge(
+        self.cross_check = self._gauge(
             "pulsar_crosscheck_ratio",
             "Largest factor between a broker's messages by Prometheus and by itself, 1 or more; NaN: not compared.",
         )
@@ -268,7 +278,7 @@ class Metrics:
     def unlink(self) -> None:
         """Say nothing of a Pulsar cluster, as none is linked: a 0 would be an outage."""
         self.linked.set(nan)
-        self.crosscheck.set(nan)
+        self.cross_check.set(nan)
 
     def forget_policy(self, policy: str) -> None:
         """Show no gauge of a policy that is gone: an alert on it would never end."""

@@ -8,10 +8,9 @@ Pulsar's two managers filter by the same rules, in another order and with anothe
     selecting.moved(bundle, destination)                    what comes later counts it there
 """
 
-from trimtab_strategies.selection.isolation import InvalidIsolationError, check_isolation, isolation_problems
-from trimtab_strategies.selection.params import Manager, SelectionParams
-from trimtab_strategies.selection.pipelines import SYSTEM_NAMESPACE, Selection
-from trimtab_strategies.selection.selecting import Selecting
+from trimtab_strategies.filters.isolation import InvalidIsolationError, check_isolation, isolation_problems
+from trimtab_strategies.filters.params import Manager, SelectionParams
+from trimtab_strategies.filters.pipelines import SYSTEM_NAMESPACE, Selecting, Selection
 
 __all__ = [
     "SYSTEM_NAMESPACE",

@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 
 from trimtab_strategies.model import ClusterLoad
-from trimtab_strategies.model.load import FloatArray, IntArray
+from trimtab_strategies.model.cluster_load import FloatArray, IntArray
 
 
 class Counts:

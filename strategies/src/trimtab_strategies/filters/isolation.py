@@ -13,9 +13,9 @@ from functools import cached_property
 
 import numpy as np
 
+from trimtab_strategies.filters.patterns import compiled, problem
 from trimtab_strategies.model import HeldBack, Isolation, NamespacePolicy, Reason
-from trimtab_strategies.model.load import BoolArray
-from trimtab_strategies.patterns import compiled, problem
+from trimtab_strategies.model.cluster_load import BoolArray
 
 
 class InvalidIsolationError(ValueError):
@@ -139,7 +139,7 @@ class IsolationRules:
         return self._matched[pattern]
 
     def _full_matches(self, pattern: str) -> BoolArray:
-        """A pattern that is no regular expression, or may take for ever, matches nobody."""
+        """A pattern that has a `problem` matches nobody."""
         if (known := compiled(pattern)) is None:
             return np.zeros(len(self._names), dtype=bool)
-        return np.array([known.fullmatch(name) is not None for name in self._hosts], dtype=bool)
+        return np.array([known.fullmatch(name) for name in self._hosts], dtype=bool)

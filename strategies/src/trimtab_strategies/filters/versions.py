@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from trimtab_strategies.model.load import BoolArray
+from trimtab_strategies.model.cluster_load import BoolArray
 
 _NUMBER = r"(0|[1-9]\d*)"
 _IDENTIFIERS = r"[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*"

@@ -1,7 +1,6 @@
 """The values that flow through the loop: `ClusterLoad` goes in, `Plan` comes out, `Reason` explains both."""
 
-from trimtab_strategies.model.considered import NOTHING_CONSIDERED, Candidates, Considered, Rejected, Staying
-from trimtab_strategies.model.load import (
+from trimtab_strategies.model.cluster_load import (
     CPU,
     DIRECT_MEMORY,
     MEMORY,
@@ -27,7 +26,21 @@ from trimtab_strategies.model.load import (
     NamespacePolicy,
     Topics,
 )
-from trimtab_strategies.model.plan import Decision, HeldBack, Memory, Move, Plan, Split, counted, some
+from trimtab_strategies.model.plan import (
+    NOTHING_CONSIDERED,
+    Candidates,
+    Considered,
+    Decision,
+    HeldBack,
+    Memory,
+    Move,
+    Plan,
+    Rejected,
+    Split,
+    Staying,
+    counted,
+    some,
+)
 from trimtab_strategies.model.reason import Reason
 
 __all__ = [

@@ -1,4 +1,8 @@
-"""`Plan`: what to do, what it is expected to change, and what was left undone and why."""
+"""`Plan`: what to do, the change it predicts, and what was held back and why.
+
+It also names alternatives: other brokers for the first moves, and the largest bundles that stay on the busiest
+brokers. That part is bounded. It is for people who ask why.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from trimtab_strategies.model.considered import NOTHING_CONSIDERED, Considered
-from trimtab_strategies.model.load import FloatArray
+from trimtab_strategies.model.cluster_load import FloatArray
 from trimtab_strategies.model.reason import Reason
 
 T = TypeVar("T")
@@ -73,10 +76,25 @@ class HeldBack:
 
 
 @dataclass(frozen=True, slots=True)
+class Considered:
+    """candidates: of the first moves. staying: the largest bundles of the brokers that matter most, those first."""
+
+    candidates: tuple[Candidates, ...] = ()
+    staying: tuple[Staying, ...] = ()
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """How many bundles each of those brokers has in all, by name."""
+
+
+NOTHING_CONSIDERED = Considered()
+"""Of a decision that was not made by looking at bundles."""
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """Moves in the order in which they are to be made, and the broker usage before and after (as predicted).
 
-    before, after: (n, 5) percent 0-100+ per broker and resource, rows as in the `ClusterLoad` the plan was made from.
+    before, after: (n, 5) percent 0-100+ per broker and resource, NaN unknown; rows as in the `ClusterLoad` it was
+                   made from.
     brokers: the names of those rows.
     splits: made before the moves; a bundle that is split is not moved in the same plan.
     target_weights: per broker the weight it should carry, where the strategy has such a notion; empty otherwise.
@@ -128,3 +146,38 @@ class Decision:
 
     plan: Plan
     memory: Memory
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """A broker that did not get a bundle. after: weighted usage (percent) it would have been at, NaN unknown."""
+
+    broker: str
+    reason: Reason
+    after: float
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """Where the bundle of one move might have gone.
+
+    before: weighted usage (percent) of the source at that point of the plan; after: of the destination, with it.
+    rejected: the least used of the other brokers, those first. others: the rest, by the reason of each.
+    """
+
+    bundle: str
+    before: float
+    after: float
+    rejected: tuple[Rejected, ...]
+    others: Mapping[Reason, tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Staying:
+    """A bundle that stays with its broker. load: percent points of the broker's CPU that it causes, NaN unknown."""
+
+    bundle: str
+    broker: str
+    reason: Reason
+    load: float
+    detail: str = ""

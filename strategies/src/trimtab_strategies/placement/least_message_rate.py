@@ -25,7 +25,7 @@ import numpy as np
 from pydantic import Field
 
 from trimtab_strategies.model import RATE_IN, RATE_OUT, ClusterLoad
-from trimtab_strategies.model.load import BoolArray, FloatArray, IntArray
+from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
 from trimtab_strategies.params import WeightedParams
 from trimtab_strategies.protocols import Choice, recall, remember
 from trimtab_strategies.usage import MODULAR_COLUMNS, percent, weighted_maximum

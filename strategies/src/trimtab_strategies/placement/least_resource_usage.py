@@ -29,7 +29,7 @@ import numpy as np
 from pydantic import Field
 
 from trimtab_strategies.model import RATE_IN, RATE_OUT, RESOURCES, ClusterLoad
-from trimtab_strategies.model.load import BoolArray, FloatArray, IntArray
+from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
 from trimtab_strategies.params import WeightedParams
 from trimtab_strategies.protocols import Choice, recall, remember
 from trimtab_strategies.usage import MODULAR_COLUMNS, Weight, Weights, mean, percent, smooth, weighted_maximum

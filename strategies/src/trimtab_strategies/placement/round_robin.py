@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from trimtab_strategies.model import ClusterLoad
-from trimtab_strategies.model.load import IntArray
+from trimtab_strategies.model.cluster_load import IntArray
 from trimtab_strategies.params import StrategyParams
 from trimtab_strategies.protocols import Choice
 

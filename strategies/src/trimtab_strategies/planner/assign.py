@@ -13,14 +13,22 @@ from typing import Any
 
 import numpy as np
 
-from trimtab_strategies.choosing import Choosing, LeastLoaded, selecting_on
-from trimtab_strategies.constraints import Limits, Verdict, measured, trusted_brokers
+from trimtab_strategies.filters import Selection
+from trimtab_strategies.guard import Limits, Verdict, measured, trusted_brokers
 from trimtab_strategies.model import CPU, ClusterLoad, Decision, HeldBack, Memory, Move, Plan, Reason, counted
-from trimtab_strategies.model.load import FloatArray, IntArray
-from trimtab_strategies.predicted import OVERLOAD_LINE, PredictedLoad
+from trimtab_strategies.model.cluster_load import FloatArray, IntArray
+from trimtab_strategies.planner.candidates import Choosing, LeastLoaded, selecting_on
+from trimtab_strategies.planner.prediction import OVERLOAD_LINE, PredictedLoad
 from trimtab_strategies.protocols import Placement, forget_others
-from trimtab_strategies.selection import Selection
-from trimtab_strategies.usage import Weights, attributed, drivers, percent, sum_by_broker, with_moves_in_flight
+from trimtab_strategies.usage import (
+    Weights,
+    attributed,
+    drivers,
+    measured_percent,
+    percent,
+    sum_by_broker,
+    with_moves_in_flight,
+)
 
 
 def assign(  # noqa: PLR0917 - the nouns of `decide`, in its order
@@ -49,7 +57,7 @@ def assign(  # noqa: PLR0917 - the nouns of `decide`, in its order
     trusted = _enough(measured_brokers, cluster, limits)
     may_receive = np.flatnonzero(cluster.brokers.ready & cluster.brokers.schedulable)
     candidates = may_receive[measured_brokers.allowed[may_receive]] if trusted else may_receive
-    before = percent(cluster.brokers.usage, cluster.brokers.limit).astype(np.float64)
+    before = measured_percent(cluster.brokers.usage, cluster.brokers.limit)
     predicted = PredictedLoad(landed, Weights())
     if not len(candidates):
         text = f"{len(bundles)} bundles wait: no broker is ready and schedulable"

@@ -10,13 +10,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from trimtab_strategies.caps import Caps
-from trimtab_strategies.choosing import Choosing
-from trimtab_strategies.constraints import Guarded
+from trimtab_strategies.guard import Caps, Guarded
 from trimtab_strategies.model import CPU, TRAFFIC, ClusterLoad, HeldBack, Reason
-from trimtab_strategies.model.considered import Candidates, Considered, Rejected, Staying
-from trimtab_strategies.model.load import BoolArray, FloatArray
-from trimtab_strategies.predicted import PredictedLoad
+from trimtab_strategies.model.cluster_load import BoolArray, FloatArray
+from trimtab_strategies.model.plan import Candidates, Considered, Rejected, Staying
+from trimtab_strategies.planner.candidates import Choosing
+from trimtab_strategies.planner.prediction import PredictedLoad
 from trimtab_strategies.usage import bundle_throughput, percent
 
 MOVES = 20

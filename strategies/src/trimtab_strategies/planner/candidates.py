@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from trimtab_strategies.constraints import Verdict
+from trimtab_strategies.filters import Selecting, Selection
+from trimtab_strategies.guard import Verdict
 from trimtab_strategies.model import ClusterLoad, HeldBack, Reason
-from trimtab_strategies.model.load import IntArray
-from trimtab_strategies.predicted import PredictedLoad
+from trimtab_strategies.model.cluster_load import IntArray
+from trimtab_strategies.planner.prediction import PredictedLoad
 from trimtab_strategies.protocols import NOTHING, Choice, Placement, RemembersChoices
-from trimtab_strategies.selection import Selecting, Selection
 
 
 def selecting_on(cluster: ClusterLoad, selection: Selection | None) -> Selecting | None:

@@ -8,19 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from trimtab_strategies.assignment import assign, believed
-from trimtab_strategies.caps import Caps
-from trimtab_strategies.choosing import Choosing, selecting_on
-from trimtab_strategies.constraints import Guarded, Limits, guard
-from trimtab_strategies.dividing import Division, divide
-from trimtab_strategies.evacuating import NO_EVACUATION, Evacuating, Evacuation, resting, set_apart
+from trimtab_strategies.filters import Selection
+from trimtab_strategies.guard import Caps, Guarded, Limits, guard
 from trimtab_strategies.model import ClusterLoad, Decision, Memory, Move, Plan, Reason
-from trimtab_strategies.model.load import BoolArray
-from trimtab_strategies.placing import Placing
-from trimtab_strategies.predicted import PredictedLoad
+from trimtab_strategies.model.cluster_load import BoolArray
+from trimtab_strategies.planner.assign import assign, believed
+from trimtab_strategies.planner.candidates import Choosing, selecting_on
+from trimtab_strategies.planner.drain import NO_EVACUATION, Evacuating, Evacuation, resting, set_apart
+from trimtab_strategies.planner.moves import Placing
+from trimtab_strategies.planner.prediction import PredictedLoad
+from trimtab_strategies.planner.splits import Division, divide
 from trimtab_strategies.protocols import NOTHING, Placement, Shedder, Shedding, Splitter, Unload, forget_others
-from trimtab_strategies.selection import Selection
-from trimtab_strategies.usage import DEFAULT_WEIGHTS, Weights, percent, with_moves_in_flight
+from trimtab_strategies.usage import DEFAULT_WEIGHTS, Weights, measured_percent, with_moves_in_flight
 
 __all__ = ["Pair", "assign", "decide"]
 
@@ -61,7 +60,7 @@ def decide(
     doubtful data must not enter the averages. evacuation: what must leave whatever the load says; while it pauses the
     rest neither the shedder nor the splitter is asked, and they remember what they knew.
     """
-    before = percent(cluster.brokers.usage, cluster.brokers.limit).astype(np.float64)
+    before = measured_percent(cluster.brokers.usage, cluster.brokers.limit)
     landed = believed(with_moves_in_flight(cluster), evacuation.restarted)
     allowed = guard(landed, limits, moved_last_hour=moved_last_hour)
     predicted = PredictedLoad(landed, pair.weights)
@@ -75,7 +74,17 @@ def decide(
     division = Division((), NOTHING, (), memory)
     if pair.splitter is not None and evacuation.pause is None:
         most = limits.max_splits_per_cycle
-        division = divide(landed, pair.splitter, choosing, predicted, memory, rng=rng, caps=caps, max_splits=most)
+        division = divide(
+            landed,
+            pair.splitter,
+            choosing,
+            predicted,
+            memory,
+            sheddable=allowed.sheddable,
+            rng=rng,
+            caps=caps,
+            max_splits=most,
+        )
     allowed = without(allowed, division)
     evacuating = Evacuating(landed, choosing, allowed, limits, caps, predicted, rng, division.memory.placement)
     moves = list(evacuating.moves(evacuation))

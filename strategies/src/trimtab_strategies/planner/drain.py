@@ -17,13 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from trimtab_strategies.assignment import expected_load
-from trimtab_strategies.caps import Caps
-from trimtab_strategies.choosing import Choosing, LeastLoaded
-from trimtab_strategies.constraints import Guarded, Limits, Verdict, movable_bundles
+from trimtab_strategies.guard import Caps, Guarded, Limits, Verdict, movable_bundles
 from trimtab_strategies.model import CPU, ClusterLoad, HeldBack, Move, Reason, counted, some
-from trimtab_strategies.model.load import BoolArray, FloatArray, IntArray
-from trimtab_strategies.predicted import OVERLOAD_LINE, PredictedLoad
+from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
+from trimtab_strategies.planner.assign import expected_load
+from trimtab_strategies.planner.candidates import Choosing, LeastLoaded
+from trimtab_strategies.planner.prediction import OVERLOAD_LINE, PredictedLoad
 from trimtab_strategies.protocols import NOTHING, Shedder, Shedding
 from trimtab_strategies.usage import percent
 

@@ -16,13 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from trimtab_strategies.caps import Caps
-from trimtab_strategies.choosing import Choosing
-from trimtab_strategies.considering import Considering
-from trimtab_strategies.constraints import Guarded, Limits
+from trimtab_strategies.guard import Caps, Guarded, Limits
 from trimtab_strategies.model import CPU, ClusterLoad, HeldBack, Move, Reason, counted
-from trimtab_strategies.model.load import BoolArray, FloatArray, IntArray
-from trimtab_strategies.predicted import OVERLOAD_LINE, PredictedLoad
+from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
+from trimtab_strategies.planner.audit import Considering
+from trimtab_strategies.planner.candidates import Choosing
+from trimtab_strategies.planner.prediction import OVERLOAD_LINE, PredictedLoad
 from trimtab_strategies.protocols import Unload
 from trimtab_strategies.usage import attributed, percent
 

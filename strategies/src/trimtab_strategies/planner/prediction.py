@@ -11,8 +11,8 @@ from dataclasses import replace
 import numpy as np
 
 from trimtab_strategies.model import ClusterLoad
-from trimtab_strategies.model.load import FloatArray, IntArray
-from trimtab_strategies.usage import MOVING, Weights, percent
+from trimtab_strategies.model.cluster_load import FloatArray, IntArray
+from trimtab_strategies.usage import MOVING, Weights, measured_percent
 
 OVERLOAD_LINE = 0.85
 """Weighted usage (ratio) that nothing but the load itself lifts a broker to: no fixed weight, and no evacuation.
@@ -38,8 +38,8 @@ class PredictedLoad:
         self.cluster = replace(cluster, brokers=replace(brokers, usage=self._usage, traffic=self._traffic))
 
     def percent(self) -> FloatArray:
-        """Usage in percent (n, 5), at least 0: what is left of a broker that gave everything is a rounding error."""
-        return np.maximum(percent(self._usage, self._limit), 0).astype(np.float64)
+        """Usage in percent (n, 5), NaN unknown, at least 0: less is the rounding error of a broker that gave all."""
+        return np.maximum(measured_percent(self._usage, self._limit), 0)
 
     def pressure(self, brokers: IntArray) -> FloatArray:
         """Weighted usage (ratio, k) of `brokers` (rows, k).

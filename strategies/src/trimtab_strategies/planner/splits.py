@@ -4,6 +4,9 @@ Children of a wish that asks for it are placed one after the other, the heaviest
 with those before it: dividing a bundle and then waiting for the shedder to find the children would leave the owner as
 hot as it was. A child leaves only if its parent might have, if the caps allow, and if its new owner, with it, stays
 below what the old one is at then; else it stays.
+
+Nothing is divided on a broker whose data is not trusted: a split can't be undone, and its children would bring an
+unmeasured load to brokers that have room.
 """
 
 from __future__ import annotations
@@ -14,14 +17,14 @@ from typing import Any
 
 import numpy as np
 
-from trimtab_strategies.caps import Caps
-from trimtab_strategies.choosing import Choosing
+from trimtab_strategies.guard import Caps, Verdict, trusted_brokers
+from trimtab_strategies.hash_ring import is_monitoring, parse_bundle
 from trimtab_strategies.model import ClusterLoad, HeldBack, Memory, Reason, Split, counted
-from trimtab_strategies.model.load import BoolArray, FloatArray, IntArray
-from trimtab_strategies.predicted import PredictedLoad
+from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
+from trimtab_strategies.planner.candidates import Choosing
+from trimtab_strategies.planner.prediction import PredictedLoad
 from trimtab_strategies.protocols import NOTHING, Splitter, Splitting, SplitWish
 from trimtab_strategies.splitting.boundaries import children
-from trimtab_strategies.topics import is_monitoring, parse_bundle
 from trimtab_strategies.usage import attributed
 
 MAX_ROUNDS = 10
@@ -47,14 +50,14 @@ class Division:
 
 
 def splittable_bundles(cluster: ClusterLoad) -> BoolArray:
-    """The bundles (m) that may be divided: owned by a ready broker, not pinned, not moving, no broker's heartbeat.
+    """The bundles (m) that may be divided: owned by a trusted broker, not pinned, not moving, no broker's heartbeat.
 
     Nor one that is withheld: its children would not be, and would be moved in its place.
     """
     bundles = cluster.bundles
-    ready = np.append(cluster.brokers.ready, False)  # the last one is for bundles of nobody (-1)
+    trusted = np.append(trusted_brokers(cluster).allowed, False)  # the last one is for bundles of nobody (-1)
     monitoring = np.array([is_monitoring(name) for name in cluster.namespaces], dtype=bool)
-    allowed: BoolArray = ready[bundles.owner] & ~bundles.pinned & ~bundles.in_flight & ~monitoring[bundles.namespace]
+    allowed: BoolArray = trusted[bundles.owner] & ~bundles.pinned & ~bundles.in_flight & ~monitoring[bundles.namespace]
     withheld = np.array([row for name in cluster.withheld if (row := bundles.index.get(name)) is not None], dtype=int)
     allowed[withheld] = False
     return allowed
@@ -67,15 +70,17 @@ def divide(
     predicted: PredictedLoad,
     memory: Memory,
     *,
+    sheddable: Verdict,
     rng: np.random.Generator,
     caps: Caps,
     max_splits: int,
 ) -> Division:
     """What `splitter` wants divided, at most `max_splits` of it, and an owner for each child.
 
-    cluster: moves in flight counted as landed. choosing: of owners for children. predicted: follows the children. rng:
-    picks among equally good owners. caps: count children that leave as moves. max_splits: in one decision; 0 asks
-    nobody, so that no hit is counted.
+    cluster: moves in flight counted as landed. choosing: of owners for children. predicted: follows the children.
+    sheddable: the guard's verdict on the bundles (m); children of those that it keeps stay with the owner. rng: picks
+    among equally good owners. caps: count children that leave as moves. max_splits: in one decision; 0 asks nobody, so
+    that no hit is counted.
 
     Raises `InvalidBoundaryError` when a splitter's boundaries do not divide the bundle.
     """
@@ -84,7 +89,7 @@ def divide(
     splitting, cut = _within(cluster, splitter, memory.splitter, max_splits)
     rows = np.array([wish.bundle for wish in splitting.wishes], dtype=np.int64)
     loads = dict(zip(rows.tolist(), attributed(cluster, rows), strict=True))
-    spreading = _Spreading(cluster, choosing, predicted, rng, caps, memory.placement, loads)
+    spreading = _Spreading(cluster, choosing, predicted, sheddable.allowed, rng, caps, memory.placement, loads)
     splits = tuple(spreading.split(wish) for wish in splitting.wishes)
     held_back = (*splitting.held_back, *((_capped(max_splits, cut),) if cut else ()))
     after = Memory(memory.shedder, spreading.memory, splitting.memory)
@@ -134,6 +139,7 @@ class _Spreading:
     cluster: ClusterLoad
     choosing: Choosing
     predicted: PredictedLoad
+    sheddable: BoolArray
     rng: np.random.Generator
     caps: Caps
     memory: Mapping[str, Any]
@@ -157,7 +163,7 @@ class _Spreading:
         load = self.loads[wish.bundle]
         traffic = np.nan_to_num(self.cluster.bundles.short[wish.bundle], posinf=0.0, neginf=0.0)
         owners = [source] * count
-        if not self.cluster.policy_of(wish.bundle).unload or self.choosing.may_leave(wish.bundle) is not None:
+        if not self.sheddable[wish.bundle] or self.choosing.may_leave(wish.bundle) is not None:
             return owners
         for child in np.argsort(-shares, kind="stable").tolist():
             owners[child] = self.owner(wish.bundle, source, load * shares[child], traffic * shares[child])

@@ -1,4 +1,16 @@
-"""AvgShedder: pairs the busiest broker with the idlest, the next with the next, and moves load inside each pair.
+"""Brokers two by two: the busiest with the idlest, the next with the next, and how long each pair has been apart.
+
+AvgShedder's plan: which broker a bundle is to go to, as Pulsar remembers it and as it was meant.
+
+Up to PR 26246 Pulsar's plan is a hash map whose key is the bundle's *statistics*, an object that goes on changing while
+it is in the map. An entry is found when its statistics at the time of the entry are those of the bundle asked for, and
+so are the statistics its own bundle has now. Two consequences: an entry is lost with the next report, and bundles
+with equal statistics share one. `look_up` and `put` keep to that exactly; from the fix on the key is the bundle's name.
+
+Forms in memory. By statistics: a list of entries [bundle (empty once it is gone), statistics at the time of the entry,
+the bundle's statistics last seen, destination]. By name: bundle to destination.
+
+AvgShedder: pairs the busiest broker with the idlest, the next with the next, and moves load inside each pair.
 
 Idea. Sort the brokers by usage. The first and the last make a pair, the second and the last but one, and so on. A pair
 that stays far apart for some cycles is evened out by bundles that go from its busier to its idler broker and nowhere
@@ -24,21 +36,156 @@ scores come in the order of Java's hash map. A broker of whose resources nothing
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Annotated, Any
 
 import numpy as np
 from pydantic import Field
 
+from trimtab_strategies.java_compat import concurrent_map_order, hash_map_order
 from trimtab_strategies.model import ClusterLoad, HeldBack, Reason
-from trimtab_strategies.model.load import BoolArray, FloatArray, IntArray
+from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
 from trimtab_strategies.params import Compatibility, Defect, StrategyParams, WeightedParams
 from trimtab_strategies.protocols import Choice, Shedding, Unload, recall, remember
-from trimtab_strategies.shedding import planned
-from trimtab_strategies.shedding.pairs import Pairs
-from trimtab_strategies.shedding.picking import reported, sole_bundle, sorted_out, that_fit
+from trimtab_strategies.shedding.bundle_choice import minimum, reported, sole_bundle, sorted_out, that_fit, too_little
 from trimtab_strategies.usage import Weights, both_directions, broker_usage
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Brokers two by two. names, score: of the brokers that take part (k,).
+
+    idle, busy: positions of each pair's brokers, the widest pair first; the middle one of an odd number meets itself.
+    apart, far: which pairs differ by the low, or the high threshold.
+    """
+
+    names: list[str]
+    score: FloatArray
+    idle: IntArray
+    busy: IntArray
+    apart: BoolArray
+    far: BoolArray
+
+    @classmethod
+    def of(cls, names: list[str], score: FloatArray, *, low: float, high: float, java: bool) -> Pairs:
+        """Pair brokers up by score; apart by `low` points, far apart by `high`. java: ties as in its hash map."""
+        order = _ascending(names, score, java=java)
+        half = (len(order) + 1) // 2
+        idle, busy = order[:half], order[::-1][:half]
+        gap = score[busy] - score[idle]
+        apart = ~(gap < low)
+        return cls(names, score, idle, busy, apart, apart & ~(gap < high))
+
+    def counted(self, before: FloatArray, hit: BoolArray) -> FloatArray:
+        """The brokers' counters (k,) after this cycle, in which the pairs `hit`: NaN none, 0 begun anew."""
+        after = np.nan_to_num(before)
+        after[self.members(~hit)] = 0
+        np.add.at(after, self.members(hit), 1)
+        after[self.members(~self.apart)] = np.nan
+        return after
+
+    def members(self, which: BoolArray) -> IntArray:
+        """Positions of the brokers of some pairs, the idler ones first."""
+        return np.concatenate([self.idle[which], self.busy[which]])
+
+    def closest(self) -> str:
+        """How far the widest pair is apart, in words."""
+        if not len(self.idle):
+            return "no broker's usage is known"
+        busy, idle = self.busy[0], self.idle[0]
+        return f"{self.names[busy]} is {self.score[busy] - self.score[idle]:.1f} points above {self.names[idle]}"
+
+    def apart_by(self, pair: int) -> str:
+        """How far a pair is apart, in words about its busier broker."""
+        busy, idle = self.busy[pair], self.idle[pair]
+        return f"{self.score[busy] - self.score[idle]:.1f} points above {self.names[idle]}"
+
+
+def _ascending(names: list[str], score: FloatArray, *, java: bool) -> IntArray:
+    """Positions by ascending score; equal ones in the order of Java's score map, or by name."""
+    if len(np.unique(score)) == len(score):
+        return np.argsort(score)
+    # Rows count as the order of insertion, which decides between the few names that share a slot of the map.
+    tied = hash_map_order(concurrent_map_order(names)) if java else sorted(names)
+    place = {name: k for k, name in enumerate(tied)}
+    return np.lexsort((np.array([place[name] for name in names]), score))
+
+
+MOST = 1000
+"""Entries kept by statistics, the newest: Pulsar keeps all for ever, though hardly any is ever found again."""
+
+
+Entry = Sequence[str]
+
+Plan = Sequence[Entry]
+
+
+def followed(plan: Plan, cluster: ClusterLoad) -> list[Entry]:
+    """The plan once its bundles have moved on to the statistics they have in `cluster`."""
+    index = cluster.bundles.index
+    rows = np.array([index.get(entry[0], -1) for entry in plan], dtype=np.int64)
+    rows[rows >= 0] = np.where(np.isnan(cluster.bundles.short[rows[rows >= 0], 0]), -1, rows[rows >= 0])
+    now = iter(statistics(cluster, rows[rows >= 0]))
+    return [
+        # A bundle of the same name as one that is gone will be another object.
+        (bundle, before, next(now), destination) if row >= 0 else ("", before, last_seen, destination)
+        for row, (bundle, before, last_seen, destination) in zip(rows.tolist(), plan, strict=True)
+    ]
+
+
+def extended(plan: Plan, cluster: ClusterLoad, goes: Iterable[tuple[int, str]]) -> list[list[str]]:
+    """The plan, `followed` until now, with the destinations of more bundles (row, broker), one after the other."""
+    entries, goes = [list(entry) for entry in plan], list(goes)
+    live: dict[str, list[str]] = {}
+    for entry in entries:
+        if entry[1] == entry[2]:
+            live.setdefault(entry[1], entry)
+    for now, (row, destination) in zip(statistics(cluster, np.array([row for row, _ in goes])), goes, strict=True):
+        if now in live:
+            live[now][3] = destination
+        else:
+            live[now] = [cluster.bundles.names[row], now, now, destination]
+            entries.append(live[now])
+    return entries[-MOST:]
+
+
+def put(plan: Plan, cluster: ClusterLoad, bundle: int, destination: str) -> list[Entry]:
+    """The plan with an entry more, or with another destination in the entry that is found for `bundle` (row)."""
+    entries = list(plan)
+    for place, (name, before, last_seen, _) in _found(plan, cluster, bundle):
+        entries[place] = [name, before, last_seen, destination]
+        return entries
+    (now,) = statistics(cluster, np.array([bundle]))
+    return [*entries, [cluster.bundles.names[bundle], now, now, destination]][-MOST:]
+
+
+def look_up(plan: Plan, cluster: ClusterLoad, bundle: int) -> str | None:
+    """The destination that is found for `bundle` (row)."""
+    return next((entry[3] for _, entry in _found(plan, cluster, bundle)), None)
+
+
+def _found(plan: Plan, cluster: ClusterLoad, bundle: int) -> Iterator[tuple[int, Entry]]:
+    """The entries found for `bundle`: of which both statistics are the bundle's own now."""
+    (now,) = statistics(cluster, np.array([bundle])) if plan else ("",)
+    for place, entry in enumerate(plan):
+        if entry[1] == now and followed([entry], cluster)[0][2] == now:
+            yield place, entry
+
+
+def statistics(cluster: ClusterLoad, bundles: IntArray) -> list[str]:
+    """A fingerprint of what Pulsar's equality of bundle data looks at, of each of `bundles` (rows).
+
+    That is both averages and the number of topics, to the last bit.
+    """
+    rows = bundles.astype(np.int64)
+    known = cluster.bundles
+    parts = np.concatenate([known.short[rows], known.long[rows], known.topics[rows, np.newaxis]], axis=1)
+    each, together = parts.shape[1] * parts.itemsize, parts.tobytes()
+    starts = range(0, len(together), each)
+    return [blake2b(together[start : start + each], digest_size=8).hexdigest() for start in starts]
+
 
 DEFECTS = (
     Defect(
@@ -53,6 +200,7 @@ DEFECTS = (
     ),
 )
 """What the original does against its purpose."""
+
 
 PLACEMENT_DEFECTS = (
     Defect(
@@ -124,7 +272,7 @@ class AvgShedder:
         found = {
             k: self._relieved(cluster, sheddable, int(brokers[pairs.busy[k]]), int(brokers[pairs.idle[k]]))
             if acts[k]
-            else HeldBack(names[pairs.busy[k]], Reason.HIT_COUNT, pairs.waits(k, low))
+            else HeldBack(names[pairs.busy[k]], Reason.HIT_COUNT, self._waits(pairs, k, high, low))
             for k in np.flatnonzero(pairs.apart).tolist()
         }
         moved = np.array([isinstance(found.get(k), Unload) for k in range(len(acts))])
@@ -149,6 +297,14 @@ class AvgShedder:
         acts: BoolArray = pairs.apart & (due[pairs.busy] | (due[pairs.idle] & self.java))
         return acts
 
+    def _waits(self, pairs: Pairs, pair: int, high: FloatArray, low: FloatArray) -> str:
+        """Why a pair does not act yet, in words: how far it is apart, and how many hits it has and needs."""
+        params, busy = self.params, pairs.busy[pair]
+        told = f"{params.low_threshold:g} or more in {low[busy]:.0f} of {params.hit_count_low} cycles in a row"
+        if pairs.far[pair]:
+            told += f", {params.high_threshold:g} or more in {high[busy]:.0f} of {params.hit_count_high}"
+        return f"{pairs.apart_by(pair)}: {told}"
+
     def _relieved(self, cluster: ClusterLoad, sheddable: BoolArray, busy: int, idle: int) -> Unload | HeldBack:
         """What goes from broker `busy` to broker `idle` (rows), or why nothing does."""
         name, owned = cluster.brokers.names[busy], cluster.bundles.owned_by(busy)
@@ -157,8 +313,10 @@ class AvgShedder:
         rate, throughput = ((v[busy] - v[idle]) * self.params.max_unload for v in reported(cluster))
         by_rate, by_throughput = rate > self.params.min_rate, throughput > self.params.min_throughput
         if not by_rate and not by_throughput:
-            told = f"{rate:.4g} msg/s and {throughput:.4g} bytes/s to move, more than {self.params.min_rate} or"
-            return HeldBack(name, Reason.BELOW_MINIMUM, f"{told} {self.params.min_throughput} wanted")
+            messages = minimum("avgShedder.minRate", self.params.min_rate, rate, "msg/s", above=True)
+            least = self.params.min_throughput
+            volume = minimum("avgShedder.minThroughput", least, throughput, "bytes/s", above=True)
+            return too_little(name, messages, volume)
         may = owned[sheddable[owned]]
         values = both_directions(cluster.bundles.short[may])[0 if by_rate else 1]
         busy_ones = np.flatnonzero(values > 0)
@@ -173,8 +331,8 @@ class AvgShedder:
         goes = [(row, cluster.brokers.names[u.destination]) for u in unloads for row in u.bundles.tolist()]
         if not self.java:
             return {**memory, "now": cluster.now, "plan": {cluster.bundles.names[row]: name for row, name in goes}}
-        plan = planned.followed(memory.get("planByStatistics", ()), cluster)
-        return {**memory, "planByStatistics": planned.extended(plan, cluster, goes)}
+        plan = followed(memory.get("planByStatistics", ()), cluster)
+        return {**memory, "planByStatistics": extended(plan, cluster, goes)}
 
 
 class AvgShedderPlacementParams(StrategyParams):
@@ -198,7 +356,7 @@ class AvgShedderPlacement:
     def planned(self, cluster: ClusterLoad, bundle: int, memory: Mapping[str, Any]) -> str | None:
         """Name of the broker that is planned for `bundle` (row)."""
         if self.params.compatibility is Compatibility.JAVA:
-            return planned.look_up(memory.get("planByStatistics", ()), cluster, bundle)
+            return look_up(memory.get("planByStatistics", ()), cluster, bundle)
         destination: str | None = _plan_of(cluster, memory).get(cluster.bundles.names[bundle])
         return destination
 
@@ -206,11 +364,11 @@ class AvgShedderPlacement:
         """The memory once `bundle` went to `broker` (rows): that is its plan from now on."""
         name = cluster.brokers.names[broker]
         if self.params.compatibility is Compatibility.CORRECTED:
-            newest = list(_plan_of(cluster, memory).items())[1 - planned.MOST :]
+            newest = list(_plan_of(cluster, memory).items())[1 - MOST :]
             return {**memory, "now": cluster.now, "plan": {**dict(newest), cluster.bundles.names[bundle]: name}}
         if np.isnan(cluster.bundles.short[bundle]).any():
             return memory  # fresh bundles are all alike: by statistics the first one's plan would be everybody's
-        plan = planned.put(memory.get("planByStatistics", ()), cluster, bundle, name)
+        plan = put(memory.get("planByStatistics", ()), cluster, bundle, name)
         return {**memory, "planByStatistics": plan}
 
 

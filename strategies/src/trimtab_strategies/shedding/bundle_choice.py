@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from math import inf
+from math import ceil, floor, inf, log10
 
 import numpy as np
 
 from trimtab_strategies.model import ClusterLoad, HeldBack, Reason
-from trimtab_strategies.model.load import BoolArray, FloatArray, IntArray
+from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
 from trimtab_strategies.params import Defect
 from trimtab_strategies.protocols import Shedding, Unload
 from trimtab_strategies.usage import both_directions, bundle_throughput, sum_by_broker
@@ -53,6 +53,36 @@ def sole_bundle(cluster: ClusterLoad, broker: int) -> HeldBack:
     bundle = cluster.bundles.names[cluster.bundles.owned_by(broker)[0]]
     told = f"all of its load is {bundle}: split it or add partitions"
     return HeldBack(cluster.brokers.names[broker], Reason.SOLE_BUNDLE, told)
+
+
+def too_little(name: str, *minima: str) -> HeldBack:
+    """That broker `name` stays as it is, as it would move less than each of `minima` wants (`minimum`)."""
+    return HeldBack(name, Reason.BELOW_MINIMUM, "; or ".join(minima))
+
+
+def minimum(field: str, least: float, wanted: float, unit: str, *, above: bool = False) -> str:
+    """What a minimum of the policy is, what there is to move, and which value would let that move, in words.
+
+    field: path below spec.shedder; least: its value, an int where it is a whole number. wanted: what there is to move.
+    above: whether that must exceed the minimum.
+    """
+    text = f"{field} is {least if isinstance(least, int) else f'{least:g}'} {unit}"
+    if not wanted > 0:
+        return f"{text}; this broker has no known traffic to move: no minimum would act"
+    enough = _whole(wanted, above=above) if isinstance(least, int) else _two_digits(wanted)
+    return f"{text}; this broker has {wanted:.4g} {unit} to move; {enough} {unit} or less would act"
+
+
+def _whole(value: float, *, above: bool) -> str:
+    """The largest whole number up to `value`, or below it if that must be `above`."""
+    return str(max(0, ceil(value) - 1 if above else floor(value)))
+
+
+def _two_digits(value: float) -> str:
+    """The largest number of two digits up to `value`, which is above 0, or the next one below."""
+    digits = 1 - floor(log10(value))
+    found = floor(value * 10.0**digits) / 10.0**digits
+    return f"{found if found <= value else found - 10.0**-digits:g}"
 
 
 def relieved(

@@ -25,10 +25,10 @@ import numpy as np
 from pydantic import Field
 
 from trimtab_strategies.model import ClusterLoad, HeldBack, Reason
-from trimtab_strategies.model.load import BoolArray, FloatArray
+from trimtab_strategies.model.cluster_load import BoolArray, FloatArray
 from trimtab_strategies.params import Compatibility, Defect, WeightedParams
 from trimtab_strategies.protocols import Shedding
-from trimtab_strategies.shedding.picking import MARGIN, TWO_TIME_BASES, carried, relieved, reported, sorted_out
+from trimtab_strategies.shedding.bundle_choice import MARGIN, TWO_TIME_BASES, carried, relieved, reported, sorted_out
 from trimtab_strategies.usage import broker_usage
 
 DEFECTS = (

@@ -27,10 +27,19 @@ import numpy as np
 from pydantic import Field
 
 from trimtab_strategies.model import ClusterLoad, HeldBack, Reason
-from trimtab_strategies.model.load import BoolArray, FloatArray, IntArray
+from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
 from trimtab_strategies.params import Compatibility, Defect, WeightedParams
 from trimtab_strategies.protocols import Shedding, Unload, recall, remember
-from trimtab_strategies.shedding.picking import MARGIN, TWO_TIME_BASES, carried, relieved, reported, sorted_out
+from trimtab_strategies.shedding.bundle_choice import (
+    MARGIN,
+    TWO_TIME_BASES,
+    carried,
+    minimum,
+    relieved,
+    reported,
+    sorted_out,
+    too_little,
+)
 from trimtab_strategies.usage import MEBIBYTE, broker_usage, mean, smooth
 
 DEFECTS = (
@@ -135,9 +144,8 @@ class _View:
     def relieve(self, broker: int, wanted: float, reason: Reason) -> Unload | HeldBack:
         """The busiest sheddable bundles of `broker` (row) that make up `wanted` bytes/s, or why there are none."""
         if not wanted >= self.params.min_throughput * MEBIBYTE:
-            least = f"{self.params.min_throughput:g} MiB/s"
-            told = f"{wanted / MEBIBYTE:.3g} MiB/s to move, at least {least} wanted"
-            return HeldBack(self.cluster.brokers.names[broker], Reason.BELOW_MINIMUM, told)
+            named = ("thresholdShedder.minThroughput", float(self.params.min_throughput), wanted / MEBIBYTE, "MiB/s")
+            return too_little(self.cluster.brokers.names[broker], minimum(*named))
         return relieved(self.cluster, self.sheddable, broker, wanted, reason)
 
     def nobody_above(self, ema: FloatArray, average: float) -> str:

@@ -25,12 +25,12 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field
 
-from trimtab_strategies.java import concurrent_map_order
+from trimtab_strategies.java_compat import concurrent_map_order
 from trimtab_strategies.model import ClusterLoad, HeldBack, Reason
-from trimtab_strategies.model.load import BoolArray, FloatArray, IntArray
+from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
 from trimtab_strategies.params import Compatibility, Defect, StrategyParams
 from trimtab_strategies.protocols import Shedding, Unload
-from trimtab_strategies.shedding.picking import reported, sole_bundle, that_fit
+from trimtab_strategies.shedding.bundle_choice import minimum, reported, sole_bundle, that_fit, too_little
 from trimtab_strategies.usage import both_directions
 
 LARGEST_INT = 2147483647
@@ -122,8 +122,8 @@ class UniformLoadShedder:
         wanted = (scale.most - scale.least) * self.params.max_unload
         wanted = _to_int(wanted) if self.java else wanted
         if wanted < least:
-            told = f"{wanted:.4g} {scale.unit} to move, at least {least} wanted"
-            return HeldBack(name, Reason.BELOW_MINIMUM, told)
+            field = f"uniformLoadShedder.{('minRate', 'minThroughput')[scale.column]}"
+            return too_little(name, minimum(field, least, wanted, scale.unit))
         may = owned[sheddable[owned]]
         rows = may[self._taken(both_directions(cluster.bundles.short[may])[scale.column], wanted)]
         if not len(rows):

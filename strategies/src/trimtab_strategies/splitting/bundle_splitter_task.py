@@ -22,8 +22,9 @@ from typing import Any
 
 import numpy as np
 
+from trimtab_strategies.hash_ring import parse_bundle
 from trimtab_strategies.model import ClusterLoad, HeldBack, Reason
-from trimtab_strategies.model.load import BoolArray, FloatArray, IntArray
+from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
 from trimtab_strategies.protocols import Splitting, SplitWish
 from trimtab_strategies.splitting.boundaries import DEFECTS as BOUNDARY_DEFECTS, can_split
 from trimtab_strategies.splitting.limits import (
@@ -39,7 +40,6 @@ from trimtab_strategies.splitting.limits import (
     nobody_above,
     valid_boundaries,
 )
-from trimtab_strategies.topics import parse_bundle
 
 DEFECTS = (OVERFLOW, *BOUNDARY_DEFECTS)
 

@@ -10,13 +10,9 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
-from trimtab_strategies.model import (
-    ClusterLoad,
-    HeldBack,
-    Reason,
-    counted,
-)
-from trimtab_strategies.model.load import BoolArray, FloatArray, IntArray
+from trimtab_strategies.hash_ring import parse_bundle
+from trimtab_strategies.model import ClusterLoad, HeldBack, Reason, counted
+from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
 from trimtab_strategies.params import Compatibility, Defect, StrategyParams
 from trimtab_strategies.protocols import NOTHING
 from trimtab_strategies.splitting.boundaries import (
@@ -29,7 +25,6 @@ from trimtab_strategies.splitting.boundaries import (
     range_equally_divide,
     topic_count_equally_divide,
 )
-from trimtab_strategies.topics import parse_bundle
 from trimtab_strategies.usage import MEBIBYTE, both_directions
 
 REASONS = (Reason.TOPICS, Reason.SESSIONS, Reason.MSG_RATE, Reason.BANDWIDTH)

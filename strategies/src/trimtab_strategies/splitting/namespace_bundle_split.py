@@ -27,8 +27,9 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field
 
+from trimtab_strategies.hash_ring import parse_bundle
 from trimtab_strategies.model import ClusterLoad, HeldBack, Reason
-from trimtab_strategies.model.load import BoolArray, IntArray
+from trimtab_strategies.model.cluster_load import BoolArray, IntArray
 from trimtab_strategies.params import Compatibility, Defect
 from trimtab_strategies.protocols import Splitting, SplitWish
 from trimtab_strategies.splitting.boundaries import DEFECTS as BOUNDARY_DEFECTS, FEWEST_TOPICS, can_split
@@ -45,7 +46,6 @@ from trimtab_strategies.splitting.limits import (
     nobody_above,
     valid_boundaries,
 )
-from trimtab_strategies.topics import parse_bundle
 
 DEFECTS = (
     OVERFLOW,

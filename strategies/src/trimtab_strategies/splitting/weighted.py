@@ -28,11 +28,11 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 from pydantic import Field
 
+from trimtab_strategies.hash_ring import parse_bundle
 from trimtab_strategies.model import ClusterLoad, HeldBack, Reason, counted
-from trimtab_strategies.model.load import BoolArray, FloatArray, IntArray
+from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
 from trimtab_strategies.protocols import Splitting, SplitWish
-from trimtab_strategies.splitting.boundaries import FEWEST_TOPICS, can_split
-from trimtab_strategies.splitting.cutting import cut_into, distinct_places
+from trimtab_strategies.splitting.boundaries import FEWEST_TOPICS, can_split, cut_into, distinct_places
 from trimtab_strategies.splitting.limits import (
     REASONS,
     Inside,
@@ -42,7 +42,6 @@ from trimtab_strategies.splitting.limits import (
     held_back,
     nobody_above,
 )
-from trimtab_strategies.topics import parse_bundle
 
 MOST_TOLD = 3
 """Bundles per reason that are told of one by one; the others are counted."""

@@ -10,12 +10,17 @@
 cluster and raises AssertionError. A strategy of your own: ``for check in SHEDDER_CHECKS: check(shedder, cluster)``.
 """
 
-from trimtab_strategies.testing.checks import EXCEPTIONS, pair_checks, parameter_sets, strategy_checks, variants
-from trimtab_strategies.testing.drawing import FULL, NOW, cluster, with_bundles
-from trimtab_strategies.testing.pair_checks import PAIR_CHECKS
-from trimtab_strategies.testing.placement_checks import PLACEMENT_CHECKS
-from trimtab_strategies.testing.shedder_checks import SHEDDER_CHECKS
-from trimtab_strategies.testing.splitter_checks import SPLITTER_CHECKS
+from trimtab_strategies.testing.checks import (
+    EXCEPTIONS,
+    PAIR_CHECKS,
+    PLACEMENT_CHECKS,
+    pair_checks,
+    parameter_sets,
+    strategy_checks,
+    variants,
+)
+from trimtab_strategies.testing.clusters import FULL, NOW, cluster, with_bundles
+from trimtab_strategies.testing.strategy_checks import SHEDDER_CHECKS, SPLITTER_CHECKS
 
 __all__ = [
     "EXCEPTIONS",

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from trimtab_strategies.hash_ring import bundle_names, default_boundaries
 from trimtab_strategies.model import CPU, NETWORK_IN, NETWORK_OUT, Brokers, Bundles, ClusterLoad
-from trimtab_strategies.model.load import FloatArray, IntArray
-from trimtab_strategies.topics import bundle_names, default_boundaries
+from trimtab_strategies.model.cluster_load import FloatArray, IntArray
 
 FULL = 2.0**30
 """Throughput (bytes/s) that a drawn broker has at 100 % CPU; its network limits are four times as much."""

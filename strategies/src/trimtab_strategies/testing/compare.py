@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from trimtab_strategies.balancer import Pair, decide
-from trimtab_strategies.constraints import Limits, movable_bundles
+from trimtab_strategies.guard import Limits, movable_bundles
 from trimtab_strategies.model import Brokers, Bundles, ClusterLoad, Memory, Plan
-from trimtab_strategies.model.load import BoolArray, IntArray
+from trimtab_strategies.model.cluster_load import BoolArray, IntArray
+from trimtab_strategies.planner.decide import Pair, decide
 from trimtab_strategies.protocols import Shedder, Shedding
 
 ROUNDS = 9

@@ -10,12 +10,12 @@ from typing import Any, NoReturn
 
 from rich.console import Console
 
-from trimtab_operator.cli.failure import FINDING, FINE, CommandError
-from trimtab_testbed.demo.runner import run as run_demo
+from trimtab_operator.cli.common import FINDING, FINE, CommandError
+from trimtab_testbed.demo.run import run as run_demo
 from trimtab_testbed.demo.summary import as_json
-from trimtab_testbed.go_build import MissingToolError
-from trimtab_testbed.processes import ServerFailedError
-from trimtab_testbed.scenarios import SCENARIOS, UnknownScenarioError, scenario
+from trimtab_testbed.programs.build import MissingToolError
+from trimtab_testbed.servers.processes import ServerFailedError
+from trimtab_testbed.simulated.scenarios import SCENARIOS, UnknownScenarioError, scenario
 
 _DESCRIPTION = """\
 Watch a cluster come level, on real parts and on this machine alone: etcd and kube-apiserver, Prometheus, simulated

@@ -13,8 +13,8 @@ from typing import Any
 
 from trimtab_strategies.model import Reason
 from trimtab_testbed.demo.stage import NAMESPACE, WINDOW, Stage
-from trimtab_testbed.exposition import CONTAINER
-from trimtab_testbed.world import landed
+from trimtab_testbed.simulated.cluster import landed
+from trimtab_testbed.simulated.metrics_page import CONTAINER
 
 NIC = 1.25e9
 """Bytes per second that the table calls 100 % of the network; the policy's default."""

@@ -1,4 +1,4 @@
-"""Runs the demo from nothing to a verdict."""
+"""Runs the demo from an empty machine to a verdict, and judges whether the cluster is level."""
 
 from __future__ import annotations
 
@@ -6,22 +6,57 @@ import shutil
 import tempfile
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
 
-from trimtab_testbed import binaries, prometheus_binary
+from trimtab_strategies.model import counted
 from trimtab_testbed.demo.follow import Follower, Look
-from trimtab_testbed.demo.settle import Settling
-from trimtab_testbed.demo.show import show_on
 from trimtab_testbed.demo.stage import Stage
 from trimtab_testbed.demo.summary import Result, as_lines
-from trimtab_testbed.processes import ServerFailedError
-from trimtab_testbed.scenarios import Scenario
-from trimtab_testbed.setup import check_java
+from trimtab_testbed.demo.view import show_on
+from trimtab_testbed.programs import find
+from trimtab_testbed.programs.setup import check_java
+from trimtab_testbed.servers.processes import ServerFailedError
+from trimtab_testbed.simulated.scenarios import Scenario, Solved
+
+
+@dataclass
+class Settling:
+    """Fed with one look after the other; `since` is when (seconds) all that `missing` asks for began to hold."""
+
+    solved: Solved
+    since: float | None = None
+
+    def settled(self, look: Look) -> bool:
+        """Whether the cluster has been level, and at rest, for long enough."""
+        if self.missing(look):
+            self.since = None
+            return False
+        if self.since is None:
+            self.since = look.at
+        return look.at - self.since >= self.solved.seconds
+
+    def missing(self, look: Look) -> str:
+        """What keeps the cluster from counting as level now, in words; empty when nothing does."""
+        if not look.cycles:
+            return "the operator has not finished a cycle yet"
+        if look.cpu_range is None:
+            return "not all brokers are measured"
+        if look.cpu_range >= self.solved.cpu_range:
+            return f"the CPU range is {look.cpu_range:.1f} points, wanted below {self.solved.cpu_range:g}"
+        if look.unconfirmed:
+            return f"not confirmed by a broker yet: {counted(look.unconfirmed, 'bundle')}"
+        if look.cycles[-1].moved:
+            return "the last cycle still moved something"
+        return ""
+
 
 _LOOK_EVERY = 0.7  # seconds; several looks fall into each cycle
+
 _MEASURED = 45.0  # seconds until all brokers must have been measured
+
 _CLOSE = 4.0  # percent points between the scenario's CPU and the measured one; rates that still ramp are further off
 
 
@@ -32,8 +67,8 @@ def run(scenario: Scenario, console: Console, *, timeout: float, keep: bool) -> 
     Raises `MissingToolError` or `ServerFailedError`; everything is stopped in any case.
     """
     check_java()
-    binaries.ensure()  # may take minutes, or fail: there is no folder to name yet
-    prometheus_binary.ensure()
+    find.ensure_kube()  # may take minutes, or fail: there is no folder to name yet
+    find.ensure_prometheus()
     work_dir = Path(tempfile.mkdtemp(prefix="trimtab-demo-"))
     say = _Voice(console)
     say(f"logs and data are in {work_dir}")
@@ -109,18 +144,23 @@ def unlike(look: Look, expected: Mapping[str, float]) -> str:
     )
 
 
+def looking_around(kubeconfig: Path, kubectl: Path) -> tuple[str, ...]:
+    """What to type into a shell that is to look at the demo; `kubectl` by its name is then the one that was built."""
+    return (
+        f'export PATH="{kubectl.parent}:$PATH"',
+        f"export KUBECONFIG={kubeconfig}",
+        "kubectl get bpol,bkr,tns",
+        "kubectl get bundles",
+        "kubectl describe bpol balance",
+        'kubectl patch bundle NAME --type merge -p \'{"spec":{"owner":"pulsar-broker-0"}}\'',
+    )
+
+
 def _leave_running(stage: Stage, say: _Voice) -> None:
-    kubectl = stage.control_plane.binaries.kubectl
     say("")
-    say("everything keeps running until Ctrl-C; to look around:")
-    say(f"  export KUBECONFIG={stage.kubeconfig}")
-    for example in (
-        "get bpol,bkr,tns",
-        "get bundles",
-        "describe bpol balance",
-        'patch bundle NAME --type merge -p \'{"spec":{"owner":"pulsar-broker-0"}}\'',
-    ):
-        say(f"  {kubectl} {example}")
+    say("everything keeps running until Ctrl-C; to look around, in another terminal:")
+    for line in looking_around(stage.kubeconfig, stage.control_plane.binaries.kubectl):
+        say(f"  {line}")
     say(f"  Prometheus: {stage.prometheus.url}")
     try:
         while True:

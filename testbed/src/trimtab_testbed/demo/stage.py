@@ -10,13 +10,13 @@ from types import TracebackType
 from typing import Any, Self
 
 from trimtab_operator.resources.common import API_VERSION
-from trimtab_operator.resources.rendering import manifests
-from trimtab_testbed import binaries, prometheus_binary
-from trimtab_testbed.control_plane import ControlPlane
-from trimtab_testbed.processes import HOST, Server, free_ports
-from trimtab_testbed.prometheus import Prometheus
-from trimtab_testbed.scenarios import Scenario
-from trimtab_testbed.world import POD_LABELS, World
+from trimtab_operator.resources.crd import manifests
+from trimtab_testbed.programs import find
+from trimtab_testbed.servers.kube import ControlPlane
+from trimtab_testbed.servers.processes import HOST, Server, free_ports
+from trimtab_testbed.servers.prometheus import Prometheus
+from trimtab_testbed.simulated.cluster import POD_LABELS, World
+from trimtab_testbed.simulated.scenarios import Scenario
 
 NAMESPACE = "demo"
 POLICY = "balance"
@@ -87,7 +87,7 @@ class Stage:
         return f"/apis/{API_VERSION}/namespaces/{NAMESPACE}/{plural}"
 
     def _open(self, opening: ExitStack) -> None:
-        programs, prometheus = binaries.ensure(), prometheus_binary.ensure()
+        programs, prometheus = find.ensure_kube(), find.ensure_prometheus()
         self._say("starting etcd and kube-apiserver")
         self.control_plane = opening.enter_context(ControlPlane(programs, self.work_dir / "kubernetes"))
         token = {"token": self.control_plane.token}

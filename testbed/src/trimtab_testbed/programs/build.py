@@ -33,7 +33,7 @@ class MissingToolError(RuntimeError):
 
 def module_dir(name: str = "") -> Path:
     """Folder of the Go module `name`: above the sources in a checkout, inside the package in a wheel."""
-    here = Path(__file__).parent
+    here = Path(__file__).parents[1]
     for candidate in (here / "modules" / (name or "kube"), here.parents[1] / name):
         if (candidate / "go.mod").is_file():
             return candidate

@@ -1,6 +1,7 @@
-"""Finds the programs of a Kubernetes control plane, or builds them: etcd, kube-apiserver, kubectl, controller-manager.
+"""Finds or builds the programs of Kubernetes (etcd, kube-apiserver, kubectl, controller-manager) and Prometheus.
 
-Looked for in ``$KUBEBUILDER_ASSETS`` (where setup-envtest puts them), on PATH, in the cache folder; built last.
+Kubernetes: ``$KUBEBUILDER_ASSETS`` (where setup-envtest puts them), PATH, the cache folder, and a Go build last.
+Prometheus: PATH, the cache folder, Debian's package unpacked without root, a Go build. `promtool` checks rules.
 """
 
 from __future__ import annotations
@@ -8,18 +9,96 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from trimtab_testbed import go_build
-from trimtab_testbed.go_build import MissingToolError
+from trimtab_testbed.programs import build
+from trimtab_testbed.programs.build import MissingToolError
 from trimtab_testbed.progress import Progress
 
+SERVER, TOOL = "prometheus", "promtool"
+
+
+_MODULE = "prometheus"
+
+_PROMETHEUS_PACKAGES = "github.com/prometheus/prometheus/cmd"
+
+
+def find_prometheus(name: str = SERVER) -> Path:
+    """The program `name`, without fetching or building it. Raises `MissingToolError`."""
+    found = _find(name)
+    if found is None:
+        raise MissingToolError(
+            f"{name} not found on PATH or in {_prometheus_cache()}: "
+            "run `python -m trimtab_testbed.programs.setup prometheus` (`make setup` does) to get it"
+        )
+    return found
+
+
+def ensure_prometheus(name: str = SERVER) -> Path:
+    """The program; fetched from Debian (seconds) or built with Go (10 minutes on two cores) when it is nowhere."""
+    if _find(name) is None:
+        with build.build_lock(_prometheus_cache()):
+            if _find(name) is None and not _unpack_from_debian(_prometheus_cache()):
+                build.build(build.module_dir(_MODULE), f"{_PROMETHEUS_PACKAGES}/{name}", _prometheus_cache() / name)
+    return find_prometheus(name)
+
+
+def _find(name: str) -> Path | None:
+    on_path = shutil.which(name)
+    if on_path:
+        return Path(on_path)
+    cached = _prometheus_cache() / name
+    return cached if os.access(cached, os.X_OK) else None
+
+
+def _prometheus_cache() -> Path:
+    return build.cache_dir("prometheus", build.module_dir(_MODULE))
+
+
+def _unpack_from_debian(target: Path) -> bool:
+    """Whether Debian's (or Ubuntu's) package could be fetched and its programs put into the folder `target`."""
+    if not (shutil.which("apt-get") and shutil.which("dpkg")):
+        return False
+    with tempfile.TemporaryDirectory() as scratch, Progress("fetching Debian's package prometheus") as progress:
+        folder = Path(scratch)
+        if not _download_package(folder, progress):
+            progress.gave_up("not to be had")
+            return False
+        (package,) = folder.glob("prometheus_*.deb")
+        subprocess.run(["dpkg", "-x", package.name, "unpacked"], cwd=folder, check=True, capture_output=True)
+        for name in (SERVER, TOOL):
+            partial = target / f".{name}.partial"
+            shutil.copy2(folder / "unpacked/usr/bin" / name, partial)
+            partial.replace(target / name)  # a server that runs from there keeps its own file
+    return True
+
+
+def _download_package(folder: Path, progress: Progress) -> bool:
+    if _apt(["download", "prometheus"], folder):
+        return True
+    if os.geteuid() != 0:  # only root may fetch the package lists that a bare image lacks
+        return False
+    progress.update("updating package lists")
+    return _apt(["update"], folder) and _apt(["download", "prometheus"], folder)
+
+
+def _apt(arguments: list[str], folder: Path) -> bool:
+    # As root, apt would warn that its sandbox user may not write here.
+    command = ["apt-get", "-q", "-o", "APT::Sandbox::User=root", *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, check=False).returncode == 0
+
+
 CORE = ("etcd", "kube-apiserver", "kubectl")
+
 CONTROLLER_MANAGER = "kube-controller-manager"
+
 ASSETS = "KUBEBUILDER_ASSETS"
 
-_PACKAGES = {"etcd": "go.etcd.io/etcd/server/v3"}  # the root of that module is etcd's main
+
+_KUBE_PACKAGES = {"etcd": "go.etcd.io/etcd/server/v3"}  # the root of that module is etcd's main
+
 _SETUP_ENVTEST = "sigs.k8s.io/controller-runtime/tools/setup-envtest@v0.25.1"
 
 
@@ -34,7 +113,7 @@ class KubeBinaries:
     origin: str
 
 
-def find(*, controllers: bool = False) -> KubeBinaries:
+def find_kube(*, controllers: bool = False) -> KubeBinaries:
     """The programs, without building any.
 
     Raises `MissingToolError` when they are nowhere, or when ``$KUBEBUILDER_ASSETS`` is set and lacks one: who names a
@@ -49,25 +128,25 @@ def find(*, controllers: bool = False) -> KubeBinaries:
     return KubeBinaries(core / "etcd", core / "kube-apiserver", core / "kubectl", manager, origin)
 
 
-def ensure(*, controllers: bool = False, download: bool = False) -> KubeBinaries:
+def ensure_kube(*, controllers: bool = False, download: bool = False) -> KubeBinaries:
     """The programs, built (or with `download`, fetched by setup-envtest) into the cache folder when they are nowhere.
 
     Building takes about 9 minutes on two cores, once; the controller-manager 2 more. Raises `MissingToolError`.
     """
     core, _ = _find_core()
     if core is None:
-        with go_build.build_lock(_cache()):
+        with build.build_lock(_kube_cache()):
             _download() if download else _build(CORE)
-        core = _cache()
+        core = _kube_cache()
     if controllers and _find_controller_manager(core) is None:
-        with go_build.build_lock(_cache()):  # setup-envtest has none, so it is always built
+        with build.build_lock(_kube_cache()):  # setup-envtest has none, so it is always built
             _build((CONTROLLER_MANAGER,))
-    return find(controllers=controllers)
+    return find_kube(controllers=controllers)
 
 
 def version() -> str:
     """The Kubernetes version that go.mod pins, e.g. ``v1.37.1``."""
-    return go_build.pinned_version(go_build.module_dir(), "k8s.io/kubernetes")
+    return build.pinned_version(build.module_dir(), "k8s.io/kubernetes")
 
 
 def _find_core() -> tuple[Path | None, str]:
@@ -82,24 +161,24 @@ def _find_core() -> tuple[Path | None, str]:
     on_path = {Path(found).parent if (found := shutil.which(name)) else None for name in CORE}
     if len(on_path) == 1 and (folder := on_path.pop()) is not None:
         return folder, "PATH"
-    if all(_executable(_cache() / name) for name in CORE):
-        return _cache(), "cache"
+    if all(_executable(_kube_cache() / name) for name in CORE):
+        return _kube_cache(), "cache"
     return None, "nowhere"
 
 
 def _find_controller_manager(core: Path) -> Path | None:
-    return next((d / CONTROLLER_MANAGER for d in (core, _cache()) if _executable(d / CONTROLLER_MANAGER)), None)
+    return next((d / CONTROLLER_MANAGER for d in (core, _kube_cache()) if _executable(d / CONTROLLER_MANAGER)), None)
 
 
 def _nowhere(names: tuple[str, ...], target: str) -> str:
     return (
-        f"{', '.join(names)} not found in ${ASSETS}, on PATH or in {_cache()}: "
-        f"run `python -m trimtab_testbed.setup {target}` (`make setup` does) to build what is missing"
+        f"{', '.join(names)} not found in ${ASSETS}, on PATH or in {_kube_cache()}: "
+        f"run `python -m trimtab_testbed.programs.setup {target}` (`make setup` does) to build what is missing"
     )
 
 
-def _cache() -> Path:
-    return go_build.cache_dir("kube", go_build.module_dir())
+def _kube_cache() -> Path:
+    return build.cache_dir("kube", build.module_dir())
 
 
 def _executable(path: Path) -> bool:
@@ -107,24 +186,24 @@ def _executable(path: Path) -> bool:
 
 
 def _build(names: tuple[str, ...]) -> None:
-    module = go_build.module_dir()
+    module = build.module_dir()
     for name in names:
-        target = _cache() / name
+        target = _kube_cache() / name
         if not _executable(target):  # another process may have built it while we waited for the lock
-            package = _PACKAGES.get(name, f"k8s.io/kubernetes/cmd/{name}")
-            go_build.build(module, package, target, kubernetes=version())
+            package = _KUBE_PACKAGES.get(name, f"k8s.io/kubernetes/cmd/{name}")
+            build.build(module, package, target, kubernetes=version())
 
 
 def _download() -> None:
-    go = go_build.require_go("run setup-envtest", go_build.module_dir())
+    go = build.require_go("run setup-envtest", build.module_dir())
     wanted = ".".join([*version().removeprefix("v").split(".")[:2], "x"])
-    folder = go_build.cache_root() / "envtest"
+    folder = build.cache_root() / "envtest"
     command = [go, "run", _SETUP_ENVTEST, "use", wanted, "--bin-dir", str(folder), "-p", "path"]
     with Progress(f"downloading Kubernetes {wanted} with setup-envtest"):
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise MissingToolError(f"setup-envtest could not fetch Kubernetes {wanted}: {done.stderr.strip()[-500:]}")
     for name in CORE:
-        link = _cache() / name
+        link = _kube_cache() / name
         link.unlink(missing_ok=True)
         link.symlink_to(Path(done.stdout.strip()) / name)

@@ -1,12 +1,14 @@
-"""Finds Helm, or builds it from its pinned Go module: ``$HELM``, PATH, cache folder, ``go install``.
+"""Finds or builds Helm, and fetches the kinds ServiceMonitor and PrometheusRule.
 
-``python -m trimtab_testbed.helm [3|4]`` makes it ready and prints where it is.
+Helm: ``$HELM``, PATH, the cache folder, ``go install`` of the pinned module. ``python -m trimtab_testbed.programs.helm
+[3|4]`` prints where it is. The kinds come from the Prometheus operator's Go module (4 MB).
 """
 
 from __future__ import annotations
 
 import argparse
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -16,16 +18,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from trimtab_testbed import go_build
-from trimtab_testbed.go_build import MissingToolError
+from trimtab_testbed.programs import build
+from trimtab_testbed.programs.build import MissingToolError
 from trimtab_testbed.progress import Progress
 
 HELM = "HELM"
+
 VERSIONS = {4: "v4.3.1", 3: "v3.22.0"}
 """The pinned version of each major version that the chart is tested with."""
+
 DEFAULT = 4
 
+
 _GO = (1, 26)
+
 _STAMPS = {
     4: ("internal/version.version=v4.3.1",),
     # Without these Helm 3 takes a cluster that it can't ask for Kubernetes 1.20, and refuses the chart.
@@ -48,7 +54,7 @@ class Helm:
     major: int
 
 
-def find(major: int = DEFAULT) -> Helm:
+def find_helm(major: int = DEFAULT) -> Helm:
     """Helm, without building it. ``$HELM`` is taken as it is; on PATH and in the cache only version `major` counts.
 
     Raises `MissingToolError`.
@@ -64,25 +70,25 @@ def find(major: int = DEFAULT) -> Helm:
             return Helm(Path(candidate), major)
     raise MissingToolError(
         f"helm {major} not found in ${HELM}, on PATH or in {_cached(major)}: "
-        f"run `python -m trimtab_testbed.helm {major}` to build it"
+        f"run `python -m trimtab_testbed.programs.helm {major}` to build it"
     )
 
 
-def ensure(major: int = DEFAULT) -> Helm:
+def ensure_helm(major: int = DEFAULT) -> Helm:
     """Helm, built into the cache folder when it is nowhere: 3 to 6 minutes of processor time, once.
 
     Raises `MissingToolError`.
     """
     try:
-        return find(major)
+        return find_helm(major)
     except MissingToolError:
         if os.environ.get(HELM):
             raise
     folder = _cached(major).parent
-    with go_build.build_lock(folder):
+    with build.build_lock(folder):
         if not os.access(_cached(major), os.X_OK):  # another process may have built it while we waited for the lock
             _build(major)
-    return find(major)
+    return find_helm(major)
 
 
 def _linker_flags(major: int) -> str:
@@ -91,7 +97,7 @@ def _linker_flags(major: int) -> str:
 
 def _cached(major: int) -> Path:
     key = hashlib.sha256(_linker_flags(major).encode()).hexdigest()[:8]
-    return go_build.cache_root() / f"helm-{VERSIONS[major]}-{key}" / "helm"
+    return build.cache_root() / f"helm-{VERSIONS[major]}-{key}" / "helm"
 
 
 def _major(helm: Path) -> int | None:
@@ -103,7 +109,7 @@ def _major(helm: Path) -> int | None:
 def _build(major: int) -> None:
     package = f"helm.sh/helm/v{major}/cmd/helm@{VERSIONS[major]}"
     target = _cached(major)
-    go = go_build.go_at_least(_GO, "build helm", target.parent, f", or set {HELM}")
+    go = build.go_at_least(_GO, "build helm", target.parent, f", or set {HELM}")
     # $GOBIN must be a folder of this build alone: the program is there before it is whole.
     partial = target.parent / ".partial"
     environment = {**os.environ, "GOBIN": str(partial), "CGO_ENABLED": "0", "GOFLAGS": "-buildvcs=false -trimpath"}
@@ -118,10 +124,10 @@ def _build(major: int) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Make Helm ready and print its path. Exit code 0, or 1 with one line on stderr that says what is missing."""
-    parser = argparse.ArgumentParser(prog="python -m trimtab_testbed.helm", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m trimtab_testbed.programs.helm", description=__doc__)
     parser.add_argument("major", nargs="?", type=int, choices=sorted(VERSIONS), default=DEFAULT)
     try:
-        print(ensure(parser.parse_args(arguments).major).path)
+        print(ensure_helm(parser.parse_args(arguments).major).path)
     except MissingToolError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -130,3 +136,54 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 if __name__ == "__main__":
     sys.exit(main())
+
+
+_MODULE = "monitoring"
+
+_SOURCE = "github.com/prometheus-operator/prometheus-operator"
+
+_FOLDER = "example/prometheus-operator-crd"
+
+_FILES = ("monitoring.coreos.com_prometheusrules.yaml", "monitoring.coreos.com_servicemonitors.yaml")
+
+
+def find_monitoring_crds() -> list[Path]:
+    """The files, one CustomResourceDefinition each, without fetching them. Raises `MissingToolError`."""
+    files = [_cache() / name for name in _FILES]
+    if not all(file.is_file() for file in files):
+        raise MissingToolError(
+            f"{' and '.join(_FILES)} are not in {_cache()}: "
+            "run `python -m trimtab_testbed.programs.setup monitoring` to fetch them"
+        )
+    return files
+
+
+def ensure_monitoring_crds() -> list[Path]:
+    """The files, fetched when they are nowhere. Raises `MissingToolError`."""
+    with build.build_lock(_cache()):
+        if not all((_cache() / name).is_file() for name in _FILES):
+            unpacked = _download() / _FOLDER
+            for name in _FILES:
+                shutil.copyfile(unpacked / name, _cache() / name)
+    return find_monitoring_crds()
+
+
+def _cache() -> Path:
+    return build.cache_dir(_MODULE, build.module_dir(_MODULE))
+
+
+def _download() -> Path:
+    module = build.module_dir(_MODULE)
+    go = build.require_go(f"fetch {_SOURCE}", module)
+    wanted = f"{_SOURCE}@{build.pinned_version(module, _SOURCE)}"
+    done = subprocess.run(  # go.sum vouches for what comes
+        [go, "mod", "download", "-json", wanted],
+        cwd=module,
+        env={**os.environ, "GOFLAGS": "-mod=mod"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise MissingToolError(f"`go mod download {wanted}` failed:\n{(done.stdout + done.stderr).strip()[-500:]}")
+    return Path(json.loads(done.stdout)["Dir"])

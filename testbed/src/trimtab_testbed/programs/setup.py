@@ -1,4 +1,4 @@
-"""``python -m trimtab_testbed.setup``: gets ready whatever tests and the demo start, and says where it was found."""
+"""``python -m trimtab_testbed.programs.setup``: gets ready what tests and the demo start, and says where."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from trimtab_testbed import binaries, monitoring_crds, prometheus_binary
-from trimtab_testbed.go_build import MissingToolError
+from trimtab_testbed.programs import find, helm
+from trimtab_testbed.programs.build import MissingToolError
 from trimtab_testbed.pulsar import distribution
 
 _JAVA = 17
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m trimtab_testbed.setup",
+        prog="python -m trimtab_testbed.programs.setup",
         description="Find the programs that tests and the demo start, and build or fetch those that are missing. "
         "Building the Kubernetes programs takes about 9 minutes on two cores, once.",
     )
@@ -84,17 +84,17 @@ def steps(what: Sequence[str], *, download: bool = False) -> list[tuple[str, Cal
     if controllers or "kube" in what:
         steps.append(("kubernetes", lambda: _kubernetes(controllers=controllers, download=download)))
     if everything or "prometheus" in what:
-        steps.append(("prometheus", lambda: str(prometheus_binary.ensure())))
-        steps.append(("promtool", lambda: str(prometheus_binary.ensure(prometheus_binary.TOOL))))
+        steps.append(("prometheus", lambda: str(find.ensure_prometheus())))
+        steps.append(("promtool", lambda: str(find.ensure_prometheus(find.TOOL))))
     if "monitoring" in what:
-        steps.append(("monitoring", lambda: str(monitoring_crds.ensure()[0].parent)))
+        steps.append(("monitoring", lambda: str(helm.ensure_monitoring_crds()[0].parent)))
     if "pulsar" in what:  # the demo does without
         steps.append(("pulsar", lambda: f"{distribution.ensure()} (Pulsar {distribution.VERSION})"))
     return steps
 
 
 def _kubernetes(*, controllers: bool, download: bool) -> str:
-    found = binaries.ensure(controllers=controllers, download=download)
+    found = find.ensure_kube(controllers=controllers, download=download)
     manager = f" and {found.controller_manager}" if found.controller_manager else ""
     return f"{found.apiserver.parent} ({found.origin}){manager}"
 

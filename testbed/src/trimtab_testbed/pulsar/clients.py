@@ -22,7 +22,7 @@ from typing import Any, Self
 
 import pulsar
 
-from trimtab_testbed.processes import Startable
+from trimtab_testbed.servers.processes import Startable
 
 SUBSCRIPTION = "trimtab"
 _LAST = 0xFFFFFFFF

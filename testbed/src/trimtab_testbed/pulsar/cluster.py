@@ -15,12 +15,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
-from trimtab_testbed.processes import HOST, Server, ServerFailedError, Startable, free_ports
 from trimtab_testbed.pulsar import settings as conf
-from trimtab_testbed.pulsar.boxes import Box
-from trimtab_testbed.pulsar.guards import SUPERUSER, Open
+from trimtab_testbed.pulsar.cgroups import Box
 from trimtab_testbed.pulsar.rest import PulsarRest, PulsarRestError
+from trimtab_testbed.pulsar.security import SUPERUSER, Open
 from trimtab_testbed.pulsar.settings import CLUSTER, LoadManager, Settings
+from trimtab_testbed.servers.processes import HOST, Server, ServerFailedError, Startable, free_ports
 
 READY_WITHIN = 300.0
 """Seconds that brokers are given to start, on a machine whose cores others use too."""

@@ -7,8 +7,8 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from trimtab_testbed import go_build
-from trimtab_testbed.go_build import MissingToolError
+from trimtab_testbed.programs import build
+from trimtab_testbed.programs.build import MissingToolError
 from trimtab_testbed.progress import Progress
 
 VERSION = "4.0.8"
@@ -25,7 +25,7 @@ def find() -> Path:
     if not _complete(_folder()):
         raise MissingToolError(
             f"Pulsar {VERSION} not found in {_folder()}: "
-            "run `python -m trimtab_testbed.setup pulsar` (`make e2e` does) to fetch it"
+            "run `python -m trimtab_testbed.programs.setup pulsar` (`make e2e` does) to fetch it"
         )
     return _folder()
 
@@ -33,14 +33,14 @@ def find() -> Path:
 def ensure() -> Path:
     """The unpacked distribution; fetched by Maven (245 MB, a minute) when it is nowhere. Raises `MissingToolError`."""
     if not _complete(_folder()):
-        with go_build.build_lock(_folder()):
+        with build.build_lock(_folder()):
             if not _complete(_folder()):  # another process may have fetched it while we waited
                 _fetch(_folder())
     return find()
 
 
 def _folder() -> Path:
-    return go_build.cache_root() / f"pulsar-{VERSION}"
+    return build.cache_root() / f"pulsar-{VERSION}"
 
 
 def _complete(folder: Path) -> bool:

@@ -1,7 +1,8 @@
 """Plays the kubelet (cAdvisor) and kube-state-metrics for brokers that are plain processes, from their true figures.
 
-CPU and memory are the kernel's (``/proc``); bytes received and sent are the brokers' own counters of payload, as the
-interface that they share would tell nobody's. Like a kubelet it has a row of the pod as a whole beside the container's.
+CPU and memory are the kernel's (``/proc``); bytes received and sent are the payload that the brokers count, as the
+interface that they share would tell nobody's. Like a kubelet it has a row of the pod as a whole beside the container's,
+and its counters fall only when a broker restarts.
 """
 
 from __future__ import annotations
@@ -13,21 +14,22 @@ import urllib.request
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from http.client import HTTPException
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Self
 
-from trimtab_testbed.exposition import CONTAINER, CONTENT_TYPE, Sample, render
-from trimtab_testbed.processes import HOST, Startable
-from trimtab_testbed.prometheus import Target
 from trimtab_testbed.pulsar.cluster import PulsarCluster
+from trimtab_testbed.servers.processes import HOST, Startable
+from trimtab_testbed.servers.prometheus import Target
+from trimtab_testbed.simulated.metrics_page import CONTAINER, CONTENT_TYPE, Sample, render
 
 EVERY = 1.0
 """Seconds between two looks at a broker's own counters."""
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
-_BYTES = re.compile(r"^pulsar_broker_(in|out)_bytes_total\{[^}]*\} (\S+)", re.MULTILINE)
+_BYTES = re.compile(r"^pulsar_(in|out)_bytes_total(\{.*\}) (\S+)", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,28 @@ class Limits:
     memory: int = 2**30
 
 
+class Payload:
+    """Bytes that a broker's process has received (``in``) and sent (``out``) since it began. `total` never falls.
+
+    Pulsar's own total of a broker is the sum over the topics that it serves now, and falls when one leaves. This adds
+    up by how much the counters of each topic and subscription grow from page to page. What a topic did between the last
+    page and its end is left out.
+    """
+
+    def __init__(self) -> None:
+        self.total: Mapping[str, float] = {"in": 0.0, "out": 0.0}
+        self._seen: Mapping[tuple[str, str], float] = {}
+
+    def add(self, page: str) -> None:
+        """Count what is new on the next page of metrics."""
+        now = {(direction, labels): float(value) for direction, labels, value in _BYTES.findall(page)}
+        total = dict(self.total)
+        for series, value in now.items():
+            before = self._seen.get(series, 0.0)
+            total[series[0]] += value - before if value >= before else value  # lower: its topic was loaded anew
+        self.total, self._seen = total, now
+
+
 class Kubelet(Startable):
     """The page of metrics of `cluster`, whose brokers are the pods `pods` of the Kubernetes namespace `namespace`."""
 
@@ -50,7 +74,7 @@ class Kubelet(Startable):
     ) -> None:
         self._cluster, self._pods, self._namespace = cluster, tuple(pods), namespace
         self._limits = limits or Limits()
-        self._sent: dict[int, Mapping[str, float]] = {}
+        self._payload: dict[int, tuple[int, Payload]] = {}  # by broker, with the process that it is of
         self._done = threading.Event()
         self._threads: list[threading.Thread] = []
         self._server: ThreadingHTTPServer | None = None
@@ -95,7 +119,7 @@ class Kubelet(Startable):
             return []
         return [
             *_usage_rows(labels, *usage),
-            *_network_rows(labels, self._sent.get(broker, {})),
+            *_network_rows(labels, self._bytes(broker)),
             *_limit_rows(labels, self._limits),
         ]
 
@@ -111,15 +135,26 @@ class Kubelet(Startable):
             return None
         return (int(stat[11]) + int(stat[12])) / _TICKS, (resident - shared) * _PAGE
 
+    def _bytes(self, broker: int) -> Mapping[str, float]:
+        """Payload of the process that runs now; empty before its first page."""
+        process, payload = self._payload.get(broker, (None, None))
+        return payload.total if payload and process == self._cluster.pid(broker) else {}
+
     def _follow(self, broker: int) -> None:
-        """Keep the broker's own counters, in a thread: one that hangs must not keep the others' figures back."""
+        """Count the broker's payload, in a thread: one that hangs must not keep the others' figures back."""
         while not self._done.wait(EVERY):
-            try:
-                url = f"{self._cluster.urls[broker]}/metrics/"
-                with urllib.request.urlopen(url, timeout=5) as answer:  # noqa: S310 - our own broker
-                    self._sent[broker] = _payload(answer.read().decode())
-            except OSError:
-                self._sent.pop(broker, None)
+            with suppress(OSError, HTTPException):  # it hangs, or is between two lives: its counters stand still
+                self._count(broker)
+
+    def _count(self, broker: int) -> None:
+        pid = self._cluster.pid(broker)
+        with urllib.request.urlopen(f"{self._cluster.urls[broker]}/metrics/", timeout=5) as answer:  # noqa: S310 - ours
+            page = answer.read().decode()
+        process, payload = self._payload.get(broker, (None, Payload()))
+        if process != pid:
+            payload = Payload()
+        payload.add(page)
+        self._payload[broker] = pid, payload
 
 
 def broker_targets(
@@ -133,13 +168,6 @@ def broker_targets(
         Target(broker, {"namespace": namespace, "pod": pod}, "/metrics/", honor_labels)  # /metrics only redirects there
         for broker, pod in zip(cluster.ids, pods, strict=True)
     )
-
-
-def _payload(page: str) -> Mapping[str, float]:
-    sums: dict[str, float] = {}
-    for direction, value in _BYTES.findall(page):
-        sums[direction] = sums.get(direction, 0.0) + float(value)
-    return sums
 
 
 def _usage_rows(pod: Mapping[str, str], cpu: float, memory: int) -> Iterator[Sample]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 
-from trimtab_testbed.processes import HOST
+from trimtab_testbed.servers.processes import HOST
 
 CLUSTER = "e2e"
 """Name of the cluster, as ``/admin/v2/clusters`` has it."""

@@ -10,7 +10,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from trimtab_testbed.go_build import MissingToolError
+from trimtab_testbed.programs.build import MissingToolError
 
 _DAYS = "30"
 _KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")

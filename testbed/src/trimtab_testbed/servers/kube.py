@@ -15,10 +15,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from trimtab_testbed.binaries import KubeBinaries
-from trimtab_testbed.certificates import Authority
-from trimtab_testbed.kube_rest import KubeRest
-from trimtab_testbed.processes import HOST, PortTakenError, Server, Startable, free_ports
+from trimtab_testbed.programs.find import KubeBinaries
+from trimtab_testbed.servers.certificates import Authority
+from trimtab_testbed.servers.kube_rest import KubeRest
+from trimtab_testbed.servers.processes import HOST, PortTakenError, Server, Startable, free_ports
 
 _ATTEMPTS = 3
 _CONTROLLERS = (

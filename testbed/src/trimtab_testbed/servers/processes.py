@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import random
 import signal
@@ -26,7 +27,8 @@ _TETHER = Path(__file__).with_name("tether.py")
 # Below the range that Linux gives to outgoing connections, so that none takes the port while a server restarts.
 _PORTS = range(20000, 32000)
 _LOG_TAIL = 2000
-_claims: deque[socket.socket] = deque(maxlen=256)
+_KEPT = 256
+_claims: deque[socket.socket] = deque()
 
 
 class ServerFailedError(RuntimeError):
@@ -72,7 +74,15 @@ def _claimed(port: int) -> bool:
         claim.close()
         return False
     _claims.append(claim)
+    _release(_KEPT)
     return True
+
+
+@atexit.register
+def _release(but: int = 0) -> None:
+    """Close all claims but the newest ones."""
+    while len(_claims) > but:
+        _claims.popleft().close()
 
 
 class Startable(ABC):

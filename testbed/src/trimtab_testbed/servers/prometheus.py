@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
-from trimtab_testbed.processes import HOST, PortTakenError, Server, Startable, free_ports
+from trimtab_testbed.servers.processes import HOST, PortTakenError, Server, Startable, free_ports
 
 _ATTEMPTS = 3
 _JOBS = {"brokers": True, "pulsar": False}  # name of the job -> honor_labels

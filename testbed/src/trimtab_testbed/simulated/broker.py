@@ -11,10 +11,10 @@ from dataclasses import replace
 from aiohttp import web
 from kubernetes.aio import client
 
-from trimtab_testbed.exposition import CONTENT_TYPE, page
-from trimtab_testbed.load import BrokerLoad, BrokerShape, BundleLoad
-from trimtab_testbed.ownership import Ownership
-from trimtab_testbed.processes import HOST, free_ports
+from trimtab_testbed.servers.processes import HOST, free_ports
+from trimtab_testbed.simulated.load import BrokerLoad, BrokerShape, BundleLoad
+from trimtab_testbed.simulated.metrics_page import CONTENT_TYPE, page
+from trimtab_testbed.simulated.ownership import Ownership
 
 Told = Callable[[str, str, bool], None]
 """Told at the moment it happens: the broker, the bundle in Pulsar's spelling, whether it is served from now on."""

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trimtab_operator.resources.common import API_VERSION
-from trimtab_testbed.control_plane import ControlPlane
+from trimtab_testbed.servers.kube import ControlPlane
 
 PUTS = 100
 """Objects in one transaction of etcd, which takes 128."""

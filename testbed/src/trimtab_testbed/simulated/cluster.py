@@ -18,17 +18,16 @@ from typing import Any, Self, TypeVar
 
 from kubernetes.aio import client, config
 
-from trimtab_operator.cluster.naming import bundle_name, parse_pulsar_bundle, topic_namespace_name
-from trimtab_operator.control.cutting import first_bundles
+from trimtab_operator.kube.naming import bundle_name, parse_pulsar_bundle, topic_namespace_name
+from trimtab_operator.reconcile.namespaces import first_bundles
 from trimtab_operator.resources.common import API_VERSION
 from trimtab_operator.resources.topic_namespace import TopicNamespaceSpec
-from trimtab_testbed.brokers import SimulatedBroker, Told
-from trimtab_testbed.exposition import CONTAINER
-from trimtab_testbed.insides import Catalogue
-from trimtab_testbed.kube_rest import KubeRest
-from trimtab_testbed.load import BrokerShape
-from trimtab_testbed.prometheus import Target
-from trimtab_testbed.scenarios import NamespaceShape, Scenario
+from trimtab_testbed.servers.kube_rest import KubeRest
+from trimtab_testbed.servers.prometheus import Target
+from trimtab_testbed.simulated.broker import SimulatedBroker, Told
+from trimtab_testbed.simulated.load import BrokerShape, Catalogue
+from trimtab_testbed.simulated.metrics_page import CONTAINER
+from trimtab_testbed.simulated.scenarios import NamespaceShape, Scenario
 
 POD_LABELS = {"app": "pulsar", "component": "broker"}
 """Labels of the broker pods, for a policy's ``brokers.podLabels``."""

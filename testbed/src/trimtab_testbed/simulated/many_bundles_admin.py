@@ -1,7 +1,7 @@
 """A large Pulsar cluster that is only an admin REST: brokers, namespaces, bundles and owners, as many as one likes.
 
-``python -m trimtab_testbed.simulated_admin --brokers 100 --namespaces 100 --bundles 600`` says where it is, answers
-what the mirror asks with the bodies of a real broker, and counts it at ``/counts``. Nothing changes but by
+``python -m trimtab_testbed.simulated.many_bundles_admin --brokers 100 --namespaces 100 --bundles 600`` says where it
+is, answers what the mirror asks with the bodies of a real broker, and counts it at ``/counts``. Nothing changes but by
 ``PUT /serve/TENANT/NAME/RANGE?broker=ID``.
 """
 

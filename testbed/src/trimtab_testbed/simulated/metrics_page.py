@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from itertools import groupby
 from typing import NamedTuple
 
-from trimtab_testbed.load import BrokerLoad, traffic
+from trimtab_testbed.simulated.load import BrokerLoad, traffic
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 CONTAINER = "broker"

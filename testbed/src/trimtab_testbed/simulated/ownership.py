@@ -4,6 +4,9 @@ This is the broker's side of the `Declarative` actuator. Two watches, by field s
 (``spec.owner``) and what it owns (``status.owner``). A broker stops serving before it gives a bundle free, and serves
 only after the API server took its claim with the resourceVersion it had seen: so no bundle ever has two owners.
 
+Before a broker releases a bundle it reads the Broker object of the desired owner. While there is none it goes on
+serving, and looks again every second: a name with a typo does not take a bundle off the air.
+
 A bundle that is being cut out of another carries the annotation ``trimtab.dev/parent``. It is taken and confirmed like
 any other, but serves nothing while a Bundle of that name exists: whoever has that one serves the topics of both.
 """
@@ -28,10 +31,12 @@ from trimtab_operator.resources.common import GROUP, VERSION
 
 WISHED, HELD = "spec.owner", "status.owner"
 
-_PLURAL = "bundles"
+_PLURAL, _BROKERS = "bundles", "brokers"
+_LOOK_AGAIN = 1.0  # seconds between two looks for Brokers that did not exist
 _RETRY = 0.3  # seconds until the next attempt after the API server was away
 _ABREAST = 8  # bundles that a broker works on at once: a hundred brokers share one API server
 _WATCH = 240  # seconds after which a watch is opened anew
+_TROUBLE = (aiohttp.ClientError, client.ApiException, OSError, TimeoutError)
 _log = logging.getLogger(__name__)
 
 
@@ -53,12 +58,12 @@ def step(bundle: Mapping[str, Any], me: str) -> Step:
     """
     wished, status = bundle["spec"].get("owner", ""), bundle.get("status", {})
     held = status.get("owner", "")
-    open_wish = bool(wished) and status.get("observedGeneration", 0) < bundle["metadata"]["generation"]
+    owner_pending = bool(wished) and status.get("observedGeneration", 0) < bundle["metadata"]["generation"]
     if held == me:
-        if not open_wish:
+        if not owner_pending:
             return Step.SERVE
         return Step.CONFIRM if wished == me else Step.RELEASE
-    return Step.TAKE if open_wish and wished == me and not held else Step.LEAVE
+    return Step.TAKE if owner_pending and wished == me and not held else Step.LEAVE
 
 
 def _parent(bundle: Mapping[str, Any]) -> str:
@@ -94,6 +99,7 @@ class Ownership:
         self._cut = set[str]()  # of those, the ones that are being cut out of others
         self._serves = set[str]()  # also what is gone since, and was not seen to go
         self._abreast = asyncio.Semaphore(_ABREAST)
+        self._held = set[str]()  # not released, as the Broker they are wished on does not exist
         self._settling = WeakValueDictionary[str, asyncio.Lock]()
         self.deaf = False
 
@@ -102,6 +108,7 @@ class Ownership:
         async with asyncio.TaskGroup() as group:
             for field in (WISHED, HELD):
                 group.create_task(self._follow(field))
+            group.create_task(self._keep_looking())
 
     async def hear(self, *, deaf: bool) -> None:
         """Turn deafness on or off; when it ends, what was missed is made up for."""
@@ -109,11 +116,23 @@ class Ownership:
         if not deaf:
             await self._settle(*self._seen[WISHED], *self._seen[HELD], *self._serves)
 
+    async def look_again(self) -> None:
+        """Release what is held for a Broker that did not exist, where that exists by now."""
+        await self._settle(*self._held)
+
+    async def _keep_looking(self) -> None:
+        while True:
+            try:
+                await self.look_again()
+            except _TROUBLE as error:
+                _log.debug("%s: %s", self._me, type(error).__name__)
+            await asyncio.sleep(_LOOK_AGAIN)
+
     async def _follow(self, field: str) -> None:
         while True:
             try:
                 await self._watch(field, await self._list(field))
-            except (aiohttp.ClientError, client.ApiException, OSError, TimeoutError) as error:
+            except _TROUBLE as error:
                 _log.debug("%s: %s is watched again after %s", self._me, field, type(error).__name__)
                 await asyncio.sleep(_RETRY)
 
@@ -181,7 +200,13 @@ class Ownership:
 
     async def _settle_one(self, name: str) -> None:
         bundle = self._latest(name)
-        match Step.LEAVE if bundle is None else step(bundle, self._me):
+        found = Step.LEAVE if bundle is None else step(bundle, self._me)
+        if found is Step.RELEASE and not await self._exists(bundle["spec"]["owner"], _BROKERS):
+            self._held.add(name)
+            found = Step.SERVE
+        else:
+            self._held.discard(name)
+        match found:
             case Step.RELEASE:
                 self._release(name)
                 await self._write(bundle, owner="", state="Free")
@@ -209,10 +234,10 @@ class Ownership:
             self._serves.add(name)
             self._serving.serve(name)
 
-    async def _exists(self, name: str) -> bool:
+    async def _exists(self, name: str, plural: str = _PLURAL) -> bool:
         try:
             await self._api.get_namespaced_custom_object(
-                GROUP, VERSION, self._namespace, _PLURAL, name, _request_timeout=30.0
+                GROUP, VERSION, self._namespace, plural, name, _request_timeout=30.0
             )
         except client.ApiException as error:
             if error.status == HTTPStatus.NOT_FOUND:

@@ -9,8 +9,8 @@ from itertools import pairwise
 from types import MappingProxyType
 from typing import Any
 
-from trimtab_strategies.topics import default_boundaries, range_text
-from trimtab_testbed.load import BrokerShape, BundleLoad
+from trimtab_strategies.hash_ring import default_boundaries, range_text
+from trimtab_testbed.simulated.load import BrokerShape, BundleLoad
 
 GIB = 1 << 30
 MIB = 1 << 20

@@ -14,9 +14,9 @@ import yaml
 from rich.console import Console
 from rich.text import Text
 
-from trimtab_operator.cli.failure import FINDING, FINE, CommandError
-from trimtab_operator.cli.grid import Grid, console, print_grid
-from trimtab_operator.cli.moments import HELP, iso, length, moment, size, written
+from trimtab_operator.cli.common import FINDING, FINE, CommandError
+from trimtab_operator.cli.output import HELP, iso, length, moment, size, written
+from trimtab_operator.cli.tables import Grid, console, print_grid
 from trimtab_pipeline.exchange import ExchangeError, Window, export, import_window
 from trimtab_pipeline.past import DamagedError, NoHistoryError, Past, Summary, policies
 from trimtab_pipeline.renaming import Renaming, kept_key

@@ -12,11 +12,11 @@ from typing import Any
 
 import yaml
 
-from trimtab_operator.cli.failure import FINE, CommandError
-from trimtab_operator.cli.migrating import Migration, differing, migrate
-from trimtab_operator.cli.pulsar import add_pulsar_options, asked_pulsar
-from trimtab_operator.control.cycle import at_most
-from trimtab_operator.pulsar.admin import Admin
+from trimtab_operator.aio import at_most
+from trimtab_operator.cli.commands.migration import Migration, differing, migrate
+from trimtab_operator.cli.common import FINE, CommandError
+from trimtab_operator.cli.flags import add_pulsar_options, asked_pulsar
+from trimtab_operator.pulsar.client.api import Admin
 from trimtab_operator.resources.common import API_VERSION
 from trimtab_operator.resources.urls import RefusedUrlError, parse
 
@@ -57,8 +57,8 @@ def register(subparsers: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Carry out the verb; returns the exit code. Raises `CommandError`."""
     url = arguments.prometheus_url or _PROMETHEUS
-    _check("--admin-url", arguments.admin_url)
-    _check("--prometheus-url", url)
+    _check_url("--admin-url", arguments.admin_url)
+    _check_url("--prometheus-url", url)
     leader, runtimes = asyncio.run(asked_pulsar(arguments, _read))
     found = migrate(runtimes[leader], admin_url=arguments.admin_url, prometheus=url)
     notes = differing(runtimes)
@@ -68,7 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
     return FINE
 
 
-def _check(option: str, url: str) -> None:
+def _check_url(option: str, url: str) -> None:
     """Raises `CommandError` for a URL that no policy may name."""
     try:
         parse(url)

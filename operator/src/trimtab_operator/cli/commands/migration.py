@@ -15,9 +15,9 @@ from typing import Any, get_origin
 from pydantic import ValidationError
 from pydantic.alias_generators import to_camel
 
-from trimtab_operator.cli.failure import CommandError
-from trimtab_operator.pulsar.balancing import ENABLED, SHEDDING, SPLITTING, is_true
-from trimtab_operator.pulsar.load_manager import LoadManager, load_manager
+from trimtab_operator.cli.common import CommandError
+from trimtab_operator.pulsar.client.api import LoadManager, load_manager
+from trimtab_operator.pulsar.client.dynamic_config import ENABLED, SHEDDING, SPLITTING, is_true
 from trimtab_operator.resources.policy import BalancingPolicySpec
 from trimtab_operator.resources.unions import member
 from trimtab_strategies.params import StrategyParams, pulsar_keys
@@ -66,6 +66,13 @@ _NO_EQUIVALENT: Mapping[str, tuple[str, str]] = {
     "loadBalancerMultiPhaseBundleUnload": ("true", "it is how brokers unload, and goes on counting"),
 }
 """Keys of Pulsar's balancing that no field stands for: their default, and why."""
+
+_MINIMA: Mapping[str, Mapping[str, tuple[str, str]]] = {
+    "ThresholdShedder": {"min_throughput": ("MiB/s", "0.1")},
+    "UniformLoadShedder": {"min_rate": ("messages/s", "10"), "min_throughput": ("bytes/s", "10000")},
+    "AvgShedder": {"min_rate": ("messages/s", "10"), "min_throughput": ("bytes/s", "10000")},
+}
+"""Amounts below which a shedder moves nothing, by its parameter: their unit, and what suits a small cluster."""
 
 
 @dataclass(slots=True)
@@ -172,11 +179,13 @@ def migrate(runtime: Mapping[str, str], *, admin_url: str, prometheus: str) -> M
         **_split(reader, splitter),
         "limits": {"coolDown": reader.minutes(_GRACE, "30m")},
     }
-    _check(spec)
-    return Migration(spec, [*_off(runtime), *reader.notes, *_no_pair(spec), *_without_equivalent(runtime)])
+    _check_spec(spec)
+    return Migration(
+        spec, [*_off(runtime), *reader.notes, *_no_pair(spec), *_minima(spec["shedder"]), *_without_equivalent(runtime)]
+    )
 
 
-def _check(spec: Mapping[str, Any]) -> None:
+def _check_spec(spec: Mapping[str, Any]) -> None:
     """Raises `CommandError` for a policy that the API server would refuse."""
     try:
         BalancingPolicySpec.model_validate(spec)
@@ -192,6 +201,21 @@ def _off(runtime: Mapping[str, str]) -> list[str]:
         notes.append(f"{ENABLED} is false: Pulsar sheds nothing now, so this policy would do more than Pulsar does")
     elif not is_true(runtime.get(SHEDDING, "true")):
         notes.append(f"{SHEDDING} is false: Pulsar sheds nothing now, so this policy would do more than Pulsar does")
+    return notes
+
+
+def _minima(shedder: Mapping[str, Any]) -> list[str]:
+    """Minima of the shedder that a small cluster does not reach: those at Pulsar's default, or above."""
+    name = shedder["type"]
+    tuned, fields = shedder.get(member(name), {}), SHEDDERS[name].params.model_fields
+    notes = []
+    for parameter, (unit, small) in _MINIMA.get(name, {}).items():
+        default, path = fields[parameter].default, f"{member(name)}.{to_camel(parameter)}"
+        if (value := tuned.get(to_camel(parameter), default)) >= default:
+            notes.append(
+                f"spec.shedder.{path} is {value} {unit}: nothing moves while less would leave a broker. On a"
+                f" small cluster that means never: set {small} there"
+            )
     return notes
 
 

@@ -14,25 +14,23 @@ from dataclasses import replace
 from pathlib import Path
 
 from trimtab_operator.app import following, new_context
-from trimtab_operator.cli.asking import PATIENCE, said
-from trimtab_operator.cli.cluster_flags import add_cluster_flags, settle_namespace
-from trimtab_operator.cli.failure import FINE, CommandError
-from trimtab_operator.cli.grid import console
-from trimtab_operator.cli.moments import HELP, moment, written
-from trimtab_operator.cli.observe_output import Shown, show
-from trimtab_operator.cli.output import add_output_option
-from trimtab_operator.cli.plan import check_policy
+from trimtab_operator.cli.cluster import PATIENCE, add_cluster_flags, said, settle_namespace
+from trimtab_operator.cli.commands.observe_table import Shown, show
+from trimtab_operator.cli.commands.plan import check_policy
+from trimtab_operator.cli.commands.run import add_url_option, allowed_urls, load_sources
+from trimtab_operator.cli.common import FINE, CommandError
+from trimtab_operator.cli.flags import add_prometheus_options, check_prometheus_options, prometheus_settings
+from trimtab_operator.cli.output import HELP, add_output_option, moment, written
 from trimtab_operator.cli.plot import draw
-from trimtab_operator.cli.prometheus import add_prometheus_options, check_prometheus_options, prometheus_settings
-from trimtab_operator.cli.run import add_url_option, allowed_urls, load_sources
-from trimtab_operator.cluster.api import Api, ApiError
-from trimtab_operator.control.foresee import observe
-from trimtab_operator.control.memory import ForeignMemoryError
-from trimtab_operator.control.settings import InvalidPolicyError
+from trimtab_operator.cli.tables import console
+from trimtab_operator.kube.client import Api, ApiError
+from trimtab_operator.loop.preview import observe
+from trimtab_operator.state.settings import InvalidPolicyError
+from trimtab_operator.state.strategy_state import ForeignStateError
 from trimtab_operator.telemetry.metrics import Metrics
+from trimtab_pipeline.api import LoadSources, SourceUnavailableError
 from trimtab_pipeline.metrics_topology import topology_from_metrics
 from trimtab_pipeline.past import DamagedError, NoHistoryError, Past, policies
-from trimtab_pipeline.source import LoadSources, SourceUnavailableError
 from trimtab_strategies.model import ClusterLoad, counted
 
 _POINTS = 600
@@ -131,7 +129,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise CommandError(said(error)) from error
     except (
         DamagedError,
-        ForeignMemoryError,
+        ForeignStateError,
         InvalidPolicyError,
         NoHistoryError,
         SourceUnavailableError,

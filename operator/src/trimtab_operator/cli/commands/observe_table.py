@@ -12,12 +12,11 @@ import yaml
 from rich.console import Console
 from rich.text import Text
 
-from trimtab_operator.cli.grid import Grid, print_grid
-from trimtab_operator.cli.moments import iso, length, written
-from trimtab_operator.cli.sums import Sums, by_broker, by_namespace
+from trimtab_operator.cli.output import iso, length, written
+from trimtab_operator.cli.tables import Grid, Sums, by_broker, by_namespace, print_grid
 from trimtab_strategies.model import RESOURCES, TRAFFIC, ClusterLoad, DataQuality, counted
-from trimtab_strategies.model.load import FloatArray, IntArray
-from trimtab_strategies.usage import percent
+from trimtab_strategies.model.cluster_load import FloatArray, IntArray
+from trimtab_strategies.usage import measured_percent
 
 _HEADINGS = ("CPU", "Memory", "Direct", "Net in", "Net out")
 _FLOW = ("Msg/s in", "Msg/s out", "MB/s in", "MB/s out")
@@ -138,8 +137,7 @@ def _quality(quality: DataQuality) -> dict[str, Any]:
 
 def usage_percent(load: ClusterLoad) -> FloatArray:
     """(n, 5) percent of the limit, NaN where either is unknown or the resource is not measured."""
-    measured = load.brokers.limit > 0
-    return np.where(measured, percent(load.brokers.usage, load.brokers.limit).astype(np.float64), np.nan)
+    return measured_percent(load.brokers.usage, load.brokers.limit)
 
 
 def hottest(traffic: FloatArray, top: int) -> IntArray:

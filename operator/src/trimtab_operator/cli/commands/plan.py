@@ -1,40 +1,124 @@
-"""`trimtab plan`: what the next cycle would do, from the live cluster; of a policy in it, or of one in a file."""
+"""`trimtab plan`: what the next cycle would do, for a policy in the cluster or one in a file.
+
+A policy from a file is checked as by `trimtab lint` and takes the place of the live one. The output says what only the
+operator asks a real Pulsar cluster.
+"""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from trimtab_operator.app import following, new_context
-from trimtab_operator.cli.asking import PATIENCE, fetch, names_of, said
-from trimtab_operator.cli.cluster_flags import add_cluster_flags, settle_namespace
-from trimtab_operator.cli.failure import FINDING, FINE, CommandError
+from trimtab_operator.cli.cluster import PATIENCE, add_cluster_flags, fetch, names_of, said, settle_namespace
+from trimtab_operator.cli.commands.plan_table import Stand, show
+from trimtab_operator.cli.commands.run import add_url_option, allowed_urls, load_sources
+from trimtab_operator.cli.common import FINDING, FINE, CommandError
+from trimtab_operator.cli.lint.files import Document, UnreadableError, documents, manifest_files
+from trimtab_operator.cli.lint.findings import spelt
+from trimtab_operator.cli.lint.schema import refusals, without_nulls
 from trimtab_operator.cli.output import add_output_option
-from trimtab_operator.cli.plan_output import show
-from trimtab_operator.cli.policy_file import Stand, policy_from, standing_in
-from trimtab_operator.cli.run import add_url_option, allowed_urls, load_sources
-from trimtab_operator.cli.unasked import unasked
-from trimtab_operator.cluster.api import POLICIES, Api, ApiError
-from trimtab_operator.control.foresee import Foreseen, foresee
-from trimtab_operator.control.memory import ForeignMemoryError
-from trimtab_operator.control.settings import InvalidPolicyError, Settings
+from trimtab_operator.kube.client import POLICIES, Api, ApiError, NotFoundError
+from trimtab_operator.loop.preview import Preview, preview
 from trimtab_operator.resources.urls import SERVICES_ALONE, AllowedUrls, RefusedUrlError, UrlPattern, parse
+from trimtab_operator.state.settings import InvalidPolicyError, Settings
+from trimtab_operator.state.strategy_state import ForeignStateError
 from trimtab_operator.telemetry.metrics import Metrics
-from trimtab_pipeline.source import LoadSources, SourceUnavailableError
+from trimtab_pipeline.api import LoadSources, SourceUnavailableError
 from trimtab_strategies.model import some
+
+_FOUND = ("Linked", "OneHand", "DataTrusted")
+"""Conditions that tell what only the operator asks, in the order in which a person mends them."""
+
+
+def unasked(settings: Settings, status: Mapping[str, Any], namespace: str) -> list[str]:
+    """Lines that belong to a plan; none where no Pulsar cluster carries it out.
+
+    status: of the policy in the cluster, empty where there is none yet.
+    """
+    if settings.pulsar is None:
+        return []
+    found = list(_refused(status))
+    alone = "whether Prometheus shows these brokers, and whether Pulsar's own balancing is off, the operator finds out"
+    where = "" if found else f": trimtab status {settings.name} -n {namespace}"
+    return [f"Pulsar was not asked: {alone}{where}", *found]
+
+
+def _refused(status: Mapping[str, Any]) -> Iterator[str]:
+    conditions = {condition["type"]: condition for condition in status.get("conditions") or ()}
+    for kind in _FOUND:
+        found = conditions.get(kind)
+        if found is not None and found["status"] == "False":
+            yield f"the operator found {kind} False: {found['reason']}: {found.get('message', '')}"
+
+
+_NEW_UID = "00000000-0000-0000-0000-000000000000"
+"""Of a policy that the API server has not seen: nothing in the cluster is owned by it."""
+
+_NOT_BORN_YET = "9999-12-31T23:59:59Z"
+"""When it was created: after every policy that there is, in whichever second those were."""
+
+
+def policy_from(file: str, name: str | None) -> dict[str, Any]:
+    """The BalancingPolicy of a file; of several, the one of that name. Raises `CommandError`."""
+    if file != "-":
+        manifest_files([file])
+    try:
+        found = [d for d in documents(file) if isinstance(d.data, dict) and d.data.get("kind") == POLICIES.kind]
+    except UnreadableError as error:
+        raise CommandError(f"{file}:{error.line}: it {error}") from error
+    chosen = [document for document in found if name in {None, _name(document)}]
+    if len(chosen) != 1:
+        names = ", ".join(map(_name, found)) or "none"
+        raise CommandError(
+            f"{file} must hold one BalancingPolicy{f' {name}' if name else ', or name one of them'}; it holds: {names}"
+        )
+    return _checked(chosen[0])
+
+
+def _name(document: Document) -> str:
+    return str((document.data.get("metadata") or {}).get("name", "(without a name)"))
+
+
+def _checked(document: Document) -> dict[str, Any]:
+    if wrong := list(refusals(document.data)):
+        told = [f"{document.file}:{document.line(found.at)}: {spelt(found.at)}: {found.text}" for found in wrong]
+        raise CommandError(some(told, 3, "; "))
+    checked: dict[str, Any] = without_nulls(document.data)
+    return checked
+
+
+async def standing_in(api: Api, given: Mapping[str, Any], namespace: str) -> Stand:
+    """`given` in the place of the policy of its name in the cluster, or as a new one. Raises `ApiError`."""
+    meta = given["metadata"]
+    try:
+        there = await api.get(POLICIES, namespace, meta["name"])
+        live, status = there["metadata"], there.get("status") or {}
+        told = f"planned as the file has it, in place of the policy {meta['name']} in namespace {namespace}"
+    except NotFoundError as error:
+        if error.reason != "NotFound":  # no such kind: the plan would be of a cluster without bundles
+            raise
+        live, status = {"uid": _NEW_UID, "creationTimestamp": _NOT_BORN_YET}, {}
+        told = f"planned as the file has it; namespace {namespace} has no policy {meta['name']} yet"
+    kept = {key: live[key] for key in ("uid", "creationTimestamp", "generation") if key in live}
+    notes = {"annotations": {**(live.get("annotations") or {}), **(meta.get("annotations") or {})}}
+    return Stand({**given, "metadata": {**meta, **kept, **notes, "namespace": namespace}, "status": status}, told)
+
 
 _NAMED = 10
 """Policies that an error lists."""
+
 
 _ASKED = (
     "{policy} measures bundles by what brokers tell the operator (bundleMetrics: Statistics), which plan does not ask; "
     "see its own plan: trimtab status {policy} -n {namespace}"
 )
+
 
 _DESCRIPTION = """\
 Show what the next cycle of a policy would do, and why it would do nothing else. Writes nothing to the cluster.
@@ -91,7 +175,7 @@ def run(arguments: argparse.Namespace) -> int:
         stand, foreseen = asyncio.run(_foresee(arguments))
     except ApiError as error:
         raise CommandError(said(error)) from error
-    except (InvalidPolicyError, ForeignMemoryError, SourceUnavailableError) as error:
+    except (InvalidPolicyError, ForeignStateError, SourceUnavailableError) as error:
         raise CommandError(str(error)) from error
     except TimeoutError as error:
         raise CommandError("the API server did not list the cluster in time; try again") from error
@@ -101,7 +185,7 @@ def run(arguments: argparse.Namespace) -> int:
     return FINDING if arguments.exit_code and moves else FINE
 
 
-async def _foresee(arguments: argparse.Namespace) -> tuple[Stand, Foreseen]:
+async def _foresee(arguments: argparse.Namespace) -> tuple[Stand, Preview]:
     urls = _urls(arguments)
     given = policy_from(arguments.filename, arguments.policy) if arguments.filename else None
     if given is not None:
@@ -178,12 +262,12 @@ def _measured_by(policy: Mapping[str, Any], url: str) -> dict[str, Any]:
 
 async def foresee_with(
     sources: LoadSources, api: Api, namespace: str, stand: Stand, urls: AllowedUrls = SERVICES_ALONE
-) -> Foreseen:
+) -> Preview:
     """What the policy would do, measured by `sources` at one of `urls`."""
     context = new_context(api, namespace, sources, Metrics())
     context.urls = urls
     async with following(context):
-        return await foresee(context, stand.name, stand.manifest)
+        return await preview(context, stand.name, stand.manifest)
 
 
 async def check_policy(api: Api, namespace: str, policy: str) -> None:

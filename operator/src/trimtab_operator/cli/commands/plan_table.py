@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from rich import box
@@ -11,22 +12,53 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from trimtab_operator.cli.grid import console
+from trimtab_operator.cli.common import spoken
 from trimtab_operator.cli.output import is_data, print_data
-from trimtab_operator.cli.policy_file import Stand
-from trimtab_operator.cli.program import spoken
-from trimtab_operator.control.foresee import Foreseen
-from trimtab_operator.control.report import cpu_range
+from trimtab_operator.cli.tables import console
+from trimtab_operator.loop.preview import Preview
 from trimtab_operator.resources.policy import Mode
-from trimtab_strategies.model import CPU, MEMORY, NETWORK_IN, NETWORK_OUT, HeldBack, Plan, Split, counted
+from trimtab_operator.status.conditions import cpu_range
+from trimtab_strategies.model import (
+    CPU,
+    MEMORY,
+    NETWORK_IN,
+    NETWORK_OUT,
+    ClusterLoad,
+    HeldBack,
+    Plan,
+    Split,
+    counted,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Stand:
+    """The policy to plan for, as a BalancingPolicy object. told: what it stands for, where it is from a file."""
+
+    manifest: Mapping[str, Any]
+    told: str = ""
+
+    @property
+    def status(self) -> Mapping[str, Any]:
+        """What the operator wrote of the policy that the cluster has; empty where it has none."""
+        found: Mapping[str, Any] = self.manifest.get("status") or {}
+        return found
+
+    @property
+    def name(self) -> str:
+        """Of the BalancingPolicy."""
+        return str(self.manifest["metadata"]["name"])
+
 
 _SHOWN = {"cpu": CPU, "memory": MEMORY, "networkIn": NETWORK_IN, "networkOut": NETWORK_OUT}
+
 _HEADINGS = {"cpu": "CPU", "memory": "Memory", "networkIn": "Net in", "networkOut": "Net out"}
+
 _NOTICEABLE = 0.1
 """Percent points below which a prediction is the same as what is measured."""
 
 
-def show(stand: Stand, foreseen: Foreseen, output: str, color: str = "auto", notes: Sequence[str] = ()) -> None:
+def show(stand: Stand, foreseen: Preview, output: str, color: str = "auto", notes: Sequence[str] = ()) -> None:
     """Print `foreseen`; output: ``table``, ``json`` or ``yaml``. notes: what it rests on, in lines."""
     if is_data(output):
         print_data({**as_data(stand.name, foreseen), "notes": list(notes)}, output)
@@ -39,7 +71,7 @@ def show(stand: Stand, foreseen: Foreseen, output: str, color: str = "auto", not
         screen.print(Text(spoken(note), style="yellow"))
 
 
-def as_data(policy: str, foreseen: Foreseen) -> dict[str, Any]:
+def as_data(policy: str, foreseen: Preview) -> dict[str, Any]:
     """Plain data. Usage in percent of a broker's limit, null where it is unknown; `name`: of the Bundle object."""
     plan, records = foreseen.plan, foreseen.seen.records
     moves = [
@@ -91,11 +123,11 @@ def _rounded(value: float) -> float | None:
     return round(float(value), 1) if math.isfinite(value) else None
 
 
-def print_tables(screen: Console, policy: str, foreseen: Foreseen) -> None:
+def print_tables(screen: Console, policy: str, foreseen: Preview) -> None:
     """What would happen in a line or two, then brokers, moves, and what is held back."""
     plan = foreseen.plan
     screen.print(Text(_headline(policy, foreseen)))
-    screen.print(Text(_cpu_line(plan)))
+    screen.print(Text(_cpu_line(plan, foreseen.seen.load)))
     screen.print(_brokers_table(plan))
     if plan.splits:
         screen.print(_splits_table(plan))
@@ -105,7 +137,7 @@ def print_tables(screen: Console, policy: str, foreseen: Foreseen) -> None:
         screen.print(_held_table(plan))
 
 
-def _headline(policy: str, foreseen: Foreseen) -> str:
+def _headline(policy: str, foreseen: Preview) -> str:
     count, splits = len(foreseen.plan.moves), foreseen.plan.splits
     moves = counted(count, "move") + (f" and {counted(len(splits), 'split')}" if splits else "")
     if (refusal := foreseen.refusal) is not None:
@@ -120,8 +152,8 @@ def _headline(policy: str, foreseen: Foreseen) -> str:
     return f"{policy} makes {moves}"
 
 
-def _cpu_line(plan: Plan) -> str:
-    now, then = cpu_range(plan), cpu_range(plan, after=True)
+def _cpu_line(plan: Plan, load: ClusterLoad | None) -> str:
+    now, then = cpu_range(plan, load), cpu_range(plan, load, after=True)
     if now is None or then is None:
         return "CPU of the brokers is unknown"
     after = "" if plan.empty else f", then {then[0]:.0f} % to {then[1]:.0f} %"

@@ -1,20 +1,23 @@
-"""`trimtab restore`: the way out. Puts Pulsar's own balancing back and releases finalizers; needs no operator."""
+"""`trimtab restore`: puts Pulsar's own balancer back and releases finalizers, without an operator.
+
+With ``--stop-deployment`` it first scales the operator's Deployment to zero and waits for its Lease.
+"""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, TypeVar
+import asyncio
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-from pydantic import ValidationError
-
-from trimtab_operator.bridge.found import FoundStore
-from trimtab_operator.bridge.letting_go import REFUSALS, has_it_off, reached
-from trimtab_operator.cli.asking import add_verb, asked
-from trimtab_operator.cli.failure import FINDING, FINE, CommandError
-from trimtab_operator.cli.pulsar import add_pulsar_options, asked_pulsar
-from trimtab_operator.cli.standing_down import add_stop_options, stop_operator
-from trimtab_operator.cluster.api import (
+from trimtab_operator.cli.cluster import add_verb, asked
+from trimtab_operator.cli.commands.run import add_url_option, allowed_urls
+from trimtab_operator.cli.common import FINDING, FINE, CommandError
+from trimtab_operator.cli.flags import add_pulsar_options, asked_pulsar
+from trimtab_operator.kube.client import (
+    LEASES,
     POLICIES,
     TOPIC_NAMESPACES,
     Api,
@@ -23,20 +26,76 @@ from trimtab_operator.cluster.api import (
     NotFoundError,
     ResourceRef,
 )
-from trimtab_operator.cluster.naming import PULSAR_FOUND
-from trimtab_operator.pulsar.admin import Admin
-from trimtab_operator.pulsar.balancing import SWITCHES, ForeignFindingsError, is_true
-from trimtab_operator.pulsar.restoring import put_back
+from trimtab_operator.kube.lease import LEASE
+from trimtab_operator.pulsar.client.dynamic_config import SWITCHES, FoundSettings, is_true, put_back
+from trimtab_operator.pulsar.own_balancer.release import REFUSALS, FoundSettingsStore, has_it_off, reached
 from trimtab_operator.resources.common import GROUP
 from trimtab_operator.resources.policy import Mode
-from trimtab_operator.resources.pulsar import PulsarSpec
 from trimtab_operator.resources.urls import AllowedUrls
 
-T = TypeVar("T")
+DEPLOYMENTS = ResourceRef("apps", "v1", "deployments", "Deployment")
+
+
+_LOOK_EVERY = 0.5
+
+_TERMS = 4
+"""Lease durations within which an operator that was told to end has ended: a minute, where a pod has half of one."""
+
+
+def add_stop_options(parser: argparse.ArgumentParser) -> None:
+    """The options of `stop_operator`."""
+    parser.add_argument(
+        "--stop-deployment",
+        metavar="NAME",
+        help="scale this Deployment of the operator to none before finalizers are taken off, "
+        "as an operator that runs puts them back",
+    )
+    parser.add_argument("--lease-name", default=LEASE, metavar="NAME", help="the Lease of that operator (%(default)s)")
+
+
+async def stop_operator(api: Api, namespace: str, deployment: str, lease: str, say: Callable[[str], None]) -> bool:
+    """Scale `deployment` to none and wait until no operator leads any more; False: one goes on. Raises `ApiError`.
+
+    A leader that ends in good order gives its Lease back; one that doesn't has lost it when the Lease ran out.
+    """
+    try:
+        await api.patch(DEPLOYMENTS, namespace, deployment, {"spec": {"replicas": 0}}, subresource="scale")
+    except NotFoundError:
+        say(f"Deployment {deployment}: there is none of this name (any more)")
+    else:
+        say(f"Deployment {deployment}: scaled to none")
+    if leader := await _who_goes_on(api, namespace, lease):
+        say(f"{leader} still holds Lease {lease}: is the Deployment called otherwise, or was it scaled up again?")
+        return False
+    say("no operator leads any more")
+    return True
+
+
+async def _who_goes_on(api: Api, namespace: str, name: str) -> str:
+    """Wait until nobody holds the Lease; not empty: who renewed it after longer than it takes to end."""
+    seen, runs_out, patience = "", 0.0, math.inf
+    while True:
+        try:
+            lease = await api.get(LEASES, namespace, name)
+        except NotFoundError:
+            return ""
+        holder, now = str(lease["spec"].get("holderIdentity") or ""), time.monotonic()
+        if lease["metadata"]["resourceVersion"] != seen:  # renewed: by our own clock, as the operator does
+            if now > patience:
+                return holder
+            seen = lease["metadata"]["resourceVersion"]
+            lasts = lease["spec"].get("leaseDurationSeconds") or 0
+            runs_out, patience = now + lasts, min(patience, now + _TERMS * lasts)
+        if not holder or now >= runs_out:
+            return ""
+        await asyncio.sleep(_LOOK_EVERY)
+
 
 _FINALIZER = f"{GROUP}/finalizer"
+
 _TRIES = 5
 """How often an object that somebody else writes meanwhile is read."""
+
 _DESCRIPTION = """\
 Leaves a Pulsar cluster as it was before Trimtab balanced it:
 
@@ -46,12 +105,14 @@ Leaves a Pulsar cluster as it was before Trimtab balanced it:
   4. Trimtab's finalizers are taken off BalancingPolicies and TopicNamespaces, so that these can be deleted
 
 What moved stays where it is. It works with an operator and without one, can be repeated, and exits with 1 if something
-could not be done. Pulsar is asked as the policies did: the URL, and the names of Secrets, were noted down when it was
-switched off.
+could not be done. Pulsar is asked at the URL, and with the Secrets, that were noted down when it was switched off, if
+--allow-url has that URL: give the patterns that the operator has. Where nothing was noted down, no server is asked.
+--admin-url names another way: no Secret is read then.
 
 examples:
   trimtab restore -n messaging --dry-run     say what would be done
   trimtab restore -n messaging
+  trimtab restore -n messaging --allow-url 'https://pulsar.example.com:8443'
   trimtab restore -n messaging --stop-deployment trimtab     end the operator, too, before it is uninstalled
   trimtab restore -n messaging --admin-url http://127.0.0.1:8080 --token-file token     from outside of the cluster
 """
@@ -62,6 +123,7 @@ def register(subparsers: Any) -> None:
     summary = "put back what was switched off in Pulsar, and release finalizers"
     parser = add_verb(subparsers, "restore", summary, _DESCRIPTION)
     add_pulsar_options(parser, required=False)
+    add_url_option(parser, "URLs that may be asked without --admin-url, as for trimtab run")
     add_stop_options(parser)
     parser.add_argument("--dry-run", action="store_true", help="change nothing")
     parser.set_defaults(run=run)
@@ -69,18 +131,19 @@ def register(subparsers: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Carry out the verb; returns the exit code. Raises `CommandError`."""
-    return asked(arguments, lambda api: restore(api, arguments))
+    urls = allowed_urls(arguments)
+    return asked(arguments, lambda api: restore(api, arguments, urls))
 
 
-async def restore(api: Api, arguments: argparse.Namespace) -> int:
-    """Do it, saying each step; the exit code. Raises `ApiError`."""
+async def restore(api: Api, arguments: argparse.Namespace, urls: AllowedUrls) -> int:
+    """Do it, saying each step; the exit code. urls: what may be asked. Raises `ApiError`."""
     advising = await _advise_only(api, arguments)
-    done = await _pulsar(api, arguments)
+    done = await _pulsar(api, arguments, urls)
     if arguments.stop_deployment:
         if not await _stop(api, arguments, restored=done):
             return FINDING
         # it may have switched it off once more meanwhile
-        done = arguments.dry_run or await _pulsar(api, arguments, again=True)
+        done = arguments.dry_run or await _pulsar(api, arguments, urls, again=True)
     released = [await _release(api, ref, arguments) for ref in (POLICIES, TOPIC_NAMESPACES)]
     return FINE if advising and done and all(released) else FINDING
 
@@ -138,21 +201,16 @@ async def _set_dry_run(api: Api, arguments: argparse.Namespace, policy: Mapping[
     return True
 
 
-async def _pulsar(api: Api, arguments: argparse.Namespace, *, again: bool = False) -> bool:
+async def _pulsar(api: Api, arguments: argparse.Namespace, urls: AllowedUrls, *, again: bool = False) -> bool:
     """Put Pulsar's own balancing back; whether nothing is left to do. again: it was done once, so may be done."""
-    store = FoundStore(api, arguments.namespace)
+    store = FoundSettingsStore(api, arguments.namespace)
     try:
         if (found := await store.load()) is None:
             if not again:
                 print("Pulsar: nothing was switched off, or it was put back already")
-                await _tell_what_is_off(api, arguments)
+                await _tell_what_is_off(arguments)
             return True
-        steps = await _ask(
-            api, arguments, found.pulsar, lambda admin: put_back(admin, found, dry_run=arguments.dry_run)
-        )
-    except ForeignFindingsError as error:
-        print(f"Pulsar: ConfigMap {PULSAR_FOUND}: {error}: set the switches by hand, and delete it")
-        return False
+        steps = await _put_back(api, arguments, urls, found)
     except (*REFUSALS, CommandError) as error:
         print(f"Pulsar: not put back: {error}")
         return False
@@ -163,23 +221,26 @@ async def _pulsar(api: Api, arguments: argparse.Namespace, *, again: bool = Fals
     return True
 
 
-async def _ask(api: Api, arguments: argparse.Namespace, spec: PulsarSpec, work: Callable[[Admin], Awaitable[T]]) -> T:
-    """What `work` returns for ``--admin-url``, else `spec`. Raises what is in `REFUSALS`, and `CommandError`."""
+async def _put_back(api: Api, arguments: argparse.Namespace, urls: AllowedUrls, found: FoundSettings) -> list[str]:
+    """What was done at ``--admin-url``, else where it was found. Raises what is in `REFUSALS`, and `CommandError`."""
+    dry_run = arguments.dry_run
     if arguments.admin_url:
-        return await asked_pulsar(arguments, work)
-    everything = AllowedUrls.of(("*",))  # the Secrets are read with the rights of the person who asks
-    async with reached(spec, api, arguments.namespace, everything, lambda _write: None) as admin:
-        return await work(admin)
+        return await asked_pulsar(arguments, lambda admin: put_back(admin, found, dry_run=dry_run))
+    async with reached(found.pulsar, api, arguments.namespace, urls, lambda _write: None) as admin:
+        return await put_back(admin, found, dry_run=dry_run)
 
 
-async def _tell_what_is_off(api: Api, arguments: argparse.Namespace) -> None:
-    """What was found may have been deleted before it was put back: with its Kubernetes namespace, or by a person."""
+async def _tell_what_is_off(arguments: argparse.Namespace) -> None:
+    """What was found may have been deleted before it was put back: with its Kubernetes namespace, or by a person.
+
+    No policy is trusted to say where to ask: one that never moved a bundle may name any server.
+    """
+    if not arguments.admin_url:
+        print("Pulsar: give --admin-url to have its switches looked at")
+        return
     try:
-        if (spec := await _named(api, arguments)) is None:
-            print("Pulsar: no policy names it; give --admin-url to have its switches looked at")
-            return
-        overrides = await _ask(api, arguments, spec, lambda admin: admin.overrides())
-    except (*REFUSALS, CommandError, ValidationError) as error:
+        overrides = await asked_pulsar(arguments, lambda admin: admin.overrides())
+    except CommandError as error:
         print(f"Pulsar: can't be asked whether its own balancing is on: {error}")
         return
     for switch in SWITCHES:
@@ -188,15 +249,6 @@ async def _tell_what_is_off(api: Api, arguments: argparse.Namespace) -> None:
                 f"Pulsar: {switch} is {overrides[switch]} by dynamic configuration, and who set it is not known: if it "
                 f"was Trimtab, remove it with pulsar-admin brokers delete-dynamic-config --config {switch}"
             )
-
-
-async def _named(api: Api, arguments: argparse.Namespace) -> PulsarSpec | None:
-    """The cluster of ``--admin-url``, else the one that policies name. Raises `ApiError`, `ValidationError`."""
-    if arguments.admin_url:
-        return PulsarSpec(admin_url=arguments.admin_url)
-    policies = await _objects(api, POLICIES, arguments.namespace)
-    specs = [spec for policy in policies if (spec := policy["spec"].get("pulsar"))]
-    return PulsarSpec.model_validate(specs[0]) if specs else None
 
 
 async def _release(api: Api, ref: ResourceRef, arguments: argparse.Namespace) -> bool:

@@ -9,9 +9,10 @@ import re
 from pathlib import Path
 
 from trimtab_operator.app import Where, run_operator
-from trimtab_operator.cli.cluster_flags import add_cluster_flags
-from trimtab_operator.cli.failure import FINDING, FINE, CommandError
-from trimtab_operator.cluster.lease import (
+from trimtab_operator.cli.cluster import add_cluster_flags
+from trimtab_operator.cli.common import FINDING, FINE, CommandError
+from trimtab_operator.gc_tuning import collect_seldom
+from trimtab_operator.kube.lease import (
     DEADLINE,
     DURATION,
     LEASE,
@@ -22,28 +23,25 @@ from trimtab_operator.cluster.lease import (
     candidate,
     own_identity,
 )
-from trimtab_operator.pauses import collect_seldom
 from trimtab_operator.resources.common import seconds
 from trimtab_operator.resources.urls import FLAG, SERVICES, AllowedUrls, BadPatternError
 from trimtab_operator.telemetry.metrics import Metrics
-from trimtab_pipeline.source import (
-    KEEP_A_DAY,
-    LoadSources,
-    Retention,
-    SourceUnavailableError,
-    direct_sources,
-    spark_sources,
-)
+from trimtab_pipeline.api import KEEP_A_DAY, LoadSources, Retention, SourceUnavailableError
+from trimtab_pipeline.factory import direct_sources, spark_sources
 
 log = logging.getLogger(__name__)
 
 _HISTORY = Path("trimtab-history")
 
+LAST_PORT = 65535
+"""The largest port there is."""
+
 _DESCRIPTION = """\
 Run the operator for the messaging cluster in one Kubernetes namespace, until SIGTERM or Ctrl-C.
 
 It needs the CRDs (`trimtab crds | kubectl apply --server-side -f -`), Java 17 or newer for the embedded Spark, and a
-BalancingPolicy in the namespace. A new policy is in mode DryRun: it shows what it would move and moves nothing.
+BalancingPolicy in the namespace. A new policy is in mode DryRun: it shows what it would move and balances nothing.
+Bundles without an owner, and those of a lost broker, get one in every mode.
 
 example:
   trimtab run --namespace messaging --history /var/lib/trimtab
@@ -70,7 +68,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--http-host", default="127.0.0.1", help="address of /metrics, /healthz and /readyz (%(default)s)"
     )
     parser.add_argument(
-        "--http-port", type=int, default=8080, help="port of the same; 0 takes any free one (%(default)s)"
+        "--http-port", type=_port, default=8080, help="port of the same; 0 takes any free one (%(default)s)"
     )
     parser.add_argument(
         "--keep", default="24h", metavar="TIME", help="how long load history is kept, e.g. 36h (%(default)s)"
@@ -92,6 +90,13 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     add_lease_options(parser)
     parser.add_argument("--verbose", action="store_true", help="log what Kopf and the API client do, too")
     parser.set_defaults(run=run)
+
+
+def _port(text: str) -> int:
+    """The type of a port to listen on. Raises `argparse.ArgumentTypeError`."""
+    if not (text.isdecimal() and int(text) <= LAST_PORT):
+        raise argparse.ArgumentTypeError(f"{text!r} is no port: write 0 (any free one) to {LAST_PORT}")
+    return int(text)
 
 
 def add_lease_options(parser: argparse.ArgumentParser) -> None:

@@ -1,4 +1,4 @@
-"""`trimtab status --watch`: policies and moves as they go, in one place of a terminal, or a line for each change."""
+"""`trimtab status`: where policies stand and what they propose; with `--watch`, as it changes."""
 
 from __future__ import annotations
 
@@ -19,25 +19,37 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from trimtab_operator.cli.approve import in_words
-from trimtab_operator.cli.grid import Grid, console, fitted
-from trimtab_operator.cli.moments import length
-from trimtab_operator.cli.output import TABLE, is_data
-from trimtab_operator.cli.status_output import Data, as_data, condition, policy_grid, unready
-from trimtab_operator.cluster.api import BUNDLES, Api, ApiError
-from trimtab_operator.cluster.bundles import BundleRecord, bundle_record
-from trimtab_operator.cluster.store import Store
+from trimtab_operator.cli.cluster import add_verb, asked, fetch, near, unknown_kind
+from trimtab_operator.cli.commands.proposal import in_words
+from trimtab_operator.cli.commands.status_table import (
+    Data,
+    as_data,
+    condition,
+    policy_grid,
+    print_all,
+    print_one,
+    unready,
+)
+from trimtab_operator.cli.common import FINDING, FINE, CommandError
+from trimtab_operator.cli.operator_presence import leases, left_alone
+from trimtab_operator.cli.output import TABLE, add_output_option, is_data, length, print_data
+from trimtab_operator.cli.tables import Grid, console, fitted
+from trimtab_operator.kube.client import BUNDLES, POLICIES, Api, ApiError, NotFoundError
+from trimtab_operator.kube.records import BundleRecord, bundle_record
+from trimtab_operator.kube.store import Store
 
 PAUSE = 1.0
 """Seconds between two looks at the policies; bundles are followed."""
+
 _SHOWN = 15
 """Bundles on their way that a table has room for."""
+
 
 Read = Callable[[Api, argparse.Namespace], Awaitable[list[dict[str, Any]]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Flight:
+class PendingMoveRow:
     """A bundle on its way. since: epoch seconds at which it was wished there, NaN unknown."""
 
     bundle: str
@@ -50,7 +62,7 @@ class Flight:
 class View(Protocol):
     """Shows how things stand, again and again."""
 
-    def show(self, policies: Sequence[Data], flights: Sequence[Flight], now: float) -> None:
+    def show(self, policies: Sequence[Data], pending_moves: Sequence[PendingMoveRow], now: float) -> None:
         """How they stand at `now` (epoch seconds)."""
 
     def close(self) -> None:
@@ -85,14 +97,16 @@ def view_for(arguments: argparse.Namespace) -> View:
     return Lines(arguments.output)
 
 
-def in_flight(bundles: Iterable[BundleRecord]) -> list[Flight]:
+def in_flight(bundles: Iterable[BundleRecord]) -> list[PendingMoveRow]:
     """Bundles that are not where they are wished, the latest wish first."""
-    flights = [
-        Flight(b.name, b.status_owner, b.owner, b.reason if b.assigned_owner == b.owner else "", b.assigned_at)
+    pending_moves = [
+        PendingMoveRow(b.name, b.status_owner, b.owner, b.reason if b.assigned_owner == b.owner else "", b.assigned_at)
         for b in bundles
         if b.owner and b.owner != b.status_owner
     ]
-    return sorted(flights, key=lambda flight: (0.0 if math.isnan(flight.since) else -flight.since, flight.bundle))
+    return sorted(
+        pending_moves, key=lambda pending: (0.0 if math.isnan(pending.since) else -pending.since, pending.bundle)
+    )
 
 
 class InPlace:
@@ -103,15 +117,15 @@ class InPlace:
         self._live = Live(console=self._screen, auto_refresh=False)
         self._live.start()
 
-    def show(self, policies: Sequence[Data], flights: Sequence[Flight], now: float) -> None:
+    def show(self, policies: Sequence[Data], pending_moves: Sequence[PendingMoveRow], now: float) -> None:
         """Draw it."""
         table, _ = fitted(self._screen, policy_grid(policies, everywhere=self._everywhere, wide=self._wide))
         parts: list[Any] = [table if policies else Text("there is no BalancingPolicy")]
         parts += [self._bar(policy) for policy in policies if _running(policy)]
         parts += unready(policies, everywhere=self._everywhere)
-        if flights:
-            parts.append(fitted(self._screen, _flight_grid(flights, now))[0])
-        told = f"{time.strftime('%H:%M:%S', time.localtime(now))}  {_on_their_way(flights)}; Ctrl-C ends"
+        if pending_moves:
+            parts.append(fitted(self._screen, _flight_grid(pending_moves, now))[0])
+        told = f"{time.strftime('%H:%M:%S', time.localtime(now))}  {_on_their_way(pending_moves)}; Ctrl-C ends"
         self._live.update(Group(*parts, Text(told, style="dim")), refresh=True)
 
     def close(self) -> None:
@@ -132,23 +146,23 @@ class Lines:
     def __init__(self, output: str) -> None:
         self._output = output
         self._policies: dict[str, str] = {}
-        self._flights: dict[str, Flight] | None = None
+        self._flights: dict[str, PendingMoveRow] | None = None
         self._told = ""
 
-    def show(self, policies: Sequence[Data], flights: Sequence[Flight], now: float) -> None:
+    def show(self, policies: Sequence[Data], pending_moves: Sequence[PendingMoveRow], now: float) -> None:
         """Print what is new."""
         if is_data(self._output):
-            self._as_data(policies, flights)
+            self._as_data(policies, pending_moves)
             return
         clock = time.strftime("%H:%M:%S", time.localtime(now))
-        for text in (*self._of_policies(policies), *self._of_flights(flights)):
+        for text in (*self._of_policies(policies), *self._of_flights(pending_moves)):
             print(f"{clock}  {text}", flush=True)
 
     def close(self) -> None:
         """There is nothing to be ended."""
 
-    def _as_data(self, policies: Sequence[Data], flights: Sequence[Flight]) -> None:
-        moves = [{"bundle": f.bundle, "source": f.source, "destination": f.destination} for f in flights]
+    def _as_data(self, policies: Sequence[Data], pending_moves: Sequence[PendingMoveRow]) -> None:
+        moves = [{"bundle": f.bundle, "source": f.source, "destination": f.destination} for f in pending_moves]
         text = json.dumps({"policies": list(policies), "inFlight": moves}, ensure_ascii=False)
         if text != self._told:
             self._told = text
@@ -160,11 +174,11 @@ class Lines:
         gone = [f"{name}  is gone" for name in before if name not in now]
         return [f"{name}  {text}" for name, text in now.items() if before.get(name) != text] + gone
 
-    def _of_flights(self, flights: Sequence[Flight]) -> list[str]:
-        now = {flight.bundle: flight for flight in flights}
+    def _of_flights(self, pending_moves: Sequence[PendingMoveRow]) -> list[str]:
+        now = {pending.bundle: pending for pending in pending_moves}
         before, self._flights = self._flights or {}, now
-        begun = [f for f in flights if f.bundle not in before or before[f.bundle].destination != f.destination]
-        ended = [flight for name, flight in before.items() if name not in now]
+        begun = [f for f in pending_moves if f.bundle not in before or before[f.bundle].destination != f.destination]
+        ended = [pending for name, pending in before.items() if name not in now]
         return [
             *(f"{f.bundle}  {_way(f)}{f' ({f.reason})' if f.reason else ''}" for f in begun),
             *(f"{f.bundle}  is no longer on its way to {f.destination}" for f in ended),
@@ -193,19 +207,91 @@ def _running(policy: Data) -> bool:
     return bool(progress) and not progress.get("finishedAt")
 
 
-def _on_their_way(flights: Sequence[Flight]) -> str:
-    return "no bundle is on its way" if not flights else f"{len(flights)} on their way"
+def _on_their_way(pending_moves: Sequence[PendingMoveRow]) -> str:
+    return "no bundle is on its way" if not pending_moves else f"{len(pending_moves)} on their way"
 
 
-def _way(flight: Flight) -> str:
-    return f"{flight.source or '(nobody)'} -> {flight.destination}"
+def _way(pending: PendingMoveRow) -> str:
+    return f"{pending.source or '(nobody)'} -> {pending.destination}"
 
 
-def _flight_grid(flights: Sequence[Flight], now: float) -> Grid:
-    rows = [(f.bundle, _way(f), f.reason, _since(f, now)) for f in flights[:_SHOWN]]
-    more = f" (the first {_SHOWN} of {len(flights)})" if len(flights) > _SHOWN else ""
+def _flight_grid(pending_moves: Sequence[PendingMoveRow], now: float) -> Grid:
+    rows = [(f.bundle, _way(f), f.reason, _since(f, now)) for f in pending_moves[:_SHOWN]]
+    more = f" (the first {_SHOWN} of {len(pending_moves)})" if len(pending_moves) > _SHOWN else ""
     return Grid(f"On their way{more}", ("Bundle", "Way", "Reason"), ("Since",), rows, spare=("Reason",))
 
 
-def _since(flight: Flight, now: float) -> str:
-    return "" if math.isnan(flight.since) else length(max(0.0, now - flight.since))
+def _since(pending: PendingMoveRow, now: float) -> str:
+    return "" if math.isnan(pending.since) else length(max(0.0, now - pending.since))
+
+
+_DESCRIPTION = """\
+Show where the policies of a namespace stand; of one policy also what it proposes: the moves, CPU before and after, what
+they interrupt, and how far an approved proposal has come. It reads what the operator wrote, and measures nothing:
+`trimtab plan` does. Exit code 1: a policy is not Ready, or no operator looks at it; the
+table says why.
+
+With -w it goes on until Ctrl-C: a table that is drawn anew in its place on a terminal, with the bundles that are on
+their way; elsewhere a line for each change (with -o json an object a line).
+
+examples:
+  trimtab status -n messaging
+  trimtab status -A -o wide
+  trimtab status main -n messaging
+  trimtab status main -n messaging --watch
+  trimtab status main -n messaging -o json | jq -r .proposal.id
+"""
+
+
+def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the verb."""
+    parser = add_verb(
+        subparsers, "status", "show where policies, and their proposals, stand", _DESCRIPTION, everywhere=True
+    )
+    parser.add_argument("policy", nargs="?", help="name of the BalancingPolicy (default: all of the namespace)")
+    parser.add_argument("-w", "--watch", action="store_true", help="go on showing it until Ctrl-C")
+    add_output_option(parser, wide=True)
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Carry out the verb; returns the exit code. Raises `CommandError`."""
+    if arguments.watch:
+        with suppress(KeyboardInterrupt):
+            return asked(arguments, lambda api: watch(api, arguments, policies))
+        return FINE
+    data = asked(arguments, lambda api: _attended(api, arguments))
+    one = bool(arguments.policy) and bool(arguments.namespace)
+    if is_data(arguments.output):
+        print_data(data[0] if one else data, arguments.output)
+    elif one:
+        print_one(data[0], arguments.color)
+    else:
+        print_all(data, arguments.namespace, arguments.color, wide=arguments.output == "wide")
+    return FINDING if any(condition(policy, "Ready")[0] == "False" or policy["leftAlone"] for policy in data) else FINE
+
+
+async def _attended(api: Api, arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    """The policies as data, each with why no operator looks at it, if none does. Raises `CommandError`, `ApiError`."""
+    found = await policies(api, arguments)
+    there, now = await leases(api, found), time.time()
+    spaces = [policy["metadata"].get("namespace", "") for policy in found]
+    return [
+        as_data(policy, left_alone(policy, there[space], now) if space in there else "")
+        for policy, space in zip(found, spaces, strict=True)
+    ]
+
+
+async def policies(api: Api, arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    """The BalancingPolicy objects that are asked for, by namespace and name. Raises `CommandError`, `ApiError`."""
+    if arguments.policy and arguments.namespace:
+        return [await fetch(api, POLICIES, arguments.namespace, arguments.policy)]
+    try:
+        found = [policy async for page in api.list(POLICIES, arguments.namespace) for policy in page.items]
+    except NotFoundError as error:
+        raise unknown_kind(POLICIES) from error
+    named = [policy for policy in found if arguments.policy in {None, policy["metadata"]["name"]}]
+    if arguments.policy and not named:
+        there = near(arguments.policy, sorted({policy["metadata"]["name"] for policy in found}))
+        raise CommandError(f"no BalancingPolicy {arguments.policy} in any namespace; {there}")
+    return sorted(named, key=lambda policy: (policy["metadata"]["namespace"], policy["metadata"]["name"]))

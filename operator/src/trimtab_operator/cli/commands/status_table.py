@@ -9,11 +9,11 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from trimtab_operator.cli.approve import in_words
-from trimtab_operator.cli.grid import Grid, console, print_grid, without_empty
-from trimtab_operator.cli.program import spoken
-from trimtab_operator.control.pricing import Cost
-from trimtab_operator.resources.proposal import PAUSE_ANNOTATION
+from trimtab_operator.cli.commands.proposal import in_words
+from trimtab_operator.cli.common import spoken
+from trimtab_operator.cli.tables import Grid, console, print_grid, without_empty
+from trimtab_operator.proposals.model import Cost
+from trimtab_operator.resources.policy_status import PAUSE_ANNOTATION
 
 Data = Mapping[str, Any]
 
@@ -24,12 +24,15 @@ _KEPT = ("observedGeneration", "conditions", "lastCycle", "inFlight", "proposal"
 
 _ALWAYS = ("Ready", "Valid", "DataTrusted", "Balanced", "Acting", "Led", "CommandTaken")
 """Conditions that are shown whatever they say, in this order."""
-_TROUBLE = {"Flapping": "True", "Contested": "True", "RightSized": "False"}
+_TROUBLE = {"Flapping": "True", "Contested": "True", "RightSized": "False", "HistoryWritable": "False"}
 """Conditions that are shown when they say so."""
 
 
-def as_data(policy: Data) -> dict[str, Any]:
-    """A BalancingPolicy object as plain data: its name, its mode, whether it is paused, and its status."""
+def as_data(policy: Data, left_alone: str = "") -> dict[str, Any]:
+    """A BalancingPolicy object as plain data: its name, its mode, whether it is paused, and its status.
+
+    left_alone: why no operator looks at it, empty while one does.
+    """
     spec, status = policy["spec"], policy.get("status") or {}
     annotations = policy["metadata"].get("annotations") or {}
     return {
@@ -39,6 +42,7 @@ def as_data(policy: Data) -> dict[str, Any]:
         "shedder": (spec.get("shedder") or {}).get("type", ""),
         "placement": (spec.get("placement") or {}).get("type", ""),
         "paused": bool(spec.get("paused")) or annotations.get(PAUSE_ANNOTATION) == "true",
+        "leftAlone": left_alone,
         **{key: status.get(key) for key in _KEPT},
     }
 
@@ -62,11 +66,16 @@ def print_all(policies: Sequence[Data], namespace: str, color: str = "auto", *, 
 
 
 def unready(policies: Iterable[Data], *, everywhere: bool) -> Iterator[Text]:
-    """Why each of the policies that are not Ready is not, in a line. everywhere: with its namespace."""
+    """Why each of the policies that are not Ready is not, in a line, or that no operator looks at one.
+
+    everywhere: with its namespace.
+    """
     for data in policies:
         status, reason, message = condition(data, "Ready")
-        if status == "False":
-            name = f"{data['namespace']}/{data['policy']}" if everywhere else data["policy"]
+        name = f"{data['namespace']}/{data['policy']}" if everywhere else data["policy"]
+        if data["leftAlone"]:
+            yield Text(f"{name}: {spoken(data['leftAlone'])}", style="red")
+        elif status == "False":
             yield Text(f"{name}: {reason}: {spoken(message)}", style="red")
 
 
@@ -86,7 +95,7 @@ def _row(data: Data, *, everywhere: bool, wide: bool) -> tuple[str | Text, ...]:
     percent = f"{progress['percent']} %" if progress else ""
     words = (data["policy"], mode, _ready(data), outcome, state, proposal.get("id") or "", percent)
     cpu = proposal.get("cpuBefore")
-    more = (data["shedder"], data["placement"], _range(cpu) if cpu else "") if wide else ()
+    more = (data["shedder"], data["placement"], _range(cpu) if cpu else "-") if wide else ()
     figures = (str(proposal.get("total", 0)), str(data["inFlight"] or 0))
     return (*((data["namespace"],) if everywhere else ()), *words, *more, *figures)
 
@@ -104,6 +113,8 @@ def print_one(data: Data, color: str = "auto") -> None:
     screen = console(color)
     paused = ", paused" if data["paused"] else ""
     screen.print(Text(f"{data['policy']}: mode {data['mode']}{paused}", style="bold"))
+    if left := data["leftAlone"]:
+        _print_condition(screen, "Operator", Text(f"{'none':<7}", "red"), f"{spoken(left)}; what follows is old")
     for kind in (*_ALWAYS, *_TROUBLE):
         status, reason, message = condition(data, kind)
         if status and _TROUBLE.get(kind, status) == status:

@@ -6,9 +6,10 @@ import argparse
 import logging
 import time
 
-from trimtab_operator.cli.failure import FINE, CommandError
-from trimtab_operator.cli.moments import size
-from trimtab_pipeline.source import SourceUnavailableError, archive_classes
+from trimtab_operator.cli.common import FINE, CommandError
+from trimtab_operator.cli.output import size
+from trimtab_pipeline.api import SourceUnavailableError
+from trimtab_pipeline.factory import archive_classes
 
 _DESCRIPTION = """\
 Keep Spark's classes in an archive that its JVM maps into memory, instead of loading and verifying each one at every

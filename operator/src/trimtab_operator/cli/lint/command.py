@@ -12,15 +12,14 @@ from typing import Any
 
 from rich.text import Text
 
-from trimtab_operator.cli.failure import FINDING, FINE, CommandError
-from trimtab_operator.cli.grid import console
-from trimtab_operator.cli.lint_findings import Finding, Found, Level, spelt
-from trimtab_operator.cli.lint_policies import Surroundings, Written, advice
-from trimtab_operator.cli.lint_schema import refusals, without_nulls
-from trimtab_operator.cli.lint_together import Checked, together
-from trimtab_operator.cli.manifest_files import Document, UnreadableError, documents, manifest_files
+from trimtab_operator.cli.commands.run import add_url_option, allowed_urls
+from trimtab_operator.cli.common import FINDING, FINE, CommandError
+from trimtab_operator.cli.lint.files import Document, UnreadableError, documents, manifest_files
+from trimtab_operator.cli.lint.findings import Finding, Found, Level, spelt
+from trimtab_operator.cli.lint.rules import Checked, Surroundings, Written, advice, together
+from trimtab_operator.cli.lint.schema import refusals, without_nulls
 from trimtab_operator.cli.output import add_color_option, print_data
-from trimtab_operator.cli.run import add_url_option, allowed_urls
+from trimtab_operator.cli.tables import console
 from trimtab_operator.resources.common import GROUP, seconds
 from trimtab_operator.resources.policy import BalancingPolicySpec
 from trimtab_strategies.model import counted
@@ -35,8 +34,8 @@ policies that select the same brokers, Auto without limits, an interval below th
 operator may not ask, and so on. Each finding names its rule, the value, the bound and the fix.
 
 FILE may be a folder (all .yaml, .yml and .json in it), or - for standard input. Documents of other kinds are left
-alone. error: it would be refused; warning: it would be taken; notice: to be known. Exit code 1: an error or a warning
-(with --fail-on error, an error); 2: a file is not there. The annotation trimtab.dev/lint-ignore: "rule, rule" on an
+alone. error: it would be refused; warning: it would be taken; notice: to be known. Exit code 1: an error (with
+--fail-on warning, also a warning); 2: a file is not there. The annotation trimtab.dev/lint-ignore: "rule, rule" on an
 object silences rules there.
 
 examples:
@@ -106,7 +105,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument(
         "--fail-on",
         choices=("warning", "error"),
-        default="warning",
+        default="error",
         help="from which level on the exit code is 1 (%(default)s)",
     )
     parser.add_argument(

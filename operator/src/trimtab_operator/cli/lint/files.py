@@ -15,7 +15,8 @@ from typing import Any
 
 import yaml
 
-from trimtab_operator.cli.failure import CommandError
+from trimtab_operator.cli.common import CommandError
+from trimtab_pipeline.bodies import json_of
 
 STDIN = "-"
 _SUFFIXES = frozenset({".yaml", ".yml", ".json"})
@@ -107,9 +108,11 @@ def _text(file: str) -> str:
 def _parsed(file: str, text: str) -> Iterator[Document]:
     if file.endswith(".json"):
         try:
-            yield Document(file, json.loads(text))
+            yield Document(file, json_of(text))
         except json.JSONDecodeError as error:
             raise UnreadableError(f"is no JSON: {error.msg}", error.lineno) from error
+        except ValueError as error:
+            raise UnreadableError(f"can't be read: {error}", 1) from error
         return
     loader = _Kubernetes(text)
     try:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from trimtab_operator.cli.manifest_files import At, Document
+from trimtab_operator.cli.lint.files import At, Document
 
 
 class Level(StrEnum):

@@ -1,33 +1,161 @@
-"""What would wake somebody, of one policy: the API server takes all of it. A table of rules, each a function.
+"""Rules of `trimtab lint` that the API server can't judge: overlaps, patterns, and settings that cost sleep.
 
-A rule is here because it cost a cluster its sleep or its balance, not because of taste; what is only to be known is a
-notice. `trimtab.dev/lint-ignore: "rule, rule"` on an object silences rules there.
+A rule is here because it cost a cluster its balance, not for taste. What is only to be known is a notice.
+`trimtab.dev/lint-ignore: "rule, rule"` on an object silences rules there.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
-from trimtab_operator.cli.lint_findings import Found, Level
-from trimtab_operator.cli.manifest_files import At
-from trimtab_operator.control.windows import opening
-from trimtab_operator.resources.common import seconds
-from trimtab_operator.resources.policy import BalancingPolicySpec, Mode
+from trimtab_operator.cli.lint.files import At, Document
+from trimtab_operator.cli.lint.findings import Finding, Found, Level
+from trimtab_operator.loop.gates import opening
+from trimtab_operator.resources.common import WindowKind, seconds
+from trimtab_operator.resources.policy import BalancingPolicySpec, BrokerSelector, Mode
 from trimtab_operator.resources.urls import FLAG, AllowedUrls, RefusedUrlError
-from trimtab_operator.resources.windows import WindowKind
+from trimtab_strategies.filters.patterns import problem
 from trimtab_strategies.model import counted
 from trimtab_strategies.params import Compatibility
 from trimtab_strategies.registry import PLACEMENTS, SHEDDERS, SPLITTERS
 
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """An object that the API server would take. subject: ``Kind/name``."""
+
+    document: Document
+    subject: str
+
+    @property
+    def kind(self) -> str:
+        """Its kind."""
+        return str(self.document.data["kind"])
+
+    @property
+    def namespace(self) -> str:
+        """Its Kubernetes namespace; empty where the file does not say."""
+        return str(self.document.data["metadata"].get("namespace") or "")
+
+    @property
+    def spec(self) -> Mapping[str, Any]:
+        """Its spec, as written."""
+        spec: Mapping[str, Any] = self.document.data["spec"]
+        return spec
+
+    def found(self, level: Level, rule: str, at: At, text: str) -> Finding:
+        """A finding in it."""
+        return Finding.of(self.document, self.subject, Found(level, rule, at, text))
+
+
+def together(objects: Sequence[Checked]) -> Iterator[Finding]:
+    """All findings of this module."""
+    yield from _twice(objects)
+    yield from _overlapping([o for o in objects if o.kind == "BalancingPolicy"])
+    spaces = [o for o in objects if o.kind == "TopicNamespace"]
+    yield from _same_namespace(spaces)
+    for space in spaces:
+        yield from _patterns(space)
+    yield from _overlapping_bundles([o for o in objects if o.kind == "Bundle"])
+    yield from _heedless(objects)
+
+
+def _place(checked: Checked) -> str:
+    return f"{checked.document.file}:{checked.document.line(())}"
+
+
+def _twice(objects: Sequence[Checked]) -> Iterator[Finding]:
+    seen: dict[tuple[str, str], Checked] = {}
+    for one in objects:
+        first = seen.setdefault((one.namespace, one.subject), one)
+        if first is not one:
+            text = f"is in {_place(first)} already: the one that is applied last counts; leave one out"
+            yield one.found(Level.WARNING, "twice", ("metadata", "name"), text)
+
+
+def _overlapping(policies: Sequence[Checked]) -> Iterator[Finding]:
+    """Each policy is told of the first before it that it shares brokers with; a third says no more than the second."""
+    for k, younger in enumerate(policies):
+        for older in policies[:k]:
+            if older.namespace != younger.namespace or older.subject == younger.subject:
+                continue
+            if shared := _shared(older.spec.get("brokers") or {}, younger.spec.get("brokers") or {}):
+                at: At = ("spec", "brokers") if "brokers" in younger.spec else ("spec",)
+                text = (
+                    f"selects {shared} {older.subject} in {_place(older)}: the younger of the two would be refused; "
+                    "select others, or keep one policy"
+                )
+                yield younger.found(Level.WARNING, "overlapping-policies", at, text)
+                break
+
+
+def _shared(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
+    """Which brokers two selectors both select, in words; empty where that can't be said, or they share none."""
+    first, second = BrokerSelector.model_validate(dict(one)), BrokerSelector.model_validate(dict(other))
+    if not any((first.names, first.pod_labels)) or not any((second.names, second.pod_labels)):
+        return "brokers of any name, as"
+    if first.names is not None and second.names is not None:
+        both = [name for name in first.names if name in second.names]
+        return f"the same brokers ({', '.join(both[:3])}) as" if both else ""
+    if first.pod_labels is not None and second.pod_labels is not None:
+        labels = second.pod_labels
+        apart = any(labels.get(key, value) != value for key, value in first.pod_labels.items())
+        return "" if apart else "the same pods as"
+    return ""
+
+
+def _same_namespace(spaces: Sequence[Checked]) -> Iterator[Finding]:
+    seen: dict[tuple[str, str, str], Checked] = {}
+    for space in spaces:
+        full = f"{space.spec['tenant']}/{space.spec['name']}"
+        first = seen.setdefault((space.namespace, *full.split("/", 1)), space)  # type: ignore[arg-type]
+        if first is not space and first.subject != space.subject:
+            text = f"{full} is cut by {first.subject} in {_place(first)} already; leave one out"
+            yield space.found(Level.WARNING, "same-topic-namespace", ("spec", "name"), text)
+
+
+def _patterns(space: Checked) -> Iterator[Finding]:
+    isolation = space.spec.get("isolation") or {}
+    for part in ("primary", "secondary"):
+        for k, pattern in enumerate(isolation.get(part) or ()):
+            if told := problem(pattern):
+                text = f"pattern {pattern!r} {told}; until then it matches nobody"
+                yield space.found(Level.ERROR, "pattern", ("spec", "isolation", part, k), text)
+
+
+def _overlapping_bundles(bundles: Sequence[Checked]) -> Iterator[Finding]:
+    for one, other in combinations(bundles, 2):
+        if (one.namespace, one.spec["topicNamespace"]) == (other.namespace, other.spec["topicNamespace"]):
+            mine, theirs = one.spec["range"], other.spec["range"]
+            if one.subject != other.subject and mine["lower"] < theirs["upper"] and theirs["lower"] < mine["upper"]:
+                text = f"overlaps the range of {one.subject} in {_place(one)}: a topic would belong to both"
+                yield other.found(Level.WARNING, "overlapping-bundles", ("spec", "range"), text)
+
+
+def _heedless(objects: Sequence[Checked]) -> Iterator[Finding]:
+    """Weights that nobody heeds, where the policies are at hand."""
+    policies = [o for o in objects if o.kind == "BalancingPolicy"]
+    for broker in (o for o in objects if o.kind == "Broker" and o.spec.get("weight") is not None):
+        near = [policy for policy in policies if policy.namespace == broker.namespace]
+        if near and all(policy.spec["shedder"]["type"] != "WeightedBalancer" for policy in near):
+            text = "is heeded by shedder WeightedBalancer alone, and no policy here has it"
+            yield broker.found(Level.NOTICE, "weight-unheeded", ("spec", "weight"), text)
+
+
 _PROMETHEUS: At = ("spec", "source", "prometheus")
+
 _LIMITS: At = ("spec", "limits")
+
 _HALF = 50
 """Percent of the brokers of which a policy that acts should know, and that may be lost, at least and at most."""
+
 _A_LOOK = 300.0
 """Seconds that a person takes at least to see a proposal and to decide."""
+
 _SERVICE = r"http://[^/:]+\.svc(\.cluster\.local)?[:/]?"
 """A server that is reached without leaving the cluster."""
 

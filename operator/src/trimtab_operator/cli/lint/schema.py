@@ -15,11 +15,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from trimtab_operator.cli.lint_findings import Found, Level, spelt
-from trimtab_operator.cli.manifest_files import At
+from trimtab_operator.cli.lint.files import At
+from trimtab_operator.cli.lint.findings import Found, Level, spelt
 from trimtab_operator.resources.common import API_VERSION
-from trimtab_operator.resources.kinds import KINDS, Kind
-from trimtab_operator.resources.rendering import manifest
+from trimtab_operator.resources.crd import KINDS, Kind, manifest
 from trimtab_strategies.model import some
 
 Schema = Mapping[str, Any]

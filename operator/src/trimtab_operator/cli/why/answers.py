@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from trimtab_operator.cli.moments import iso, length, written
-from trimtab_operator.cli.sentences import SENTENCES
-from trimtab_operator.cluster.bundles import BundleRecord
-from trimtab_operator.cluster.move_costs import MoveCosts
-from trimtab_operator.control.decisions import BrokerView, DecisionRecord, MoveView
+from trimtab_operator.cli.output import iso, length, written
+from trimtab_operator.cli.why.wording import SENTENCES
+from trimtab_operator.decision_log.record import BrokerView, DecisionRecord, MoveView
+from trimtab_operator.kube.move_costs import MoveCosts
+from trimtab_operator.kube.records import BundleRecord
 from trimtab_strategies.model import RESOURCES, Reason
 
 _ALIKE = 0.05
@@ -22,12 +23,44 @@ _SPOKEN = dict(zip(RESOURCES, ("CPU", "memory", "direct memory", "network in", "
 
 
 @dataclass(frozen=True, slots=True)
+class ByHand:
+    """How a person, or Git, moves a bundle, or moved it where it is.
+
+    writer: the field manager that wrote spec.owner, empty unknown. asked: when it did (epoch seconds), NaN unknown.
+    source: the broker the bundle came from, empty unknown. destination: the one that was asked for. exists: whether
+    there is such a Broker. landed: whether it serves the bundle. since: from when on (epoch seconds), NaN unknown.
+    """
+
+    writer: str
+    asked: float
+    source: str
+    destination: str
+    exists: bool = True
+    landed: bool = True
+    since: float = math.nan
+
+    @property
+    def who(self) -> str:
+        """Who wrote it: ``a person (kubectl-patch)``."""
+        if self.writer.startswith("kubectl"):
+            return f"a person ({self.writer})"
+        if self.writer == TRIMTAB:
+            return "a person (trimtab move)"
+        return f"{self.writer}, not the operator," if self.writer else "a person, or Git,"
+
+
+TRIMTAB = "trimtab"
+"""Field manager of what this program writes; where it leaves no assignment it was `trimtab move`."""
+
+
+@dataclass(frozen=True, slots=True)
 class Facts:
     """What is known at this moment besides the recorded decisions.
 
     now: epoch seconds. last: time and outcome of the last cycle, None before the first. quarantine: by name of the
     Bundle object, until when (epoch seconds). usage: CPU percent by broker, as its status shows it. bundle: the one
-    that was asked about. costs: what moves of its namespace cost so far, None where nobody measures that.
+    that was asked about. costs: what moves of its namespace cost so far, None where nobody measures that. by_hand: how
+    a person moved it last, None where the operator did or it never moved.
     """
 
     now: float
@@ -40,6 +73,7 @@ class Facts:
     usage: Mapping[str, float] = field(default_factory=dict)
     bundle: BundleRecord | None = None
     costs: MoveCosts | None = None
+    by_hand: ByHand | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trimtab_operator.cli.answers import (
+from trimtab_operator.cli.why.answers import (
     Answer,
     Facts,
     average,
@@ -24,8 +24,8 @@ from trimtab_operator.cli.answers import (
     steps,
     takes_none,
 )
-from trimtab_operator.cli.sentences import SENTENCES
-from trimtab_operator.control.decisions import BrokerView, DecisionRecord, MoveView
+from trimtab_operator.cli.why.wording import SENTENCES
+from trimtab_operator.decision_log.record import BrokerView, DecisionRecord, MoveView
 from trimtab_strategies.model import RESOURCES, Reason, counted
 
 _SHOWN = 10
@@ -102,7 +102,8 @@ class BrokerStory:
     def _nobody_gives(self, record: DecisionRecord, view: BrokerView) -> Answer:
         top = max(record.brokers, key=lambda other: other.usage if other.usage is not None else -1.0)
         detail = f"the most used is {top.name} at {level(top)}"
-        if far := distance(record, top):
+        far = distance(record, top)
+        if far and top.gives.reason is not Reason.BELOW_MINIMUM:
             detail = f"{top.name}: {far}"
         elif top.gives.detail:
             detail = top.gives.detail

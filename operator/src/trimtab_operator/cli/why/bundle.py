@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trimtab_operator.cli.answers import (
+from trimtab_operator.cli.output import length
+from trimtab_operator.cli.why.answers import (
     Answer,
+    ByHand,
     Facts,
     ago,
     because,
@@ -25,16 +28,20 @@ from trimtab_operator.cli.answers import (
     takes_none,
     until,
 )
-from trimtab_operator.cli.moments import length
-from trimtab_operator.cli.sentences import SENTENCES
-from trimtab_operator.control.decisions import DecisionRecord, MoveView, SplitView
-from trimtab_operator.control.topology import last_unload
+from trimtab_operator.cli.why.manual_move import answer as by_hand_answer
+from trimtab_operator.cli.why.wording import SENTENCES
+from trimtab_operator.decision_log.record import DecisionRecord, MoveView, SplitView
+from trimtab_operator.kube.records import WITHDRAWN
+from trimtab_operator.observe.topology import last_unload
 from trimtab_strategies.model import Reason, counted
 
 Hold = tuple[Reason, str]
 """What keeps a bundle where it is, and the figures of that."""
 
 _CAPS = frozenset({Reason.CYCLE_CAP, Reason.BROKER_CAP, Reason.HOUR_CAP})
+
+
+"""Why a wish is taken back. A bundle that had lost its owner is there since it was assigned, not from before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,17 +60,34 @@ class BundleStory:
 
     def explain(self) -> Answer | None:
         """The last move of it that is known, else why it stays; None when nothing was recorded."""
+        if (hand := self.facts.by_hand) is not None:
+            return self._by_hand(hand)
         for record in reversed(self.records):
-            if (move := record.move_of(self.name)) is not None:
-                return self._moved(record, move)
-            if (split := record.split_of(self.name)) is not None:
-                return self._divided(record, split)
+            if (found := self._told_by(record)) is not None:
+                return found
         return self.why_not()
+
+    def _by_hand(self, hand: ByHand) -> Answer:
+        return by_hand_answer(self.name, self.owner, hand, self.facts, self.records, costs=self._costs())
+
+    def _told_by(self, record: DecisionRecord) -> Answer | None:
+        """What a decision did with it, or what people did before that, as long as it is still there."""
+        if (move := record.move_of(self.name)) is not None:
+            gone = self.facts.bundle is not None and self.owner != move.destination and move.outcome is Reason.LANDED
+            return self._elsewhere(record, move) if gone else self._moved(record, move)
+        if (split := record.split_of(self.name)) is not None:
+            return self._divided(record, split)
+        manual = record.by_hand_of(self.name)
+        if manual is None or (self.facts.bundle is not None and self.owner != manual.destination):
+            return None
+        return self._by_hand(ByHand("", math.nan, manual.source, manual.destination, since=manual.at))
 
     def why_not(self, to: str = "") -> Answer | None:
         """Why it did not move, or not `to` that broker; None when nothing was recorded and nothing holds it."""
         record = self.newest
         move = record.move_of(self.name) if record else None
+        if self.facts.by_hand is not None:
+            move = None  # what was decided then no longer says why it is where it is
         if record is not None and move is not None and (move.written or not self.holds()):
             return self._not_there(record, move, to) if to and to != move.destination else self._moved(record, move)
         found = self._stays(record)
@@ -99,8 +123,8 @@ class BundleStory:
             found.append((Reason.UNOWNED, f"wished on {bundle.owner}" if bundle.owner else ""))
         if bundle.split:
             found.append((Reason.SPLITTING, bundle.split))
-        if bundle.open_wish and bundle.status_owner not in {"", bundle.owner}:
-            found.append((Reason.IN_FLIGHT, f"from {bundle.status_owner} to {bundle.owner}"))
+        if bundle.owner_pending and bundle.status_owner not in {"", bundle.owner}:
+            found.append((Reason.IN_FLIGHT, f"from {bundle.status_owner} to {bundle.owner}{self._asked_by()}"))
         if bundle.pinned:
             found.append((Reason.PINNED, ""))
         if (end := facts.quarantine.get(bundle.name, 0.0)) > facts.now:
@@ -108,13 +132,15 @@ class BundleStory:
         moved = last_unload(bundle)
         if 0 <= facts.now - moved <= facts.cool_down:
             rule = f"limits.coolDown is {length(facts.cool_down)}"
-            found.append(
-                (
-                    Reason.COOL_DOWN,
-                    f"moved {ago(moved, facts.now)}, {until(moved + facts.cool_down, facts.now)}; {rule}",
-                )
-            )
+            when = f"{ago(moved, facts.now)}, {until(moved + facts.cool_down, facts.now)}"
+            found.append((Reason.COOL_DOWN, f"moved{_by(facts.by_hand)} {when}; {rule}"))
         return found
+
+    def _asked_by(self) -> str:
+        """Who asked for a move that has not landed, and whether it can; empty where the operator did."""
+        if (hand := self.facts.by_hand) is None:
+            return ""
+        return f", asked for{_by(hand)}" + ("" if hand.exists else f"; there is no broker {hand.destination}")
 
     def _stays(self, record: DecisionRecord | None) -> tuple[Reason, str, list[Hold]] | None:
         """The main reason, its figures, and what else holds it."""
@@ -140,6 +166,8 @@ class BundleStory:
         if reason is Reason.NOT_CHOSEN and leave:
             return reason, f"{counted(len(leave), 'other bundle')} of {self.owner} moved in its place"
         told = stay.detail if stay is not None else ""
+        if reason is Reason.BELOW_MINIMUM:  # its figures are those of the minimum
+            return reason, told or view.gives.detail
         return reason, told or (distance(record, view) or view.gives.detail if reason is view.gives.reason else "")
 
     def _left_behind(self, record: DecisionRecord) -> Hold:
@@ -156,6 +184,24 @@ class BundleStory:
             return f"limits.maxMovesPerBroker is {caps.per_broker}; the next cycle is within {length(record.interval)}"
         free = f"; {until(caps.free_at, self.facts.now)}" if caps.free_at is not None else ""
         return f"limits.maxMovesPerHour is {caps.per_hour}, {caps.last_hour} made{free}"
+
+    def _elsewhere(self, record: DecisionRecord, move: MoveView) -> Answer:
+        """It moved, and is somewhere else by now."""
+        reason, why = self._placed()
+        before = f"before that it moved from {move.source or 'nobody'} to {move.destination}"
+        text = f"{self.name}: it is on {self.owner or 'no broker'} now: {why}; {before}"
+        lines = [*decided(record, self.facts, self.records), *self._costs()]
+        return Answer(self.name, sentence(text), reason, tuple(lines), steps([reason], **self._names()), record)
+
+    def _placed(self) -> tuple[Reason, str]:
+        """Why it is where it is, by the assignment that its object carries."""
+        bundle = self.facts.bundle
+        word = bundle.desired_for if bundle is not None else ""
+        reason = Reason(word) if word in set(Reason) else Reason.ADOPTED
+        if bundle is None or reason not in WITHDRAWN or not bundle.since < bundle.assigned_at:
+            return reason, because(reason)
+        when = moment(bundle.assigned_at)
+        return reason, f"a wish for another broker was withdrawn at {when}, as {because(reason)}"
 
     # -- it moves --
 
@@ -289,3 +335,8 @@ class BundleStory:
             "policy": facts.policy,
             "namespace": facts.namespace,
         }
+
+
+def _by(hand: ByHand | None) -> str:
+    """`` by a person (kubectl-patch)``; empty where the operator moved it."""
+    return "" if hand is None else f" by {hand.who}".rstrip(",")

@@ -1,4 +1,4 @@
-"""`trimtab explain`: why a bundle is where it is, or what was decided about a broker."""
+"""`trimtab explain` (why a bundle is where it is, why a broker gives or gets) and `trimtab why-not`."""
 
 from __future__ import annotations
 
@@ -6,19 +6,16 @@ import argparse
 import sys
 from pathlib import Path
 
-from trimtab_operator.cli.answers import Answer
-from trimtab_operator.cli.asking import add_verb, asked
-from trimtab_operator.cli.explaining_broker import BrokerStory
-from trimtab_operator.cli.explaining_bundle import BundleStory
-from trimtab_operator.cli.failure import FINDING, FINE, CommandError
-from trimtab_operator.cli.finding_records import Found, about_broker, about_bundle
-from trimtab_operator.cli.moments import HELP, moment
-from trimtab_operator.cli.output import add_output_option, print_data
-from trimtab_operator.cli.program import spoken
-from trimtab_operator.cli.recalled_records import recalled
-from trimtab_operator.cluster.api import Api
+from trimtab_operator.cli.cluster import add_verb, asked, fetch
+from trimtab_operator.cli.common import FINDING, FINE, CommandError, spoken
+from trimtab_operator.cli.output import HELP, add_output_option, moment, print_data
+from trimtab_operator.cli.why.answers import Answer
+from trimtab_operator.cli.why.broker import BrokerStory
+from trimtab_operator.cli.why.bundle import BundleStory
+from trimtab_operator.cli.why.records import RecordsFound, about_broker, about_bundle, is_broker, recalled
+from trimtab_operator.kube.client import BROKERS, Api
 
-_DESCRIPTION = """\
+_EXPLAIN_DESCRIPTION = """\
 Say why a bundle moved, or why it stays; or why a broker gives bundles away, keeps them, or gets some. The first line is
 the answer; then what was compared, and what to do to have it otherwise.
 
@@ -34,32 +31,32 @@ examples:
 """
 
 
-def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def register_explain(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the verb."""
-    parser = add_verb(subparsers, "explain", "say why something moved, or did not", _DESCRIPTION)
+    parser = add_verb(subparsers, "explain", "say why something moved, or did not", _EXPLAIN_DESCRIPTION)
     parser.add_argument("kind", choices=("bundle", "broker"), help="what NAME is")
     parser.add_argument("name", metavar="NAME", help="of the object; of a bundle also as Pulsar spells it")
     add_history_options(parser)
     add_output_option(parser, shapes=("text", "json", "yaml"))
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run_explain)
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run_explain(arguments: argparse.Namespace) -> int:
     """Carry out the verb; returns the exit code. Raises `CommandError`."""
     if arguments.history is not None:
         found = recalled(arguments.history, arguments.policy, arguments.kind, arguments.name, arguments.at)
     else:
         check_live(arguments)
-        found = asked(arguments, lambda api: _found(api, arguments))
+        found = asked(arguments, lambda api: _found_explain(api, arguments))
     return tell(story(found).explain(), found, arguments.output)
 
 
-async def _found(api: Api, arguments: argparse.Namespace) -> Found:
+async def _found_explain(api: Api, arguments: argparse.Namespace) -> RecordsFound:
     about = about_bundle if arguments.kind == "bundle" else about_broker
     return await about(api, arguments.namespace, arguments.name)
 
 
-def story(found: Found) -> BundleStory | BrokerStory:
+def story(found: RecordsFound) -> BundleStory | BrokerStory:
     """What can be told of what was found."""
     if found.of_bundle:
         return BundleStory(found.name, found.broker, found.facts, found.records)
@@ -80,7 +77,7 @@ def check_live(arguments: argparse.Namespace) -> None:
         raise CommandError("--at and --policy choose from a history; say --history DIR as well")
 
 
-def tell(answer: Answer | None, found: Found, output: str) -> int:
+def tell(answer: Answer | None, found: RecordsFound, output: str) -> int:
     """Print an answer; the exit code."""
     if answer is None:
         print(spoken(f"trimtab: nothing was decided about {found.name} yet: {found.next_cycle}"), file=sys.stderr)
@@ -90,3 +87,46 @@ def tell(answer: Answer | None, found: Found, output: str) -> int:
     else:
         print_data(answer.as_data(), output)
     return FINE
+
+
+_WHY_NOT_DESCRIPTION = """\
+Say why a bundle did not move, or did not go to some broker; or why a broker gets no bundles. What holds it now (a
+pause, a pin, a cool-down, a quarantine, a cap) comes first, with the time until when; then what was compared.
+
+With --history the answer comes from the operator's disk alone. Exit code 1: nothing was decided yet.
+
+examples:
+  trimtab why-not public-default-0x00000000-0x40000000 -n messaging
+  trimtab why-not public/default/0x00000000_0x40000000 --to pulsar-broker-2 -n messaging
+  trimtab why-not pulsar-broker-2 -n messaging
+"""
+
+
+def register_why_not(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the verb."""
+    parser = add_verb(
+        subparsers, "why-not", "say why a bundle did not move, or a broker got none", _WHY_NOT_DESCRIPTION
+    )
+    parser.add_argument("name", metavar="BUNDLE|BROKER", help="of the object; of a bundle also as Pulsar spells it")
+    parser.add_argument("--to", metavar="BROKER", default="", help="the broker it might have gone to")
+    add_history_options(parser)
+    add_output_option(parser, shapes=("text", "json", "yaml"))
+    parser.set_defaults(run=run_why_not)
+
+
+def run_why_not(arguments: argparse.Namespace) -> int:
+    """Carry out the verb; returns the exit code. Raises `CommandError`."""
+    if arguments.history is not None:
+        found = recalled(arguments.history, arguments.policy, "", arguments.name, arguments.at)
+    else:
+        check_live(arguments)
+        found = asked(arguments, lambda api: _found_why_not(api, arguments))
+    return tell(story(found).why_not(arguments.to), found, arguments.output)
+
+
+async def _found_why_not(api: Api, arguments: argparse.Namespace) -> RecordsFound:
+    namespace, name = arguments.namespace, arguments.name
+    broker = await is_broker(api, namespace, name)
+    if arguments.to:
+        await fetch(api, BROKERS, namespace, arguments.to)
+    return await about_broker(api, namespace, name) if broker else await about_bundle(api, namespace, name)

@@ -1,43 +1,40 @@
-"""Finds what an answer to *why* is made from: the object asked about, its policy, and the recorded decisions."""
+"""Finds what an answer is made from: the object, its policy, and recorded decisions, live or from a history."""
 
 from __future__ import annotations
 
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
-from trimtab_operator.cli.answers import Facts
-from trimtab_operator.cli.asking import fetch, names_of, near
-from trimtab_operator.cli.failure import CommandError
-from trimtab_operator.cli.move import object_name
-from trimtab_operator.cluster.api import (
-    BROKERS,
-    BUNDLES,
-    CONFIG_MAPS,
-    POLICIES,
-    TOPIC_NAMESPACES,
-    Api,
-    NotFoundError,
-)
-from trimtab_operator.cluster.bundles import BundleRecord, bundle_record
-from trimtab_operator.cluster.move_costs import MoveCosts
-from trimtab_operator.cluster.naming import decisions_name, memory_name
-from trimtab_operator.cluster.status import epoch
-from trimtab_operator.control.aftermath import followed
-from trimtab_operator.control.decision_store import unpacked
-from trimtab_operator.control.decisions import DecisionRecord, ForeignRecordError
-from trimtab_operator.control.memory import ForeignMemoryError, Remembered
+from trimtab_operator.cli.cluster import fetch, names_of, near
+from trimtab_operator.cli.commands.edit import object_name
+from trimtab_operator.cli.common import CommandError
+from trimtab_operator.cli.output import Moment, written
+from trimtab_operator.cli.why.answers import Facts
+from trimtab_operator.cli.why.manual_move import by_hand
+from trimtab_operator.decision_log.outcome import followed
+from trimtab_operator.decision_log.record import DecisionRecord, ForeignRecordError
+from trimtab_operator.decision_log.store import unpacked
+from trimtab_operator.kube.client import BROKERS, BUNDLES, CONFIG_MAPS, POLICIES, TOPIC_NAMESPACES, Api, NotFoundError
+from trimtab_operator.kube.conditions import epoch
+from trimtab_operator.kube.move_costs import MoveCosts
+from trimtab_operator.kube.naming import bundle_name, decisions_name, memory_name, parse_pulsar_bundle
+from trimtab_operator.kube.records import BundleRecord, bundle_record
 from trimtab_operator.resources.common import seconds
 from trimtab_operator.resources.policy import ActuatorType
-from trimtab_operator.resources.proposal import PAUSE_ANNOTATION
+from trimtab_operator.resources.policy_status import PAUSE_ANNOTATION
+from trimtab_operator.state.strategy_state import ForeignStateError, PolicyState
+from trimtab_pipeline.decisions import decisions
+from trimtab_pipeline.past import DamagedError, NoHistoryError, Past, policies
 
 Object = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class RecordsFound:
     """The facts about a bundle or broker (`name`), the broker it is on, and the decisions of its policy, oldest first.
 
     next_cycle: for an answer when there are no decisions yet. of_bundle: whether a bundle was asked about.
@@ -51,14 +48,14 @@ class Found:
     of_bundle: bool = False
 
 
-async def about_bundle(api: Api, namespace: str, bundle: str) -> Found:
+async def about_bundle(api: Api, namespace: str, bundle: str) -> RecordsFound:
     """Everything about a bundle, named as its object is or as Pulsar spells it. Raises `CommandError`, `ApiError`."""
-    found = bundle_record(await fetch(api, BUNDLES, namespace, object_name(bundle)))
-    owner = found.status_owner or found.owner
-    return await _found(api, namespace, found.name, owner, found)
+    raw = await fetch(api, BUNDLES, namespace, object_name(bundle))
+    found = bundle_record(raw)
+    return await _found(api, namespace, found.name, found.status_owner or found.owner, raw)
 
 
-async def about_broker(api: Api, namespace: str, broker: str) -> Found:
+async def about_broker(api: Api, namespace: str, broker: str) -> RecordsFound:
     """Everything about a broker. Raises `CommandError`, `ApiError`."""
     await fetch(api, BROKERS, namespace, broker)
     return await _found(api, namespace, broker, broker, None)
@@ -78,7 +75,9 @@ async def is_broker(api: Api, namespace: str, name: str) -> bool:
     raise CommandError(f"{name} is no Broker and no Bundle in namespace {namespace}; {near(name, names)}")
 
 
-async def _found(api: Api, namespace: str, name: str, broker: str, bundle: BundleRecord | None) -> Found:
+async def _found(api: Api, namespace: str, name: str, broker: str, raw: Object | None) -> RecordsFound:
+    """raw: the Bundle object, where a bundle was asked about."""
+    bundle = bundle_record(raw) if raw is not None else None
     policies = [policy async for page in api.list(POLICIES, namespace) for policy in page.items]
     if not policies:
         raise CommandError(f"there is no BalancingPolicy in namespace {namespace}, so nothing decides anything")
@@ -96,10 +95,12 @@ async def _found(api: Api, namespace: str, name: str, broker: str, bundle: Bundl
         bundle=bundle,
         costs=await _costs(api, namespace, policy, bundle),
     )
-    if bundle is not None:
+    if bundle is not None and raw is not None:
+        there = {found["metadata"]["name"] for found in brokers}
+        facts = replace(facts, by_hand=by_hand(raw, bundle, there, records))
         seen = bundle.since if math.isfinite(bundle.since) else facts.now
         records = tuple(followed(record, {name: bundle}, seen, only=name) for record in records)
-    return Found(name, broker, facts, records, next_cycle(policy), bundle is not None)
+    return RecordsFound(name, broker, facts, records, next_cycle(policy), bundle is not None)
 
 
 async def _policy(
@@ -134,8 +135,8 @@ async def _records(api: Api, namespace: str, policy: Object) -> tuple[DecisionRe
 async def _quarantine(api: Api, namespace: str, policy: str) -> Mapping[str, float]:
     try:
         found = await api.get(CONFIG_MAPS, namespace, memory_name(policy))
-        return Remembered.from_json((found.get("data") or {}).get("memory.json", "")).quarantine
-    except (NotFoundError, ForeignMemoryError):
+        return PolicyState.from_json((found.get("data") or {}).get("memory.json", "")).quarantine
+    except (NotFoundError, ForeignStateError):
         return {}
 
 
@@ -173,8 +174,68 @@ def next_cycle(policy: Object) -> str:
     name, interval = policy["metadata"]["name"], policy["spec"].get("interval", "60s")
     if (last := _last(policy)) is None:
         return (
-            f"policy {name} decides every {interval}, and has not yet: is the operator running? (trimtab status {name})"
+            f"policy {name} decides every {interval}, and has not yet: is the operator running? "
+            f"(trimtab status {name} -n {policy['metadata']['namespace']})"
         )
     due = last[0] + seconds(interval) - time.time()
     when = f"in {due:.0f} s" if due > 0 else f"{-due:.0f} s overdue: is the operator running?"
     return f"policy {name} decides every {interval}; the next decision is {when}"
+
+
+def recalled(folder: Path, policy: str | None, kind: str, name: str, at: Moment | None) -> RecordsFound:
+    """What the history below `folder` knows of a bundle or broker, as of `at`, or of the newest decision.
+
+    policy: whose history, where there are several. kind: ``bundle``, ``broker``, or empty: whichever it is. Raises
+    `CommandError`.
+    """
+    try:
+        past = Past(folder, policy or _only(folder))
+        records = _recalled(past, at)
+        newest = records[-1]
+        owners = {} if kind == "broker" else _owners(past, newest.at)
+    except (NoHistoryError, DamagedError, ForeignRecordError) as error:
+        raise CommandError(str(error)) from error
+    namespace, _, of = past.policy.partition("/")
+    facts = Facts(newest.at, namespace, of, cool_down=newest.caps.cool_down)
+    brokers = [view.name for view in newest.brokers]
+    if kind != "bundle" and name in brokers:
+        return RecordsFound(name, name, facts, records, "")
+    called = name if kind == "broker" else object_name(name)
+    if called not in owners:
+        known = brokers if kind == "broker" else [*owners, *([] if kind else brokers)]
+        when = written(newest.at)
+        raise CommandError(f"{name} is in no decision of {past.policy} up to {when} UTC; {near(called, known)}")
+    return RecordsFound(called, owners[called], facts, records, "", of_bundle=True)
+
+
+def _only(folder: Path) -> str:
+    found = policies(folder)
+    if len(found) > 1:
+        raise CommandError(f"{folder} has the history of several policies; say --policy: {', '.join(found)}")
+    return found[0]
+
+
+def _recalled(past: Past, at: Moment | None) -> tuple[DecisionRecord, ...]:
+    """Oldest first; never empty. Raises `CommandError`, `ForeignRecordError`."""
+    newest = decisions(past.folder, count=1)
+    if not newest:
+        raise CommandError(f"the history of {past.policy} has no decision; the operator writes them since version 0.1")
+    until = newest[0].of if at is None else at(newest[0].of)
+    found = decisions(past.folder, until)
+    if not found:
+        raise CommandError(f"the history of {past.policy} has no decision up to {written(until)} UTC")
+    return tuple(DecisionRecord.from_json(entry.record) for entry in found)
+
+
+def _owners(past: Past, at: float) -> Mapping[str, str]:
+    """The broker of each bundle (name of the object) in the newest cycle up to `at`, empty nobody."""
+    try:
+        load = past.load(at)
+    except NoHistoryError:
+        return {}  # the decision was to look at nothing
+    names = [*load.brokers.names, ""]
+    owners = load.bundles.owner.tolist()
+    return {
+        bundle_name(*parse_pulsar_bundle(full)): names[owner]
+        for full, owner in zip(load.bundles.names, owners, strict=True)
+    }

@@ -97,6 +97,10 @@ SENTENCES: Mapping[Reason, Sentence] = {
     # why nothing moved: the strategy
     Reason.BALANCED: Sentence("no broker is far enough from the others", (_SHEDDER, _MOVE)),
     Reason.HIT_COUNT: Sentence("no imbalance has lasted for enough cycles", ("wait for some cycles more", _SHEDDER)),
+    Reason.AVERAGING: Sentence(
+        "brokers are apart now, but not yet on the strategy's average",
+        ("wait: the figures show how far it is", _SHEDDER),
+    ),
     Reason.COOL_DOWN: Sentence(
         "it moved too recently to be moved again", (_MOVE, f"{_LIMITS}: {_set(limits={'coolDown': '10m'})}")
     ),
@@ -124,7 +128,12 @@ SENTENCES: Mapping[Reason, Sentence] = {
     Reason.UNTRUSTED: Sentence("its metrics can't be right, and are not believed", (_OBSERVE,)),
     Reason.PARTIAL_DATA: Sentence("Prometheus answered for a part of the cluster only", (_OBSERVE,)),
     Reason.SOURCE_UNAVAILABLE: Sentence(
-        "Prometheus did not answer", (_OBSERVE, "check spec.source.prometheus.url, and that Prometheus runs")
+        "a source that the policy needs does not work",
+        (
+            _OBSERVE,
+            "if Prometheus did not answer: check spec.source.prometheus.url, and that Prometheus runs",
+            "if the history can't be used: give `trimtab run --history` a folder that can be read and written",
+        ),
     ),
     # why nothing moved: the guard
     Reason.PAUSED: Sentence(
@@ -218,8 +227,11 @@ SENTENCES: Mapping[Reason, Sentence] = {
         "it can't be divided as was asked", ("see why: kubectl get bundlesplits -n {namespace} -o yaml",)
     ),
     Reason.UNKNOWN_BROKER: Sentence(
-        "the policy names a broker that does not exist",
-        ("correct spec.brokers.names: kubectl edit bpol {policy} -n {namespace}",),
+        "a bundle's spec.owner, or the policy, names a broker that does not exist",
+        (
+            "see the names: kubectl get brokers -n {namespace}",
+            "correct spec.brokers.names: kubectl edit bpol {policy} -n {namespace}",
+        ),
     ),
     Reason.INVALID_POLICY: Sentence(
         "the policy can't be run as it is written", (_STATUS, "correct it: kubectl edit bpol {policy} -n {namespace}")

@@ -1,7 +1,7 @@
-"""`Bridge`: keeps a client of the linked Pulsar cluster open, and runs what works with it side by side.
+"""`Bridge`: keeps a client of the linked Pulsar cluster open, and runs the bridge's parts with it.
 
-The client is opened anew when the policy that speaks names another cluster or other credentials, or when those in the
-Secrets change. What it opens and closes, and whether the cluster answers, is said in `context.link`.
+The client is opened anew when the policy names another cluster or other credentials, or when a Secret changes. The
+parts are made anew with it. `PulsarLink` says whether the cluster answers.
 """
 
 from __future__ import annotations
@@ -13,38 +13,63 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from trimtab_operator.bridge.identifying import Proof, admitting, read_proof
-from trimtab_operator.cluster.api import ApiError
-from trimtab_operator.cluster.fence import Fence
-from trimtab_operator.control.context import Context
-from trimtab_operator.control.cycle import ended
-from trimtab_operator.pulsar.admin import Admin
-from trimtab_operator.pulsar.errors import PulsarError
-from trimtab_operator.pulsar.http import HttpAdmin, connected
-from trimtab_operator.pulsar.transport import Guards
+from trimtab_operator.aio import ended
+from trimtab_operator.kube.client import ApiError
+from trimtab_operator.kube.fence import Fence
+from trimtab_operator.pulsar.bridge.cross_check import Statistics
+from trimtab_operator.pulsar.bridge.move_cost import Costs
+from trimtab_operator.pulsar.bridge.sync.loop import ClusterSync
+from trimtab_operator.pulsar.bridge.unload_controller import UnloadController
+from trimtab_operator.pulsar.client.api import Admin
+from trimtab_operator.pulsar.client.errors import PulsarError
+from trimtab_operator.pulsar.client.http import HttpAdmin, connected
+from trimtab_operator.pulsar.client.transport import Guards
+from trimtab_operator.pulsar.identity import Proof, admitting, read_proof
+from trimtab_operator.pulsar.own_balancer.controller import OwnBalancerController
 from trimtab_operator.resources.common import seconds
 from trimtab_operator.resources.pulsar import PulsarSpec
 from trimtab_operator.resources.urls import RefusedUrlError
-from trimtab_pipeline.source import SourceMisconfiguredError
+from trimtab_operator.state.cluster import ClusterState
+from trimtab_pipeline.api import SourceMisconfiguredError
+
+
+def parts(context: ClusterState, admin: Admin) -> Mapping[str, Callable[[], Awaitable[None]]]:
+    """By name what runs for ever, and bears what `admin` and the API server refuse."""
+    unload_controller, costs = UnloadController(context, admin), Costs(context, admin)
+    unload_controller.subscribe(costs.landed)
+    return {
+        "mirror": ClusterSync(context, admin).run,
+        "carrier": unload_controller.run,
+        "wheel": OwnBalancerController(context, admin).run,
+        "costs": costs.run,
+        "statistics": Statistics(context, admin).run,
+    }
+
 
 log = logging.getLogger(__name__)
+
 
 LOOK_EVERY = 1.0
 """Seconds between two looks at which cluster the policies name."""
 
+
 PULSE_EVERY = 5.0
 """Seconds between two looks at whether the cluster answers."""
+
 
 SECRETS_EVERY = 60.0
 """Seconds between two looks at the Secrets: what they hold is changed without a word to us."""
 
+
 REFUSED_EVERY = 5.0
 """Seconds between two such looks, when brokers do not take what was read."""
+
 
 BEGIN_AGAIN = 1.0
 """Seconds before a part that ended by a defect is begun again."""
 
-Parts = Callable[[Context, Admin], Mapping[str, Callable[[], Awaitable[None]]]]
+
+Parts = Callable[[ClusterState, Admin], Mapping[str, Callable[[], Awaitable[None]]]]
 """What works with the cluster for as long as its client is open: by name what runs for ever."""
 
 
@@ -55,7 +80,7 @@ class Bridge:
     admin: the client that is open, None while there is none; whoever else needs it asks for it each time.
     """
 
-    context: Context
+    context: ClusterState
     fence: Fence
     parts: Parts
     admin: Admin | None = None

@@ -7,9 +7,9 @@ import logging
 from collections import deque
 from collections.abc import Mapping
 
-from trimtab_operator.control.context import Context
-from trimtab_operator.pulsar.admin import Admin
-from trimtab_operator.pulsar.errors import PulsarError
+from trimtab_operator.pulsar.client.api import Admin
+from trimtab_operator.pulsar.client.errors import PulsarError
+from trimtab_operator.state.cluster import ClusterState
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +26,7 @@ LET_KNOW_EVERY = 5.0
 class Statistics:
     """See the module. One for each client that is opened."""
 
-    def __init__(self, context: Context, admin: Admin) -> None:
+    def __init__(self, context: ClusterState, admin: Admin) -> None:
         self._context, self._admin = context, admin
         self._turn = deque[str]()
         self._told = dict[str, str]()
@@ -78,8 +78,8 @@ class Statistics:
         """Compare the next broker, and some of those that were odd."""
         link, metrics = self._context.link, self._context.metrics
         ids = link.ids or {}
-        link.crosscheck.forget(ids)
-        if not link.crosscheck.fresh(self._context.clock()):
+        link.cross_check.forget(ids)
+        if not link.cross_check.fresh(self._context.clock()):
             return
         for name in self._chosen(ids):
             try:
@@ -87,16 +87,16 @@ class Statistics:
             except PulsarError as error:
                 log.info("what Prometheus shows of %s can't be checked: %s", name, error)
                 continue
-            found = link.crosscheck.compare(
+            found = link.cross_check.compare(
                 name, sum(topic.rate_in + topic.rate_out for topic in told), self._context.clock()
             )
             if found is not None and found.differs:
                 log.log(logging.WARNING if found.wrong else logging.INFO, "broker %s: %s", name, found)
-        metrics.crosscheck.set(link.crosscheck.worst)
+        metrics.cross_check.set(link.cross_check.worst)
 
     def _chosen(self, ids: Mapping[str, str]) -> list[str]:
         """One in turn of those that Prometheus shows, before it some that were odd."""
-        check = self._context.link.crosscheck
+        check = self._context.link.cross_check
         odd = [name for name, compared in check.compared.items() if compared.odd and name in ids][:AGAIN]
         if not any(name in ids for name in self._turn):
             self._turn = deque(sorted(name for name in check.shown if name in ids))

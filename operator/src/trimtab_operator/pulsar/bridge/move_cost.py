@@ -1,38 +1,81 @@
-"""`Costs`: measures what moves cost the clients, a few of them at a time, and lets each TopicNamespace remember it.
+"""Measures what moves cost the clients, on a sample, and stores it in each TopicNamespace.
 
-Some seconds after a bundle has landed its new owner is asked for some of the bundle's topics, and for when their
-clients connected. That is a sample: when many bundles land at once, most are not measured. The clocks of the operator
-and of the brokers are compared, so they must agree to within what one wants to know.
+A broker notes when a producer or consumer connected to it. Some seconds after a bundle landed, its new owner is asked
+for some of the bundle's topics. The time from the unload request until the last client connected is the gap of that
+topic. When many bundles land at once, most are not measured. The operator's clock is compared with the brokers', so
+they must agree to within the precision wanted.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
 
-from trimtab_operator.bridge.orders import Landing
-from trimtab_operator.cluster.api import TOPIC_NAMESPACES, ApiError
-from trimtab_operator.cluster.move_costs import Interruption, MoveCosts
-from trimtab_operator.cluster.topic_namespaces import TopicNamespaceRecord
-from trimtab_operator.control.context import Context
-from trimtab_operator.control.cycle import ended
-from trimtab_operator.pulsar.admin import Admin
-from trimtab_operator.pulsar.errors import PulsarError
-from trimtab_operator.pulsar.returning import Returned, returned
+from trimtab_operator.aio import ended
+from trimtab_operator.kube.client import TOPIC_NAMESPACES, ApiError
+from trimtab_operator.kube.move_costs import Interruption, MoveCosts
+from trimtab_operator.kube.records import TopicNamespaceRecord
+from trimtab_operator.pulsar.bridge.unload_request import Landing
+from trimtab_operator.pulsar.client.api import Admin
+from trimtab_operator.pulsar.client.errors import PulsarError
+from trimtab_operator.state.cluster import ClusterState
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """Seconds after the owner was asked to let go. publishers, clients: until the last of them was back; None: there
+    are none."""
+
+    publishers: float | None
+    clients: float | None
+
+
+def returned(stats: Mapping[str, Any], asked: float) -> Returned | None:
+    """Who came back when, by a topic's `stats` as Pulsar has them.
+
+    asked: epoch seconds at which the old owner was asked to let go. None where that can't be said: some client is
+    connected since earlier than that, so the topic did not move, or the broker's clock is behind.
+    """
+    publishers = _since(stats.get("publishers") or ())
+    consumers = _since(c for s in (stats.get("subscriptions") or {}).values() for c in s.get("consumers") or ())
+    everybody = [*publishers, *consumers]
+    if any(since < asked for since in everybody):
+        return None
+    return Returned(*(max(times) - asked if times else None for times in (publishers, everybody)))
+
+
+def _since(clients: Iterable[Mapping[str, Any]]) -> list[float]:
+    """Epoch seconds at which each connected; who does not say is passed over."""
+    found = []
+    for client in clients:
+        try:
+            found.append(datetime.fromisoformat(str(client.get("connectedSince"))).timestamp())
+        except ValueError:
+            continue
+    return found
+
 
 log = logging.getLogger(__name__)
+
 
 BACK_AFTER = (3.0, 12.0)
 """Seconds after a landing at which the clients are looked for: a second time if there are none yet."""
 
+
 AT_ONCE = 2
 """Moves that are measured at a time; others that land meanwhile wait, `WAITING` at most, or are passed over."""
 
+
 WAITING = 2
+
 
 TOPICS = 3
 """Topics of a bundle that are looked at."""
+
 
 _LONGEST = 60.0
 """Seconds from which on clients that connected did not come back from a move: they began then."""
@@ -41,7 +84,7 @@ _LONGEST = 60.0
 class Costs:
     """See the module. One for each client that is opened."""
 
-    def __init__(self, context: Context, admin: Admin) -> None:
+    def __init__(self, context: ClusterState, admin: Admin) -> None:
         self._context, self._admin = context, admin
         self._landings = asyncio.Queue[Landing](WAITING)
         self._known: dict[str, MoveCosts] = {}

@@ -1,4 +1,4 @@
-"""What the carrier works with: an `Order` per open wish, the `Landing` of one that was carried out, how it ended."""
+"""Unload requests: what was asked of Pulsar to move a bundle, and what came of it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from trimtab_operator.cluster.bundles import BundleRecord
+from trimtab_operator.kube.records import BundleRecord
 
 _LAST = 0xFFFFFFFF
 
@@ -15,7 +15,7 @@ MOST_NAMES = 50_000
 """Names tried for a topic of a bundle: some 40 ms, which find one where a namespace has thousands of bundles."""
 
 
-class Result(StrEnum):
+class UnloadResult(StrEnum):
     """How an attempt to carry a wish out ended; a label of `trimtab_pulsar_unloads_total`."""
 
     LANDED = "Landed"
@@ -35,7 +35,7 @@ class Result(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class UnloadRequest:
     """A wish to be carried out. record: the Bundle as it was last read; full_name: Pulsar's spelling of it.
 
     destination, source: Pulsar's ids of the brokers; the source is empty where nobody was known to serve it.
@@ -51,7 +51,7 @@ class Order:
         """``tenant/name``."""
         return self.full_name.rpartition("/")[0]
 
-    def at(self, record: BundleRecord) -> Order:
+    def at(self, record: BundleRecord) -> UnloadRequest:
         """The same, with the Bundle as it is now."""
         return replace(self, record=record)
 
@@ -98,5 +98,5 @@ def named(broker: str, ids: Mapping[str, str]) -> str:
 Landed = Callable[[Landing], None]
 """Told of each move that was carried out. Must be quick."""
 
-Leaving = Callable[[Order], Awaitable[None]]
+Leaving = Callable[[UnloadRequest], Awaitable[None]]
 """Awaited before a bundle is unloaded, for a moment at most (`unloading.HELD_UP`)."""

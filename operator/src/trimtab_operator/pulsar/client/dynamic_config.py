@@ -1,7 +1,7 @@
-"""Pulsar's own balancing in its configuration: by which switches it moves and splits bundles by itself. Pure.
+"""The switches of Pulsar's own balancer in its dynamic configuration, and how they are put back.
 
 What counts is the configuration that each broker runs with: its file, and dynamic values on top. Pulsar takes any text
-as a dynamic value of a switch and reads it as Java does, so that all but ``true`` (in any case) is off.
+as a dynamic value of a switch and reads it as Java does: all but ``true`` (in any case) is off.
 """
 
 from __future__ import annotations
@@ -11,22 +11,30 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
+from trimtab_operator.pulsar.client.api import Admin
 from trimtab_operator.resources.pulsar import PulsarSpec
+from trimtab_pipeline.bodies import json_of
 from trimtab_strategies.model import some
 
 ENABLED = "loadBalancerEnabled"
 """Without it nothing is shed, whatever `SHEDDING` says."""
+
 SHEDDING = "loadBalancerSheddingEnabled"
 """The leader unloads bundles by itself."""
+
 SPLITTING = "loadBalancerAutoBundleSplitEnabled"
 """Bundles above a limit are split by themselves."""
+
 UNLOADING_SPLITS = "loadBalancerAutoUnloadSplitBundlesEnabled"
 """Halves of such a split are unloaded, and so go where Pulsar likes."""
 
+
 SWITCHES = (SHEDDING, SPLITTING)
 """What must be off, as dynamic configuration can have it."""
+
 OFF = "false"
 """What is written to switch off."""
+
 
 _HOUR = 3600.0
 
@@ -45,17 +53,18 @@ def switched_on(runtime: Mapping[str, str]) -> tuple[str, ...] | None:
 
 
 class ForeignFindingsError(ValueError):
-    """What is stored is nothing that Trimtab wrote; the text says what to do."""
+    """What is stored was not written by Trimtab. Says what is wrong with it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundSettings:
     """What was found before anything was switched off, and so what is put back.
 
     pulsar: where, and by which Secrets one asks. overrides: dynamic value of each switch that was switched off, None
     where there was none. undone: when (epoch seconds) somebody switched on again what had been switched off.
     written: switches that are known to have been off since; who has one on again, undid it.
     brokers: ids of those there were lately, by which the cluster is known again.
+    Raises `ForeignFindingsError` for a setting that is none of `SWITCHES`: it would be written to Pulsar.
     """
 
     pulsar: PulsarSpec
@@ -63,6 +72,11 @@ class Found:
     undone: tuple[float, ...] = ()
     written: frozenset[str] = frozenset()
     brokers: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        if others := sorted(self.overrides.keys() - set(SWITCHES)):
+            named = " and ".join(others)
+            raise ForeignFindingsError(f"it names {named}, but Trimtab puts back only {' and '.join(SWITCHES)}")
 
     def of(self, pulsar: PulsarSpec, brokers: Collection[str]) -> bool:
         """Whether it was found in the cluster behind `pulsar`, which has these brokers now.
@@ -113,13 +127,15 @@ class Found:
     def from_json(cls, text: str) -> Self:
         """Read back. Raises `ForeignFindingsError` when it is not what `to_json` wrote."""
         try:
-            value = json.loads(text)
+            value = json_of(text)
             version = value["version"]
             overrides = {str(k): None if v is None else str(v) for k, v in value["overrides"].items()}
             undone = tuple(map(float, value.get("undone", ())))
             written = frozenset(map(str, value.get("written", overrides)))  # older ones do not say
             brokers = frozenset(map(str, value.get("brokers", ())))
             found = cls(PulsarSpec.model_validate(value["pulsar"]), overrides, undone, written, brokers)
+        except ForeignFindingsError:
+            raise
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ForeignFindingsError(f"it is not what Trimtab writes ({error!r})") from error
         if version != 1:
@@ -134,3 +150,25 @@ def described(on: Mapping[str, Iterable[str]]) -> str:
         for switch in switches:
             by_switch.setdefault(switch, []).append(broker)
     return "; ".join(f"{switch} is on at {some(brokers, 3)}" for switch, brokers in sorted(by_switch.items()))
+
+
+async def put_back(admin: Admin, found: FoundSettings, *, dry_run: bool = False) -> list[str]:
+    """Write back what `found` says, in words what was done. Can be done again after it failed in the middle.
+
+    dry_run: only say what would be done. Raises `PulsarError`.
+    """
+    overrides = await admin.overrides()
+    todo, done = found.to_put_back(overrides), list[str]()
+    for switch, before in sorted(found.overrides.items()):
+        if switch not in todo:
+            now = overrides.get(switch)
+            done.append(f"{switch} is left as it is ({'no dynamic value' if now is None else now})")
+        elif before is None:
+            if not dry_run:
+                await admin.drop_override(switch)
+            done.append(f"{switch}: dynamic value dropped, each broker's file counts again")
+        else:
+            if not dry_run:
+                await admin.override(switch, before)
+            done.append(f"{switch} = {before}, as it was found")
+    return done

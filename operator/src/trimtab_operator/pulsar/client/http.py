@@ -12,14 +12,12 @@ from urllib.parse import quote, urlsplit
 
 import aiohttp
 
-from trimtab_operator.pulsar import reading
-from trimtab_operator.pulsar.admin import TopicLoad
-from trimtab_operator.pulsar.budget import Budget
-from trimtab_operator.pulsar.errors import PulsarRefusedError, PulsarUnavailableError, UnknownError, UnownedError
-from trimtab_operator.pulsar.identity import Bearer, Identity
-from trimtab_operator.pulsar.load_manager import LoadManager, load_manager
-from trimtab_operator.pulsar.transport import Guards, Request, Transport
-from trimtab_pipeline.source import Credentials
+from trimtab_operator.pulsar.client import api
+from trimtab_operator.pulsar.client.api import LoadManager, TopicLoad, load_manager
+from trimtab_operator.pulsar.client.auth import Bearer, Identity
+from trimtab_operator.pulsar.client.errors import PulsarRefusedError, PulsarUnavailableError, UnknownError, UnownedError
+from trimtab_operator.pulsar.client.transport import Budget, Guards, Request, Transport, lookup_of
+from trimtab_pipeline.api import Credentials
 
 MANAGER_FOR = 60.0
 """Seconds for which a cluster's load manager is believed to be the same."""
@@ -70,37 +68,37 @@ class HttpAdmin:
 
     async def clusters(self) -> tuple[str, ...]:
         """Names of the clusters that this one knows."""
-        return reading.names(await self._get("clusters", "/admin/v2/clusters"))
+        return api.names(await self._get("clusters", "/admin/v2/clusters"))
 
     async def brokers(self) -> frozenset[str]:
         """Ids of the active brokers."""
-        found = reading.names(await self._get("brokers", "/admin/v2/brokers"))
+        found = api.names(await self._get("brokers", "/admin/v2/brokers"))
         self.transport.list_brokers(found)
         return frozenset(found)
 
     async def leader(self) -> str:
         """Id of the broker that leads."""
-        found = reading.mapping(await self._get("leader", "/admin/v2/brokers/leaderBroker"))
+        found = api.mapping(await self._get("leader", "/admin/v2/brokers/leaderBroker"))
         return str(found.get("brokerId") or urlsplit(str(found.get("serviceUrl"))).netloc)
 
     async def load_manager(self) -> LoadManager:
         """Which load manager the cluster runs, as the broker says that answers, or said within the last minute."""
         if not self._manager or time.monotonic() - self._manager[-1][0] > MANAGER_FOR:
-            found = reading.texts(await self._get("runtime", "/admin/v2/brokers/configuration/runtime"))
+            found = api.texts(await self._get("runtime", "/admin/v2/brokers/configuration/runtime"))
             self._manager[:] = [(time.monotonic(), load_manager(found))]
         return self._manager[-1][1]
 
     async def tenants(self) -> tuple[str, ...]:
         """Names of the tenants."""
-        return reading.names(await self._get("tenants", "/admin/v2/tenants"))
+        return api.names(await self._get("tenants", "/admin/v2/tenants"))
 
     async def namespaces(self, tenant: str) -> tuple[str, ...]:
         """Its namespaces, as ``tenant/name``. `UnknownError`."""
-        return reading.names(await self._get("namespaces", f"/admin/v2/namespaces/{_part(tenant)}"))
+        return api.names(await self._get("namespaces", f"/admin/v2/namespaces/{_part(tenant)}"))
 
     async def boundaries(self, namespace: str) -> tuple[int, ...]:
         """The edges of its bundles. `UnknownError`."""
-        return reading.boundaries(await self._get("boundaries", f"/admin/v2/namespaces/{_parts(namespace)}/bundles"))
+        return api.boundaries(await self._get("boundaries", f"/admin/v2/namespaces/{_parts(namespace)}/bundles"))
 
     async def policies(self, namespace: str) -> Mapping[str, Any]:
         """Its policies as Pulsar has them. `UnknownError`.
@@ -111,13 +109,13 @@ class HttpAdmin:
         found, group = await asyncio.gather(
             self._get("policies", path), self._get("anti_affinity", f"{path}/antiAffinity")
         )
-        return {**reading.mapping(found), "anti_affinity_group": group or ""}
+        return {**api.mapping(found), "anti_affinity_group": group or ""}
 
     async def isolation(self, cluster: str) -> Mapping[str, Mapping[str, Any]]:
         """The cluster's namespace isolation policies by name; none where there never was one."""
         path = f"/admin/v2/clusters/{_part(cluster)}/namespaceIsolationPolicies"
         try:
-            return reading.mapping(await self._get("isolation", path) or {})
+            return api.mapping(await self._get("isolation", path) or {})
         except UnknownError as error:
             if "does not exist" in str(error) and "IsolationPolicies" in str(error):
                 return {}
@@ -130,7 +128,7 @@ class HttpAdmin:
         found, url = await self._ask(Request("owned", "GET", path), at=known)
         if urlsplit(url).netloc != urlsplit(self.transport.base).netloc:  # a Service leads to another one the next time
             self._origins[broker] = url.removesuffix(path)
-        return reading.owned(found)
+        return api.owned(found)
 
     async def owner(self, bundle: str, broker: str) -> str:
         """Id of the broker that serves `bundle`, empty for nobody: `broker` answers, or redirects to the one that does.
@@ -160,7 +158,7 @@ class HttpAdmin:
     async def reported(self, broker: str) -> frozenset[str]:
         """Bundles of whose topics `broker` has statistics, with the modular load manager."""
         found = await self._get("reported", "/admin/v2/broker-stats/load-report", at=await self._origin(broker))
-        return reading.reported(found)
+        return api.reported(found)
 
     async def create_tenant(self, tenant: str, clusters: Sequence[str]) -> None:
         """Create a tenant that may use `clusters`. `ExistsError`."""
@@ -191,17 +189,17 @@ class HttpAdmin:
     async def topic_positions(self, bundle: str) -> Mapping[str, int]:
         """Hash of each loaded topic of the bundle, by topic."""
         path = f"/admin/v2/namespaces/{_parts(bundle)}/topicHashPositions"
-        found = reading.mapping(await self._get("topic_positions", path)).get("topicHashPositions") or {}
-        return {topic: int(position) for topic, position in reading.mapping(found).items()}
+        found = api.mapping(await self._get("topic_positions", path)).get("topicHashPositions") or {}
+        return {topic: int(position) for topic, position in api.mapping(found).items()}
 
     async def topic_stats(self, topic: str) -> Mapping[str, Any]:
         """Statistics of one topic as Pulsar has them."""
-        return reading.mapping(await self._get("topic_stats", f"/admin/v2/{_topic(topic)}/stats"))
+        return api.mapping(await self._get("topic_stats", f"/admin/v2/{_topic(topic)}/stats"))
 
     async def topic_loads(self, broker: str) -> tuple[TopicLoad, ...]:
         """What `broker` says of the topics it serves, without those of the system."""
         found = await self._get("topic_loads", "/admin/v2/broker-stats/topics", at=await self._origin(broker))
-        return tuple(reading.topic_loads(found))
+        return tuple(api.topic_loads(found))
 
     async def origin(self, broker: str) -> str:
         """Base URL of the admin REST of `broker`, if it may be asked."""
@@ -213,16 +211,16 @@ class HttpAdmin:
 
     async def lookup(self, topic: str) -> str:
         """Id of the broker that serves `topic`. **Gives its bundle an owner if it has none.**"""
-        return reading.broker_id(await self._get("lookup", f"/lookup/v2/topic/{_topic(topic)}"))
+        return api.broker_id(await self._get("lookup", f"/lookup/v2/topic/{_topic(topic)}"))
 
     async def runtime(self, broker: str) -> Mapping[str, str]:
         """The configuration that `broker` runs with, all of it, as text."""
         path = "/admin/v2/brokers/configuration/runtime"
-        return reading.texts(await self._get("runtime", path, at=await self._origin(broker)))
+        return api.texts(await self._get("runtime", path, at=await self._origin(broker)))
 
     async def overrides(self) -> Mapping[str, str]:
         """Dynamic configuration that is set for the whole cluster."""
-        return reading.texts(await self._get("overrides", "/admin/v2/brokers/configuration/values"))
+        return api.texts(await self._get("overrides", "/admin/v2/brokers/configuration/values"))
 
     async def override(self, name: str, value: str) -> None:
         """Set a dynamic value. **Pulsar does not check `value`.**"""
@@ -242,7 +240,7 @@ class HttpAdmin:
 
     async def _cluster_name(self) -> str:
         if not self._cluster:
-            found = reading.texts(await self._get("runtime", "/admin/v2/brokers/configuration/runtime"))
+            found = api.texts(await self._get("runtime", "/admin/v2/brokers/configuration/runtime"))
             self._cluster.append(found.get("clusterName") or "pulsar")
         return self._cluster[0]
 
@@ -259,10 +257,8 @@ class HttpAdmin:
 
         Where somebody else has it all the same, the broker has just ended. Raises `PulsarError`.
         """
-        found = await self._get("origin", f"/lookup/v2/topic/{_topic(f'non-persistent://pulsar/{broker}/health')}")
-        url = reading.https_url(found)
-        own, others = urlsplit(f"//{broker}").hostname, {urlsplit(f"//{b}").hostname for b in self.transport.listed}
-        if not url or urlsplit(url).hostname in others - {own}:
+        found, _ = await self._ask(lookup_of(broker))
+        if not (url := self.transport.learn(broker, found)):
             raise PulsarUnavailableError(f"broker {broker} does not say where it is asked by https")
         return self.transport.admitted(url, f"broker {broker}")
 

@@ -1,8 +1,8 @@
-"""`Transport`: one request to Pulsar's admin REST, redirects followed, with all that guards it.
+"""`Transport`: one request to Pulsar's admin REST API, with redirects, limits and a request budget.
 
-Redirects (307) keep the method, and are followed to brokers that Pulsar lists, at addresses an administrator allows,
-and nowhere else: a token must not reach a stranger. Nothing is tried twice, but for a 401 whose token was out of date,
-which was not carried out.
+Redirects (307) keep the method. They are followed only to brokers that Pulsar lists, by host and port, at addresses
+that an administrator allows: a token must not reach a stranger. A request is never retried, except after a 401 whose
+token was out of date, which was not carried out. `Budget` bounds the requests per second.
 """
 
 from __future__ import annotations
@@ -14,21 +14,57 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import quote, urljoin, urlsplit
 
 import aiohttp
 from yarl import URL
 
-from trimtab_operator.pulsar.budget import Budget
-from trimtab_operator.pulsar.errors import PulsarRefusedError, PulsarUnavailableError
-from trimtab_operator.pulsar.identity import Bearer, Identity
-from trimtab_operator.pulsar.refusals import refusal
+from trimtab_operator.pulsar.client import api
+from trimtab_operator.pulsar.client.auth import Bearer, Identity
+from trimtab_operator.pulsar.client.errors import PulsarRefusedError, PulsarUnavailableError, refusal
+from trimtab_operator.pulsar.client.wire import text_of, way_to
+from trimtab_pipeline.bodies import TooDeepError, TooLargeError, json_of
+
+
+@dataclass(slots=True)
+class Budget:
+    """At most `rate` requests a second in the long run, and `rate` at once after a second of silence.
+
+    clock: seconds that never jump, the event loop's if left out. Each request books its turn when it comes, so they
+    are served in order.
+    """
+
+    rate: float
+    clock: Callable[[], float] | None = None
+    _next: float = field(default=float("-inf"))
+
+    def book(self, now: float) -> float:
+        """Seconds that a request which comes at `now` must wait."""
+        at = max(self._next, now - 1.0 + 1.0 / self.rate)
+        self._next = at + 1.0 / self.rate
+        return max(0.0, at - now)
+
+    async def wait(self) -> float:
+        """Wait for one's turn; the seconds it took."""
+        clock = self.clock or asyncio.get_running_loop().time
+        if (delay := self.book(clock())) > 0:
+            await asyncio.sleep(delay)
+        return delay
+
 
 HOPS = 6
 """Redirects that one request follows; from any broker to the leader and on to the owner are two."""
 
+
 LARGE = 1_000_000
 """Bytes from which on an answer is read off the event loop."""
+
+
+LARGEST = 64 * 2**20
+"""Bytes of one answer. The largest is about the topics that one broker serves: 10,000 take some 30 MB."""
+
+
+_PORTS = {"http": 80, "https": 443}
 
 _REDIRECT, _UNAUTHORIZED, _ERROR = 307, 401, 300
 
@@ -85,6 +121,7 @@ class Transport:
     identity: Identity = field(default_factory=Bearer)
     _listed: tuple[str, ...] = ()
     _others: list[str] = field(default_factory=list)
+    _secure: dict[str, str] = field(default_factory=dict)
     _turn: int = 0
 
     async def ask(self, request: Request, *, at: str = "", budgeted: bool = True) -> tuple[Any, str]:
@@ -104,16 +141,16 @@ class Transport:
 
     async def _in_time(self, request: Request, headers: Mapping[str, str], at: str) -> tuple[Any, str]:
         """The same within the time-out. What did not answer for the cluster is not asked next. Raises `PulsarError`."""
-        turn = self._turn
+        run = self._turn
         try:
             async with asyncio.timeout(self.timeout):
                 return await self._follow(request, headers, (at or self._door()).rstrip("/") + request.path)
         except TimeoutError:
-            self._turn = self._turn if at else turn + 1
+            self._turn = self._turn if at else run + 1
             told = f"{self._told(request)}: no answer within {self.timeout:g} s"
             raise PulsarUnavailableError(told) from None
         except PulsarUnavailableError as error:
-            self._turn = self._turn if at or error.status else turn + 1
+            self._turn = self._turn if at or error.status else run + 1
             raise
 
     async def place(self, request: Request, at: str, *, budgeted: bool = True) -> str:
@@ -130,7 +167,7 @@ class Transport:
         except TimeoutError:
             raise PulsarUnavailableError(f"{self._told(request)}: no answer within {self.timeout:g} s") from None
         if status == _REDIRECT:
-            return urlsplit(urljoin(at, location)).netloc
+            return urlsplit(self._joined(request, at, location)).netloc
         if status >= _ERROR:
             raise refusal(request.call, status, self.identity.hide(text), self._told(request))
         return ""
@@ -144,6 +181,7 @@ class Transport:
         """Take note of whom Pulsar lists as its brokers."""
         self._listed = tuple(sorted(ids))
         self._others = list(self._reachable()) if urlsplit(self.base).scheme == "http" else []
+        self._secure = {broker: origin for broker, origin in self._secure.items() if broker in self._listed}
 
     def lists(self, broker: str) -> bool:
         """Whether Pulsar listed the broker of this id when it was asked last."""
@@ -165,15 +203,23 @@ class Transport:
         for _ in range(HOPS + 1):
             status, text, location = await self._once(request, headers, url)
             if status == _REDIRECT:
-                url = await self._admitted(request, headers, urljoin(url, location))
+                url = await self._admitted(request, headers, self._joined(request, url, location))
             elif status >= _ERROR:
                 raise refusal(request.call, status, self.identity.hide(text), self._told(request))
             else:
-                return await _parsed(text), url
+                return await self._parsed(request, text), url
         raise PulsarUnavailableError(f"{self._told(request)}: more than {HOPS} redirects")
 
+    def _joined(self, request: Request, url: str, location: str) -> str:
+        """Where a redirect of `url` leads. Raises `PulsarUnavailableError` when that is no URL."""
+        try:
+            return urlsplit(urljoin(url, location)).geturl()
+        except ValueError:
+            shown = self.identity.hide(location)[:200]
+            raise PulsarUnavailableError(f"{self._told(request)}: redirected to {shown!r}, which is no URL") from None
+
     async def _once(self, request: Request, headers: Mapping[str, str], url: str) -> tuple[int, str, str]:
-        kind = {} if request.body is None else {"Content-Type": "application/json"}
+        kind, way = {} if request.body is None else {"Content-Type": "application/json"}, way_to(url)
         data = None if request.body is None else json.dumps(request.body)
         if request.writes:
             self.guards.fence(self._told(request))
@@ -182,16 +228,18 @@ class Transport:
             sent = self.session.request(
                 request.method,
                 URL(url, encoded=True),
-                headers={**headers, **kind},
+                headers={**headers, **kind, **way.headers},
                 data=data,
+                proxy=way.proxy,
+                proxy_headers=way.tunnel,
                 allow_redirects=False,
                 skip_auto_headers=["Content-Type"],  # Pulsar refuses (415) a type it does not expect without a body
             )
             async with sent as answer:
-                text = await answer.text(errors="replace")
+                text = await text_of(answer, LARGEST)
                 code = str(answer.status)
                 return answer.status, text, answer.headers.get("Location", "")
-        except (aiohttp.ClientError, OSError) as error:
+        except (aiohttp.ClientError, OSError, TooLargeError) as error:
             why = self.identity.hide(str(error) or type(error).__name__)
             raise PulsarUnavailableError(f"{self._told(request)}: {why}") from None
         finally:
@@ -205,11 +253,10 @@ class Transport:
             raise PulsarRefusedError(
                 f"{place}, but adminUrl is {base.scheme}: name the brokers themselves, or a Service"
             )
-        if parts.hostname != base.hostname and parts.hostname not in self._hosts():
-            found, _ = await self._plain(Request("brokers", "GET", "/admin/v2/brokers"), headers)
-            self.list_brokers(found or ())
-            if parts.hostname not in self._hosts():
-                raise PulsarRefusedError(f"{place}, which Pulsar does not list as a broker")
+        if not await self._belongs(url, headers):
+            raise PulsarRefusedError(
+                f"{place}, which Pulsar does not list as a broker: host and port must be those listed"
+            )
         origin = self.admitted(f"{parts.scheme}://{parts.netloc}", place)
         return origin + parts.path + (f"?{parts.query}" if parts.query else "")
 
@@ -220,24 +267,64 @@ class Transport:
         except ValueError as error:
             raise PulsarRefusedError(f"{told}: {error}") from None
 
-    def _hosts(self) -> set[str]:
-        return {str(urlsplit(f"//{broker}").hostname) for broker in self._listed}
+    async def _belongs(self, url: str, headers: Mapping[str, str]) -> bool:
+        """Whether `url` leads to what is asked for the cluster, or to a broker that Pulsar lists."""
+        scheme, place = urlsplit(self.base).scheme, _place(url)
+        if place == _place(self.base) or place in self._places(scheme):
+            return True
+        self.list_brokers(api.names(await self._plain(Request("brokers", "GET", "/admin/v2/brokers"), headers)))
+        if scheme == "https":  # brokers that speak http, too, are listed by its port
+            for broker in sorted(self._listed, key=self._secure.__contains__):  # those that are not known yet first
+                if place not in self._places(scheme) and _place(f"//{broker}")[0] == place[0]:
+                    self.learn(broker, await self._plain(lookup_of(broker), headers))
+        return place in self._places(scheme)
 
-    async def _plain(self, request: Request, headers: Mapping[str, str]) -> tuple[Any, str]:
+    def _places(self, scheme: str) -> set[tuple[str, int]]:
+        """Host and port of each listed broker."""
+        return {_place(f"{scheme}://{broker}") for broker in self._listed} | set(map(_place, self._secure.values()))
+
+    def learn(self, broker: str, found: Any) -> str:
+        """Take note of where `broker` is asked by https, as `found`, the answer to its `lookup_of`, tells.
+
+        The base URL; empty where the answer tells none, or names another broker: then this one has just ended.
+        """
+        url = api.https_url(found)
+        own, others = _place(f"//{broker}")[0], {_place(f"//{other}")[0] for other in self._listed}
+        if not url or _place(url)[0] in others - {own}:
+            return ""
+        self._secure[broker] = url
+        return url
+
+    async def _plain(self, request: Request, headers: Mapping[str, str]) -> Any:
         """The answer to a request that nobody redirects."""
         status, text, _ = await self._once(request, headers, self._door().rstrip("/") + request.path)
         if status >= _ERROR:
             raise refusal(request.call, status, self.identity.hide(text), self._told(request))
-        return await _parsed(text), self.base
+        return await self._parsed(request, text)
+
+    async def _parsed(self, request: Request, text: str) -> Any:
+        if not text.strip():
+            return None
+        try:
+            return await asyncio.to_thread(json_of, text) if len(text) > LARGE else json_of(text)
+        except TooDeepError as error:
+            raise PulsarUnavailableError(f"{self._told(request)}: {error}") from None
+        except ValueError:
+            return text
 
     def _told(self, request: Request) -> str:
         return f"{request.method} {request.path.partition('?')[0]}"
 
 
-async def _parsed(text: str) -> Any:
-    if not text.strip():
-        return None
+def lookup_of(broker: str) -> Request:
+    """What tells where `broker` is asked by https: a lookup in the namespace that is its own."""
+    return Request("origin", "GET", f"/lookup/v2/topic/non-persistent/pulsar/{quote(broker, safe=':')}/health")
+
+
+def _place(url: str) -> tuple[str, int]:
+    """Host and port of a URL; 0 for a port that can't be told."""
+    parts = urlsplit(url)
     try:
-        return await asyncio.to_thread(json.loads, text) if len(text) > LARGE else json.loads(text)
+        return parts.hostname or "", parts.port or _PORTS.get(parts.scheme, 0)
     except ValueError:
-        return text
+        return parts.hostname or "", 0

@@ -1,4 +1,4 @@
-"""`Wheel`: sees to it that nobody but Trimtab balances the cluster while Trimtab does.
+"""`OwnBalancerController`: sees to it that nobody but Trimtab balances the cluster while Trimtab does.
 
 Each broker is asked for the configuration it runs with: a file may differ from broker to broker, and a dynamic value
 does not say what a broker made of it. Where the policy allows it, what is on is switched off for the whole cluster;
@@ -13,27 +13,26 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from trimtab_operator.bridge.found import FoundStore
-from trimtab_operator.bridge.letting_go import may_switch_off, needed
-from trimtab_operator.cluster.api import ApiError
-from trimtab_operator.cluster.naming import PULSAR_FOUND
-from trimtab_operator.control.context import Context
-from trimtab_operator.control.cycle import at_most
-from trimtab_operator.control.link import OneHand
-from trimtab_operator.pulsar.admin import Admin
-from trimtab_operator.pulsar.balancing import (
+from trimtab_operator.aio import at_most
+from trimtab_operator.kube.client import ApiError
+from trimtab_operator.kube.naming import PULSAR_FOUND
+from trimtab_operator.pulsar.client.api import Admin
+from trimtab_operator.pulsar.client.dynamic_config import (
     OFF,
     UNLOADING_SPLITS,
     ForeignFindingsError,
-    Found,
+    FoundSettings,
     described,
     is_true,
+    put_back,
     switched_on,
 )
-from trimtab_operator.pulsar.errors import PulsarError
-from trimtab_operator.pulsar.restoring import put_back
+from trimtab_operator.pulsar.client.errors import PulsarError
+from trimtab_operator.pulsar.own_balancer.release import FoundSettingsStore, may_switch_off, needed
 from trimtab_operator.resources.common import API_VERSION
 from trimtab_operator.resources.pulsar import PulsarSpec
+from trimtab_operator.state.cluster import ClusterState
+from trimtab_operator.state.pulsar_link import OwnBalancerState
 from trimtab_strategies.model import Reason, counted, some
 
 log = logging.getLogger(__name__)
@@ -70,36 +69,36 @@ class Readings:
         """Those that are on anywhere."""
         return tuple(sorted({switch for switches in self.on.values() for switch in switches}))
 
-    def hand(self, remedy: str) -> OneHand:
+    def hand(self, remedy: str) -> OwnBalancerState:
         """What that means. remedy: what is to be done where somebody else balances."""
         also = f"; {UNLOADING_SPLITS} is on at {some(self.unloading, 3)}" if self.unloading else ""
         if self.on:
-            return OneHand(held=False, text=f"{described(self.on)}{also}: {remedy}")
+            return OwnBalancerState(held=False, text=f"{described(self.on)}{also}: {remedy}")
         if self.unread:
             told = [f"{broker} ({why})" for broker, why in sorted(self.unread.items())]
-            return OneHand(
+            return OwnBalancerState(
                 held=None, text=f"the configuration of {some(told, 3)} can't be read: nothing moves until it is"
             )
         if not self.brokers:
-            return OneHand(held=None, text="Pulsar lists no active broker")
-        return OneHand(
+            return OwnBalancerState(held=None, text="Pulsar lists no active broker")
+        return OwnBalancerState(
             held=True,
             text=f"Pulsar's own shedding and automatic split are off on {counted(len(self.brokers), 'broker')}",
         )
 
 
 @dataclass(slots=True)
-class Wheel:
+class OwnBalancerController:
     """Looks at the cluster behind `admin` in the name of the policies of `context`."""
 
-    context: Context
+    context: ClusterState
     admin: Admin
     _spec: PulsarSpec | None = field(init=False)
-    _store: FoundStore = field(init=False)
+    _store: FoundSettingsStore = field(init=False)
 
     def __post_init__(self) -> None:
         self._spec = self.context.link.spec
-        self._store = FoundStore(self.context.api, self.context.namespace)
+        self._store = FoundSettingsStore(self.context.api, self.context.namespace)
 
     async def run(self) -> None:
         """Look after look, until cancelled. What can't be read is told, and tried again."""
@@ -126,7 +125,7 @@ class Wheel:
             await self.look()
         except (PulsarError, ApiError, ForeignFindingsError) as error:
             log.warning("Pulsar's own balancing: %s", error)
-            self._tell(OneHand(held=None, text=f"whether Pulsar balances by itself is not known: {error}"))
+            self._tell(OwnBalancerState(held=None, text=f"whether Pulsar balances by itself is not known: {error}"))
 
     async def look(self) -> None:
         """Look once, and do what the policies allow. Raises `PulsarError`, `ApiError`, `ForeignFindingsError`."""
@@ -139,7 +138,7 @@ class Wheel:
             else:
                 await self._steer(found, readings)
 
-    async def _steer(self, found: Found | None, readings: Readings) -> None:
+    async def _steer(self, found: FoundSettings | None, readings: Readings) -> None:
         remedy = _REMEDY
         if found is not None:
             found = await self._refreshed(found, readings)
@@ -152,7 +151,7 @@ class Wheel:
         self._note(found)
         self._tell(readings.hand(remedy))
 
-    async def _found(self) -> Found | None:
+    async def _found(self) -> FoundSettings | None:
         """What is kept; it is kept again where somebody deleted it, for as long as it is needed."""
         if (found := await self._store.load()) is not None:
             return found
@@ -161,7 +160,7 @@ class Wheel:
             await self._store.save(found)
         return found
 
-    async def _refreshed(self, found: Found, readings: Readings) -> Found:
+    async def _refreshed(self, found: FoundSettings, readings: Readings) -> FoundSettings:
         """What is kept, put back from now on as the policies say now, once that is known to serve."""
         spec, read = self._spec, readings.brokers - readings.unread.keys()
         if spec is None or not read:
@@ -170,10 +169,10 @@ class Wheel:
             await self._store.save(now)
         return now
 
-    def _found_here(self, found: Found, readings: Readings) -> bool:
+    def _found_here(self, found: FoundSettings, readings: Readings) -> bool:
         return self._spec is None or found.of(self._spec, readings.brokers)
 
-    def _wait_for(self, found: Found, readings: Readings) -> None:
+    def _wait_for(self, found: FoundSettings, readings: Readings) -> None:
         """Leave this cluster as it is until what was found in another one is put back there, by `LettingGo`."""
         link = self.context.link
         self._note(found)
@@ -182,7 +181,7 @@ class Wheel:
         hand = readings.hand("nothing is switched off before that is done")
         self._tell(replace(hand, text=f"{_put_back_first(found)}; {hand.text}"))
 
-    def _note(self, found: Found | None) -> None:
+    def _note(self, found: FoundSettings | None) -> None:
         """Say whether something is kept that is to be put back."""
         self.context.link.keep(found)
         self.context.metrics.own_balancing_off.set(bool(self.context.link.switched_off))
@@ -209,10 +208,12 @@ class Wheel:
         except PulsarError as error:
             return error
 
-    async def _switch_off(self, found: Found | None, readings: Readings) -> tuple[Found | None, Readings, str]:
+    async def _switch_off(
+        self, found: FoundSettings | None, readings: Readings
+    ) -> tuple[FoundSettings | None, Readings, str]:
         """Switch off what is on; what is kept then, what was read after it, and what is to be done about the rest."""
         overrides, spec, now = await self.admin.overrides(), self._spec, self.context.now()
-        kept = found or (Found(spec, brokers=readings.brokers) if spec is not None else None)
+        kept = found or (FoundSettings(spec, brokers=readings.brokers) if spec is not None else None)
         todo = [switch for switch in readings.switches if overrides.get(switch) != OFF]
         if kept is None or not may_switch_off(self.context):
             return found, readings, _REMEDY
@@ -244,7 +245,7 @@ class Wheel:
             readings = await self._read()
         return readings
 
-    async def _give_back(self, found: Found) -> None:
+    async def _give_back(self, found: FoundSettings) -> None:
         done = await put_back(self.admin, found)
         await self._store.forget()
         log.info("Pulsar's own balancing is put back: %s", "; ".join(done))
@@ -256,7 +257,7 @@ class Wheel:
         then = "Trimtab gives in, and only advises" if times >= ENOUGH else "switched off again"
         await self._event("Warning", str(Reason.TWO_HANDS), f"{what}: {then}")
 
-    def _tell(self, hand: OneHand) -> None:
+    def _tell(self, hand: OwnBalancerState) -> None:
         if self._replaced:
             return
         before, self.context.link.hand = self.context.link.hand, hand
@@ -277,13 +278,13 @@ class Wheel:
         await context.events.post(involved, kind, reason, text, action="Steer")
 
 
-def _put_back_first(found: Found) -> str:
+def _put_back_first(found: FoundSettings) -> str:
     what = f"what was switched off in the cluster at {found.pulsar.admin_url} is put back there first"
     remedy = f"if it no longer answers there, run trimtab restore --admin-url, or delete ConfigMap {PULSAR_FOUND}"
     return f"{what} ({remedy})"
 
 
-def _given_in(found: Found, now: float) -> str:
+def _given_in(found: FoundSettings, now: float) -> str:
     times = counted(len(found.undone_lately(now)), "time")
     who = "find out who does (another operator, a script, a Helm value), or set ownBalancing: Verify"
     return f"it was switched on again {times} within an hour, and Trimtab does not fight: {who}"

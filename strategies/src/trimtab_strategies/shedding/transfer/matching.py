@@ -13,9 +13,9 @@ from typing import NamedTuple
 import numpy as np
 
 from trimtab_strategies.model import Reason
-from trimtab_strategies.model.load import BoolArray, FloatArray, IntArray
+from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
 from trimtab_strategies.protocols import Unload
-from trimtab_strategies.shedding.top_bundles import Reports
+from trimtab_strategies.shedding.transfer.reports import Reports
 
 MOST_MINIMUM = 0.5
 """A broker is underloaded below this ratio of the average at most, however large the target deviation."""

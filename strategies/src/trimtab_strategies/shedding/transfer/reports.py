@@ -11,11 +11,11 @@ from typing import Protocol
 
 import numpy as np
 
-from trimtab_strategies.averages import reported_steps
+from trimtab_strategies.filters import SYSTEM_NAMESPACE, Selecting
+from trimtab_strategies.hash_ring import is_monitoring
 from trimtab_strategies.model import NO_POLICY, THROUGHPUT_IN, THROUGHPUT_OUT, ClusterLoad
-from trimtab_strategies.model.load import BoolArray, FloatArray, IntArray
-from trimtab_strategies.selection import SYSTEM_NAMESPACE, Selecting
-from trimtab_strategies.topics import is_monitoring
+from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
+from trimtab_strategies.usage import reported_steps
 
 
 class Reports(Protocol):

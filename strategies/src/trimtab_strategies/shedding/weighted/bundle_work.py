@@ -8,20 +8,12 @@ from functools import cached_property
 
 import numpy as np
 
-from trimtab_strategies import java
-from trimtab_strategies.model import (
-    RATE_IN,
-    RATE_OUT,
-    THROUGHPUT_IN,
-    THROUGHPUT_OUT,
-    BrokerTraits,
-    ClusterLoad,
-    Reason,
-)
-from trimtab_strategies.model.load import BoolArray, FloatArray, IntArray
+from trimtab_strategies import java_compat
+from trimtab_strategies.model import RATE_IN, RATE_OUT, THROUGHPUT_IN, THROUGHPUT_OUT, BrokerTraits, ClusterLoad, Reason
+from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
 from trimtab_strategies.protocols import Unload
-from trimtab_strategies.weights.ledger import Transfer
-from trimtab_strategies.weights.orders import JavaOrder, SortedOrder, subscription_hashes
+from trimtab_strategies.shedding.weighted.ledger import Transfer
+from trimtab_strategies.shedding.weighted.orders import JavaOrder, SortedOrder, subscription_hashes
 
 
 class Measure(StrEnum):
@@ -84,7 +76,7 @@ class JavaBundles(JavaOrder):
 
     def tasks(self, arrived: IntArray, most: int) -> IntArray:
         """As a set of tasks."""
-        order: IntArray = arrived[java.hash_order(self._of_tasks[arrived], java.grown_table(most))]
+        order: IntArray = arrived[java_compat.hash_order(self._of_tasks[arrived], java_compat.grown_table(most))]
         return order
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from trimtab_strategies.model.load import BoolArray, FloatArray, IntArray
+from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
 
 SLACK = 1e-9
 """Relative error far above that of the few additions in the rule: what fails by more fails for certain."""

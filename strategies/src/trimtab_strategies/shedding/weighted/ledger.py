@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from trimtab_strategies.model.load import BoolArray, FloatArray, IntArray
-from trimtab_strategies.weights.orders import Order
+from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
+from trimtab_strategies.shedding.weighted.orders import Order
 
 NO_TASK = -1
 

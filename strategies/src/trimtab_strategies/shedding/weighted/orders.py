@@ -12,9 +12,9 @@ from typing import Protocol
 
 import numpy as np
 
-from trimtab_strategies import java
-from trimtab_strategies.model.load import FloatArray, IntArray
-from trimtab_strategies.weights.work import InvalidWorkError
+from trimtab_strategies import java_compat
+from trimtab_strategies.model.cluster_load import FloatArray, IntArray
+from trimtab_strategies.shedding.weighted.nodes import InvalidWorkError
 
 
 class Iteration(StrEnum):
@@ -82,35 +82,35 @@ class JavaOrder:
 
     def consumers(self, names: Collection[str]) -> list[str]:
         """As a map by id."""
-        return java.hash_map_order(names)
+        return java_compat.hash_map_order(names)
 
     def subscriptions(self, names: Sequence[str]) -> list[str]:
         """As given; tasks are told apart by their hash codes from now on."""
-        self._spread = java.spread(31 + subscription_hashes(names))
+        self._spread = java_compat.spread(31 + subscription_hashes(names))
         return list(names)
 
     def holders(self, subscription: str, consumers: Sequence[str]) -> list[str]:
         """As a copied set of (consumer, subscription) pairs, then as a set of ids."""
         distinct = list(dict.fromkeys(consumers))
         own = int(subscription_hashes([subscription])[0])
-        pairs = 31 * (31 + java.string_hashes(distinct)) + own
-        first = java.hash_order(pairs, java.copied_set_table(len(distinct)))
-        return java.hash_map_order([distinct[k] for k in first])
+        pairs = 31 * (31 + java_compat.string_hashes(distinct)) + own
+        first = java_compat.hash_order(pairs, java_compat.copied_set_table(len(distinct)))
+        return java_compat.hash_map_order([distinct[k] for k in first])
 
     def tasks(self, arrived: IntArray, most: int) -> IntArray:
         """As a set of tasks."""
-        slots = self._spread[arrived] & np.uint32(java.grown_table(most) - 1)
+        slots = self._spread[arrived] & np.uint32(java_compat.grown_table(most) - 1)
         order: IntArray = arrived[np.argsort(slots, kind="stable")]
         return order
 
     def queue(self, weights: FloatArray) -> IntArray:
         """As a heap, heaviest first."""
-        return java.poll_order(weights)
+        return java_compat.poll_order(weights)
 
     def reported(self, ops: Mapping[str, float]) -> list[float]:
         """As a map by subscription."""
         names = list(ops)
-        return [ops[names[k]] for k in java.hash_order(subscription_hashes(names)).tolist()]
+        return [ops[names[k]] for k in java_compat.hash_order(subscription_hashes(names)).tolist()]
 
 
 def order_of(iteration: Iteration) -> Order:
@@ -121,7 +121,7 @@ def order_of(iteration: Iteration) -> Order:
 def subscription_hashes(names: Sequence[str]) -> IntArray:
     """Hash codes of subscriptions ``group.topic$name`` in the original; raises `InvalidWorkError` on another form."""
     parts = [_parts(name) for name in names]
-    group, topic, own = (java.string_hashes([part[k] for part in parts]) for k in range(3))
+    group, topic, own = (java_compat.string_hashes([part[k] for part in parts]) for k in range(3))
     of_topic = 31 * (31 + topic) + group
     hashes = 31 * (31 + own) + of_topic
     return (hashes & 0xFFFFFFFF).astype(np.uint32).view(np.int32).astype(np.int64)

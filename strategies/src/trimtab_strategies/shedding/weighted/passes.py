@@ -1,4 +1,6 @@
-"""The pass without the original's defects: every step takes something from the squared distances to the targets.
+"""What a pass over the consumers is to bring about, and who is in need of it.
+
+The pass without the original's defects: every step takes something from the squared distances to the targets.
 
 A consumer is relieved when it is at least the significant change above its target, until it is within half of that: so
 noise moves nothing, and many small exchanges can add up to what a single one could not do. Destinations come by room,
@@ -8,19 +10,116 @@ where it is, and so does what was moved lately.
 
 Who asks is filled in the same way from the other side: one strong consumer among many is far below its target while
 none of the others is noticeably above. All of them then give a little, the furthest above first.
+
+The pass of the original: Hermes' own way to bring consumers towards their targets, phantom swaps included.
+
+It goes through the overloaded consumers once, the furthest above its target first, and through all others for each:
+tasks move out to even the numbers, then heavy ones are swapped for light ones. A swap must take the significant change
+off the overloaded one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import takewhile
 
 import numpy as np
 
-from trimtab_strategies.model.load import FloatArray
-from trimtab_strategies.weights.aim import Aim
-from trimtab_strategies.weights.exchange import Sides, best_exchange, best_move, nearest
-from trimtab_strategies.weights.ledger import Ledger, Ranked
+from trimtab_strategies.model.cluster_load import FloatArray
+from trimtab_strategies.params import Defect
+from trimtab_strategies.shedding.weighted.exchange import (
+    Sides,
+    acceptable,
+    best_exchange,
+    best_move,
+    first_acceptable,
+    hopeless,
+    nearest,
+)
+from trimtab_strategies.shedding.weighted.ledger import Ledger, Ranked
+
+DEFECTS = (
+    Defect(
+        "After a swap the task that has left is offered on, so weights are counted that never moved (phantom swaps).",
+        "What has changed hands stays where it is.",
+    ),
+    Defect(
+        "A consumer with exactly the allowed number of tasks gives some away, in hash order, even ones just moved.",
+        "Only one with more than that does: the task that fits best, unless it was moved lately.",
+    ),
+    Defect(
+        "Each single swap must change the weight by some percent: with hundreds of small tasks none ever does.",
+        "What counts is how far a consumer is above its target; small exchanges add up.",
+    ),
+    Defect(
+        "Any other consumer may be the partner of a swap, and the first acceptable pair is taken.",
+        "Partners come by room, the heaviest goes for the lightest, and neither end gets beyond its target.",
+    ),
+    Defect("The limit of tasks per consumer is ignored for what is already placed.", "It holds everywhere."),
+    Defect(
+        "Tasks that nobody has reported yet weigh nothing, so all of them go to one consumer.",
+        "They weigh as much as the average one.",
+    ),
+    Defect(
+        "New tasks go to the lightest consumer, be it also the weakest.",
+        "They go where the most room is below the target.",
+    ),
+    Defect(
+        "The controller adds a cpu error to a share of about 1/n: its loop gain grows with the number of consumers.",
+        "The error is relative to the mean, and the loop gain is the same for any number.",
+    ),
+    Defect(
+        "No score falls below 0.01, which flattens the targets of a hundred consumers.",
+        "The floor is a fraction of 1/n.",
+    ),
+    Defect(
+        "The first correction after a change of leader is not smoothed.",
+        "Averages start at the share that is carried.",
+    ),
+)
+"""Of the original, each mended by `Compatibility.CORRECTED`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Aim:
+    """See the module.
+
+    targets:    weight that each consumer should carry (n,), ops/s.
+    limit:      number of tasks that each should have at most, to keep the numbers even.
+    min_change: percent; see the passes.
+    most:       number of tasks that none may exceed.
+    spread:     ratio by which a consumer may exceed `limit` to take weight off another one. With 0 the numbers are kept
+                even for their own sake, too. The original knows no such thing.
+    receives:   which consumers may get tasks (n,); empty: all.
+    gives:      which consumers are to be relieved (n,); empty: all. The original knows no such thing.
+    asks:       which consumers are to be filled by whoever is above its target, be it only a little (n,); empty: none.
+                The original knows no such thing.
+    """
+
+    targets: Sequence[float]
+    limit: int
+    min_change: float
+    most: float = np.inf
+    spread: float = 0.0
+    receives: Sequence[bool] = ()
+    gives: Sequence[bool] = ()
+    asks: Sequence[bool] = ()
+
+    def open_to(self, consumer: int) -> bool:
+        """Whether a consumer may get tasks."""
+        return not self.receives or self.receives[consumer]
+
+    def between(self, ledger: Ledger, source: int, destination: int) -> Sides:
+        """Where two consumers stand."""
+        book, targets = ledger.book, self.targets
+        return Sides(book[source], targets[source], book[destination], targets[destination], self.min_change)
+
+    def overloaded(self, ledger: Ledger) -> list[int]:
+        """Consumers above their target or with too many tasks, the furthest above first; as they are now."""
+        found = [c for c in range(len(ledger)) if ledger.book[c] > self.targets[c] or ledger.count(c) > self.limit]
+        return sorted(found, key=lambda c: -max(ledger.book[c] - self.targets[c], 0.0))
+
 
 CRUMB = 0.25
 """Ratio of a consumer's excess; room for less than that is not used unless it fits an average task."""
@@ -187,3 +286,74 @@ def _fitting(sides: Sides, heavy: FloatArray, light: FloatArray) -> int:
     count = min(len(heavy), len(light))
     change = heavy[:count] - light[::-1][:count]
     return int(np.count_nonzero((change > 0) & (np.cumsum(change) <= sides.wished)))
+
+
+def original_pass(ledger: Ledger, aim: Aim) -> None:
+    """As Hermes does it, phantom swaps included."""
+    for source in aim.overloaded(ledger):
+        for destination in range(len(ledger)):
+            if destination == source or not aim.open_to(destination):
+                continue
+            _move_out(ledger, aim, source, destination)
+            if aim.open_to(source):
+                _swap(ledger, aim, source, destination)
+            if _balanced(ledger, aim, source):
+                break
+
+
+def _balanced(ledger: Ledger, aim: Aim, consumer: int) -> bool:
+    """Exactly, to the last bit."""
+    return ledger.book[consumer] == aim.targets[consumer] and ledger.count(consumer) <= aim.limit
+
+
+def _may_move_out(ledger: Ledger, aim: Aim, source: int, destination: int) -> bool:
+    return ledger.count(source) >= aim.limit and ledger.count(destination) < aim.limit
+
+
+def _move_out(ledger: Ledger, aim: Aim, source: int, destination: int) -> None:
+    """Tasks in iteration order, each that fits below the destination's target, while the counts ask for it."""
+    if not _may_move_out(ledger, aim, source, destination):
+        return
+    tasks = ledger.leavable(source, destination)
+    weights, target = ledger.weight[tasks], aim.targets[destination]
+    place = 0
+    while _may_move_out(ledger, aim, source, destination):
+        fits = np.flatnonzero(ledger.book[destination] + weights[place:] <= target)
+        if not len(fits):
+            return
+        place += int(fits[0])
+        ledger.move(int(tasks[place]), source, destination)
+        place += 1
+
+
+def _swap(ledger: Ledger, aim: Aim, source: int, destination: int) -> None:
+    """The first acceptable pairs, heavy tasks outside, light ones inside.
+
+    After a pair the walk goes on with the same heavy task, which has left already: the phantom swap. The original asks
+    after every pair, accepted or not, whether the source is balanced; as a refused pair changes nothing, that matters
+    only for the very first one.
+    """
+    if hopeless(aim.between(ledger, source, destination), ledger.ranked(source).weights, _weights(ledger, destination)):
+        return
+    heavy, light = ledger.swappable(source, destination), ledger.swappable(destination, source)
+    back, back_weights = light.tasks, light.weights
+    if not len(heavy.tasks) or not len(back):
+        return
+    row = column = 0
+    now = aim.between(ledger, source, destination)
+    if _balanced(ledger, aim, source) and not acceptable(now, heavy.weights[:1], back_weights[:1])[0]:
+        return
+    while len(back):
+        now = aim.between(ledger, source, destination)
+        pair = first_acceptable(now, heavy.weights, back_weights, row, column)
+        if pair is None:
+            return
+        row, column = pair
+        ledger.swap(int(heavy.tasks[row]), source, int(back[column]), destination)
+        back, back_weights = np.delete(back, column), np.delete(back_weights, column)
+        if _balanced(ledger, aim, source):
+            return
+
+
+def _weights(ledger: Ledger, consumer: int) -> FloatArray:
+    return ledger.ranked(consumer).weights

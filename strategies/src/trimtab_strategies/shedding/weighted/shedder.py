@@ -25,6 +25,9 @@ Weights are the picture's own averages, and the time of a bundle's last move is 
 remembered per bundle. A weight that a person fixed for a broker is relative to the others: 2 is twice what an average
 one of those without a fixed weight carries. These share the rest, as the controller finds.
 
+While a broker is outside the dead band and an average has not followed yet, the reason is `Averaging`, with both
+figures. Averages of errors begin at 0, so a first sample, or that of a new leader, moves nothing.
+
 Source. Hermes 2.21.0, `pl.allegro.tech.hermes.consumers.supervisor.workload.weighted.WeightedWorkBalancer`; the rules
 themselves are in `trimtab_strategies.weights`, for work that wants several consumers, too.
 """
@@ -40,10 +43,11 @@ import numpy as np
 from pydantic import Field
 
 from trimtab_strategies.model import ClusterLoad, HeldBack, Reason
-from trimtab_strategies.model.load import BoolArray, FloatArray, IntArray
+from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
 from trimtab_strategies.params import Compatibility, WeightedParams
 from trimtab_strategies.protocols import Shedding, Unload, recall, remember
-from trimtab_strategies.shedding.weighing import (
+from trimtab_strategies.shedding.weighted import target_weights
+from trimtab_strategies.shedding.weighted.bundle_work import (
     JavaBundles,
     Measure,
     SortedBundles,
@@ -54,16 +58,12 @@ from trimtab_strategies.shedding.weighing import (
     fixed_weights,
     unloads_of,
 )
+from trimtab_strategies.shedding.weighted.ledger import Ledger
+from trimtab_strategies.shedding.weighted.nodes import UNDEFINED, NodeLoad, blended, smoothing
+from trimtab_strategies.shedding.weighted.orders import Iteration, Order
+from trimtab_strategies.shedding.weighted.passes import DEFECTS, Aim, corrected_pass, original_pass
+from trimtab_strategies.shedding.weighted.target_weights import Law, Score, TargetRule, Targets
 from trimtab_strategies.usage import broker_usage
-from trimtab_strategies.weights import Iteration, Law, NodeLoad, Score, TargetRule, Targets, targets
-from trimtab_strategies.weights.aim import Aim
-from trimtab_strategies.weights.ledger import Ledger
-from trimtab_strategies.weights.orders import Order
-from trimtab_strategies.weights.original import original_pass
-from trimtab_strategies.weights.profiles import blended, smoothing
-from trimtab_strategies.weights.relief import corrected_pass
-from trimtab_strategies.weights.weighted import DEFECTS
-from trimtab_strategies.weights.work import UNDEFINED
 
 __all__ = ["DEFECTS", "WeightedBalancer", "WeightedBalancerParams"]
 
@@ -147,6 +147,7 @@ class WeightedBalancer:
         learnt = _remembered(memory, found.memory)
         gives: list[bool] = []
         asks: list[bool] = []
+        errors = np.empty(0)
         if view.corrected and found.errors:
             errors = view.smoothed(found.errors, recall(memory, "error", view.names), scores)
             side = view.side(errors, recall(memory, "side", view.names))
@@ -154,7 +155,9 @@ class WeightedBalancer:
             learnt = remember(learnt, "side", view.names, np.where(side == 0, np.nan, side))
             gives, asks = view.on_side(side, -1, found.errors), view.on_side(side, 1, found.errors)
         at_rest = gives and not any(gives) and not any(asks)
-        unloads, held_back = ((), view.calm()) if at_rest else view.relieved(found, gives, asks)
+        unloads, held_back = ((), ()) if at_rest else view.relieved(found, gives, asks)
+        if not unloads and not held_back:
+            held_back = (view.averaging(found, errors) or view.balanced(at_rest=bool(at_rest)),)
         carried = dict(zip(view.names, view.books, strict=True))
         return Shedding(unloads, held_back, learnt, dict(found.weights), carried)
 
@@ -212,7 +215,7 @@ class _View:
         books = dict(zip(self.names, self.books, strict=True))
         loads = {name: NodeLoad(self.usage[name] if isfinite(self.usage[name]) else UNDEFINED) for name in self.names}
         rule = self.params.rule(self.fixed)
-        return targets.update(books, loads, scores, round(self.cluster.now * 1000), rule, reported=books)
+        return target_weights.update(books, loads, scores, round(self.cluster.now * 1000), rule, reported=books)
 
     def smoothed(self, errors: Mapping[str, float], before: FloatArray, scores: Mapping[str, Score]) -> FloatArray:
         """The averages of the brokers' errors (n,); one that has none starts at 0, as no correction was needed yet."""
@@ -236,10 +239,41 @@ class _View:
         there = (side == way).tolist()
         return [name not in errors or is_there for name, is_there in zip(self.names, there, strict=True)]
 
-    def calm(self) -> tuple[HeldBack, ...]:
-        """Why nothing moves at rest."""
-        detail = f"no broker's usage is on average {self.params.dead_band:g} points from the mean"
-        return (HeldBack("", Reason.BALANCED, detail),)
+    def averaging(self, found: Targets, averages: FloatArray) -> HeldBack | None:
+        """The broker furthest from the mean now, if it waits for an average; None: none does. averages: of errors."""
+        waiting = {c: text for c, name in enumerate(self.names) if (text := self.waits(c, name, found, averages))}
+        if not waiting:
+            return None
+        furthest = max(waiting, key=lambda c: abs(found.errors[self.names[c]]))
+        return HeldBack("", Reason.AVERAGING, waiting[furthest])
+
+    def waits(self, consumer: int, name: str, found: Targets, averages: FloatArray) -> str:
+        """For which average a broker waits that is outside the dead band now, with both figures; empty: for none."""
+        error, band = found.errors.get(name, 0.0) * 100, self.params.dead_band
+        if not len(averages) or abs(error) <= band:
+            return ""
+        way = -1 if error < 0 else 1
+        where = "above" if error < 0 else "below"
+        average, told = (
+            averages[consumer] * 100 * way + 0.0,
+            f"{name} is {abs(error):.1f} points {where} the mean usage now",
+        )
+        if average <= band:
+            return f"{told}, {average:.1f} on average over {self.params.window:g} s: more than {band:g} are needed"
+        book, target = self.books[consumer], found.weights[name]
+        apart = (target - book) * 100 * way / target if book > 0 and target > 0 else self.params.min_change
+        if apart >= self.params.min_change:
+            return ""
+        follows = f"its target weight, which follows over {self.params.window:g} s"
+        return f"{told}, and {apart:.1f} % {where} {follows}: {self.params.min_change:g} % are needed"
+
+    def balanced(self, *, at_rest: bool) -> HeldBack:
+        """That no broker is far enough from the others. at_rest: judged by usage alone, not by target weights."""
+        if at_rest:
+            detail = f"no broker's usage is on average {self.params.dead_band:g} points from the mean"
+        else:
+            detail = f"no broker is {self.params.min_change:g} % above its target weight"
+        return HeldBack("", Reason.BALANCED, detail)
 
     def relieved(
         self, found: Targets, gives: list[bool], asks: list[bool]
@@ -250,11 +284,7 @@ class _View:
         above = [c for c in givers if self.is_above(self.books[c], weights[c])]
         unloads = self.unloads(weights, gives, asks) if above or any(asks) or not self.corrected else ()
         relieved = {unload.broker for unload in unloads}
-        left = tuple(self.left(c, weights[c]) for c in above if int(self.rows[c]) not in relieved)
-        if not left and not unloads:
-            detail = f"no broker is {self.params.min_change:g} % above its target weight"
-            left = (HeldBack("", Reason.BALANCED, detail),)
-        return unloads, left
+        return unloads, tuple(self.left(c, weights[c]) for c in above if int(self.rows[c]) not in relieved)
 
     def is_above(self, book: float, target: float) -> bool:
         """Whether a broker is so far above its target that something should be done."""

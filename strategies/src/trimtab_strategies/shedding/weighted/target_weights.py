@@ -28,11 +28,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from trimtab_strategies.java import compensated_sum, plain_sum
+from trimtab_strategies.java_compat import compensated_sum, plain_sum
 from trimtab_strategies.params import Compatibility
-from trimtab_strategies.weights.orders import Iteration, Order, order_of
-from trimtab_strategies.weights.profiles import blended, smoothing
-from trimtab_strategies.weights.work import UNKNOWN_LOAD, InvalidWorkError, NodeLoad
+from trimtab_strategies.shedding.weighted.nodes import UNKNOWN_LOAD, InvalidWorkError, NodeLoad, blended, smoothing
+from trimtab_strategies.shedding.weighted.orders import Iteration, Order, order_of
 
 MIN_SCORE = 0.01
 MAX_SCORE = 1.0

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from trimtab_operator.cluster.brokers import BrokerRecord, PodRecord
-from trimtab_operator.cluster.naming import broker_name_of_address
+from trimtab_operator.kube.broker_records import BrokerRecord, PodRecord
+from trimtab_operator.kube.naming import broker_name_of_address
 from trimtab_operator.resources.broker import DISCOVERED
 from trimtab_operator.resources.common import API_VERSION
 

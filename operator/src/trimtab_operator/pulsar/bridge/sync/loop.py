@@ -1,4 +1,4 @@
-"""`Mirror`: keeps Broker, TopicNamespace and Bundle objects in step with a real Pulsar cluster, forever.
+"""`ClusterSync`: keeps Broker, TopicNamespace and Bundle objects in step with a real Pulsar cluster, forever.
 
 Three looks at different paces, so that none waits for a slower one:
 
@@ -21,16 +21,16 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 
-from trimtab_operator.bridge.mirroring_brokers import identify
-from trimtab_operator.bridge.mirroring_namespaces import Namespaces, cluster_name
-from trimtab_operator.bridge.mirroring_owners import Sweeper
-from trimtab_operator.bridge.mirroring_spaces import systems_own
-from trimtab_operator.bridge.mirroring_writes import Writes
-from trimtab_operator.cluster.api import ApiError
-from trimtab_operator.control.context import Context
-from trimtab_operator.pulsar.admin import Admin
-from trimtab_operator.pulsar.budget import Budget
-from trimtab_operator.pulsar.errors import PulsarError, UnknownError
+from trimtab_operator.kube.client import ApiError
+from trimtab_operator.pulsar.bridge.sync.brokers import identify
+from trimtab_operator.pulsar.bridge.sync.diff import systems_own
+from trimtab_operator.pulsar.bridge.sync.namespaces import Namespaces, cluster_name
+from trimtab_operator.pulsar.bridge.sync.owners import OwnerSweep
+from trimtab_operator.pulsar.bridge.sync.writer import Writes
+from trimtab_operator.pulsar.client.api import Admin
+from trimtab_operator.pulsar.client.errors import PulsarError, UnknownError
+from trimtab_operator.pulsar.client.transport import Budget
+from trimtab_operator.state.cluster import ClusterState
 
 log = logging.getLogger(__name__)
 
@@ -63,15 +63,15 @@ class Rhythm:
     stuck: float = 60.0
 
 
-class Mirror:
+class ClusterSync:
     """See the module. One for each client that is opened."""
 
-    def __init__(self, context: Context, admin: Admin, rhythm: Rhythm | None = None) -> None:
+    def __init__(self, context: ClusterState, admin: Admin, rhythm: Rhythm | None = None) -> None:
         spec = context.link.spec
         rate = float(spec.requests_per_second if spec is not None else 20)
         self.rhythm = rhythm or Rhythm()
         self._context, self._admin, self._rate = context, admin, rate
-        self._sweeper = Sweeper(context, admin, Budget(OWNERS_SHARE * rate), self.rhythm.stuck)
+        self._sweeper = OwnerSweep(context, admin, Budget(OWNERS_SHARE * rate), self.rhythm.stuck)
         self._namespaces = Namespaces(context, admin, Budget(NAMESPACES_SHARE * rate))
         self._hurry = asyncio.Event()
         self._swept = asyncio.Event()

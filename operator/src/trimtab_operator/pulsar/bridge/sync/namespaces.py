@@ -1,4 +1,9 @@
-"""One namespace after the other: read in Pulsar, compared with its objects, and both brought in step."""
+"""Reads one namespace after the other in Pulsar, and brings it and its objects in step.
+
+Isolation policies: Pulsar's patterns match hosts of brokers, ours the names of Broker objects. So each list becomes
+the names of the brokers whose hosts match (``pulsar-broker-0|pulsar-broker-1``). Where no known host matches, Pulsar's
+own patterns are kept. Then the condition `Valid` of the TopicNamespace says that they match no broker.
+"""
 
 from __future__ import annotations
 
@@ -7,30 +12,97 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from trimtab_operator.bridge.mirroring_brokers import host_of
-from trimtab_operator.bridge.mirroring_isolation import isolation_of
-from trimtab_operator.bridge.mirroring_spaces import (
+from trimtab_operator.kube.records import BundleRecord, TopicNamespaceRecord
+from trimtab_operator.pulsar.bridge.sync.brokers import host_of
+from trimtab_operator.pulsar.bridge.sync.diff import (
+    Owned,
     Space,
     SpaceChanges,
     reflect_absent,
+    reflect_ranges,
     reflect_space,
     told,
 )
-from trimtab_operator.bridge.mirroring_writes import Writes
-from trimtab_operator.bridge.reflecting import Owned, reflect_ranges
-from trimtab_operator.cluster.bundles import BundleRecord
-from trimtab_operator.cluster.topic_namespaces import TopicNamespaceRecord
-from trimtab_operator.control.context import Context
-from trimtab_operator.control.report import shortened
-from trimtab_operator.pulsar.admin import Admin
-from trimtab_operator.pulsar.budget import Budget
-from trimtab_operator.pulsar.errors import ExistsError, PulsarError, PulsarRefusedError, UnknownError
+from trimtab_operator.pulsar.bridge.sync.writer import Writes
+from trimtab_operator.pulsar.client.api import Admin
+from trimtab_operator.pulsar.client.errors import ExistsError, PulsarError, PulsarRefusedError, UnknownError
+from trimtab_operator.pulsar.client.transport import Budget
 from trimtab_operator.resources.topic_namespace import Readiness
+from trimtab_operator.state.cluster import ClusterState
+from trimtab_operator.status.conditions import shortened
+from trimtab_strategies.filters.patterns import compiled
+from trimtab_strategies.model import Isolation
+
+LONGEST = 253
+"""Characters of one pattern."""
+
+MOST = 64
+"""Patterns in one list."""
+
+MOST_AVAILABLE = 1000
+
+
+_SPECIAL = str.maketrans({".": r"\."})
+
+
+def isolation_of(
+    namespace: str, policies: Mapping[str, Mapping[str, Any]], hosts: Mapping[str, str]
+) -> Isolation | None:
+    """What is asked for `namespace` (``tenant/name``) by the first policy that is about it; None when none is.
+
+    policies: as Pulsar has them, in its order. hosts: name of a Broker object -> host by which Pulsar knows it.
+    """
+    for policy in policies.values():
+        if any(_matches(pattern, namespace) for pattern in policy.get("namespaces") or ()):
+            return _isolation(policy, hosts)
+    return None
+
+
+def _isolation(policy: Mapping[str, Any], hosts: Mapping[str, str]) -> Isolation | None:
+    primary = _names(policy.get("primary") or (), hosts)
+    secondary = [name for name in _names(policy.get("secondary") or (), hosts) if name not in primary]
+    first = _patterns(primary, policy.get("primary") or ())
+    second = [p for p in _patterns(secondary, policy.get("secondary") or ()) if p not in first]
+    if not first and not second:
+        return None
+    return Isolation(tuple(first), tuple(second), _min_available(policy))
+
+
+def _names(patterns: Iterable[str], hosts: Mapping[str, str]) -> list[str]:
+    patterns = list(patterns)
+    return sorted(name for name, host in hosts.items() if any(_matches(pattern, host) for pattern in patterns))
+
+
+def _matches(pattern: str, text: str) -> bool:
+    """Whether the whole text matches, as Java's `String.matches`; never by a pattern that has a `problem`."""
+    known = compiled(pattern)
+    return known is not None and known.fullmatch(text)
+
+
+def _patterns(names: Sequence[str], asked: Iterable[str]) -> list[str]:
+    if not names:
+        return [pattern[:LONGEST] for pattern in asked if pattern][:MOST]
+    packed: list[str] = []
+    for name in (name.translate(_SPECIAL) for name in names):
+        if packed and len(packed[-1]) + 1 + len(name) <= LONGEST:
+            packed[-1] = f"{packed[-1]}|{name}"
+        else:
+            packed.append(name)
+    return packed[:MOST]
+
+
+def _min_available(policy: Mapping[str, Any]) -> int:
+    """`min_limit` of Pulsar's fail-over policy, which is text there; 1 where it says nothing that can be read."""
+    asked = str(((policy.get("auto_failover_policy") or {}).get("parameters") or {}).get("min_limit", "1"))
+    return min(int(asked), MOST_AVAILABLE) if asked.isdecimal() else 1
+
 
 log = logging.getLogger(__name__)
 
+
 ABSENCES = 2
 """Looks, one after the other, at which a namespace must be missing before its objects go, if no list has it."""
+
 
 Policies = Mapping[str, Mapping[str, Any]]
 
@@ -42,7 +114,7 @@ class Namespaces:
     isolation: Pulsar's isolation policies, None while they could not be read. cluster: the name of the Pulsar cluster.
     """
 
-    context: Context
+    context: ClusterState
     admin: Admin
     budget: Budget
     isolation: Policies | None = None

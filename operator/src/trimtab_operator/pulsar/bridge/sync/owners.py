@@ -8,16 +8,14 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from trimtab_operator.bridge.mirroring_spaces import systems_own
-from trimtab_operator.bridge.reflecting import Owned, reflect_owners
-from trimtab_operator.bridge.verifying import Verifier
-from trimtab_operator.cluster.bundles import BundleRecord
-from trimtab_operator.control.context import Context
-from trimtab_operator.control.cycle import at_most
-from trimtab_operator.pulsar.admin import Admin
-from trimtab_operator.pulsar.budget import Budget
-from trimtab_operator.pulsar.errors import PulsarError
-from trimtab_operator.pulsar.load_manager import LoadManager
+from trimtab_operator.aio import at_most
+from trimtab_operator.kube.records import BundleRecord
+from trimtab_operator.pulsar.bridge.ownership import OwnershipVerifier
+from trimtab_operator.pulsar.bridge.sync.diff import Owned, reflect_owners, systems_own
+from trimtab_operator.pulsar.client.api import Admin, LoadManager
+from trimtab_operator.pulsar.client.errors import PulsarError
+from trimtab_operator.pulsar.client.transport import Budget
+from trimtab_operator.state.cluster import ClusterState
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +26,7 @@ Change = tuple[BundleRecord, dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class OwnersFound:
     """What a sweep found: changes of status, and the namespaces of bundles for which there is no object."""
 
     changes: list[Change]
@@ -36,25 +34,25 @@ class Found:
 
 
 @dataclass(slots=True)
-class Sweeper:
+class OwnerSweep:
     """Asks all active brokers what they serve, as fast as `budget` allows; see `verifying` for the modular ones.
 
     stuck_after: seconds after which an open wish no longer keeps the truth from being told.
     """
 
-    context: Context
+    context: ClusterState
     admin: Admin
     budget: Budget
     stuck_after: float = 60.0
     owned: Owned = field(default_factory=Owned)
-    _verifier: Verifier = field(init=False)
+    _verifier: OwnershipVerifier = field(init=False)
     _answered: bool = False
     _silent: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
-        self._verifier = Verifier(self.admin, self.budget)
+        self._verifier = OwnershipVerifier(self.admin, self.budget)
 
-    async def sweep(self, ids: Mapping[str, str]) -> Found:
+    async def sweep(self, ids: Mapping[str, str]) -> OwnersFound:
         """Ask the brokers `ids` (name of the object -> id). What they say is compared with the objects of before.
 
         A write that somebody makes meanwhile thus meets a resourceVersion that is out of date, and is not overwritten.
@@ -113,7 +111,7 @@ class Sweeper:
 
     def _stuck(self) -> Collection[str]:
         now = self.context.clock()
-        return {name for name, f in self.context.flights.open.items() if now - f.since > self.stuck_after}
+        return {name for name, f in self.context.pending_moves.open.items() if now - f.since > self.stuck_after}
 
 
 def _full(bundle: BundleRecord, full_names: Mapping[str, str]) -> str:
@@ -127,9 +125,9 @@ def _compared(
     owned: Owned,
     stuck: Collection[str],
     now: float,
-) -> Found:
+) -> OwnersFound:
     """60,000 comparisons: run off the event loop."""
     changes = list(reflect_owners(bundles.values(), full_names, owned, stuck, now))
     known = {f"{full_names.get(b.topic_namespace)}/{b.lower}_{b.upper}" for b in bundles.values()}
     unknown = {bundle.rpartition("/")[0] for bundle in owned.by_bundle if bundle not in known}
-    return Found(changes, frozenset(space for space in unknown if not systems_own(space)))
+    return OwnersFound(changes, frozenset(space for space in unknown if not systems_own(space)))

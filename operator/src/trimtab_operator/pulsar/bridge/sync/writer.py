@@ -10,8 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from trimtab_operator.bridge.reflecting import Birth
-from trimtab_operator.cluster.api import (
+from trimtab_operator.aio import at_most
+from trimtab_operator.apply import WRITERS
+from trimtab_operator.kube.client import (
     BROKERS,
     BUNDLES,
     TOPIC_NAMESPACES,
@@ -20,10 +21,9 @@ from trimtab_operator.cluster.api import (
     RefusedError,
     ResourceRef,
 )
-from trimtab_operator.cluster.bundles import BundleRecord
-from trimtab_operator.cluster.topic_namespaces import TopicNamespaceRecord, topic_namespace_record
-from trimtab_operator.control.context import Context
-from trimtab_operator.control.cycle import WRITERS, at_most
+from trimtab_operator.kube.records import BundleRecord, TopicNamespaceRecord, topic_namespace_record
+from trimtab_operator.pulsar.bridge.sync.diff import Birth
+from trimtab_operator.state.cluster import ClusterState
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 class Writes:
     """Writes to the objects of `context`. All methods raise `ApiUnavailableError`, and what else they name."""
 
-    context: Context
+    context: ClusterState
 
     async def brokers(self, manifests: Iterable[Mapping[str, Any]]) -> None:
         """Create Broker objects; one that is refused does not keep the others away."""

@@ -1,0 +1,231 @@
+"""A simulated world: brokers on machines, bundles with traffic, and foreign load. `ClusterLoad` is what it shows.
+
+Usage follows from ownership. A broker needs CPU in proportion to the traffic of its bundles; foreign load comes on
+top. On a full machine traffic is served in part: a saturated broker shows 100 % CPU and less traffic than its clients
+want.
+
+Sizes are in bytes/s. Noise is a factor for each round and bundle, (rounds, m), with a mean of about 1. Randomness
+comes from the generator that is passed in.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from trimtab_strategies.hash_ring import bundle_names, default_boundaries
+from trimtab_strategies.model import CPU, MEMORY, NETWORK_IN, NETWORK_OUT, Brokers, Bundles, ClusterLoad
+from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
+from trimtab_strategies.usage import LONG_WINDOW, SHORT_WINDOW, sum_by_broker, with_sample
+
+CORE = 64 * 2.0**20
+"""Bytes/s that one ordinary core serves."""
+
+
+@dataclass(frozen=True)
+class World:
+    """What is given. n brokers, m bundles, over `rounds` rounds of a minute.
+
+    cores:    (n,) of each machine.
+    speed:    (n,) bytes/s that one of its cores serves.
+    foreign:  (rounds, n) cores that other programs on it take.
+    present:  (rounds, n) whether the broker is there.
+    size:     (m,) bytes/s that a bundle's clients want on average.
+    noise:    (rounds, m) factor on that.
+    before:   (k, m) factor on it in the k minutes before the first round, in which the bundles were measured already.
+    message:  (m,) bytes a message.
+    owner:    (m,) row of the broker that has it at the start.
+    delay:    rounds from a decision until its moves have landed; 1: by the next picture.
+    """
+
+    cores: FloatArray
+    speed: FloatArray
+    foreign: FloatArray
+    present: BoolArray
+    size: FloatArray
+    noise: FloatArray
+    before: FloatArray
+    message: FloatArray
+    owner: IntArray
+    delay: int = 1
+
+    @property
+    def rounds(self) -> int:
+        """How long it lasts."""
+        return len(self.present)
+
+    @property
+    def brokers(self) -> tuple[str, ...]:
+        """Names of the brokers."""
+        return tuple(f"broker-{row:02d}" for row in range(len(self.cores)))
+
+    def wanted(self, turn: int) -> FloatArray:
+        """Bytes/s (m,) that the bundles' clients want in a round."""
+        load: FloatArray = self.size * self.noise[turn]
+        return load
+
+    def needed(self, owner: IntArray, load: FloatArray) -> FloatArray:
+        """Cores (n,) that the brokers need for the bundles they have, each carrying `load` (m,) bytes/s."""
+        carried = np.bincount(owner + 1, weights=load, minlength=len(self.cores) + 1)[1:]
+        cores: FloatArray = carried / self.speed
+        return cores
+
+    def served(self, turn: int, owner: IntArray) -> FloatArray:
+        """Bytes/s (m,) that go through: less than wanted on a full machine, 0 without an owner."""
+        return self._through(self.wanted(turn), self.foreign[turn], owner)
+
+    def served_before(self, minute: int, owner: IntArray) -> FloatArray:
+        """The same for a minute before the first round, with the other programs of that round."""
+        return self._through(self.size * self.before[minute], self.foreign[0], owner)
+
+    def _through(self, load: FloatArray, foreign: FloatArray, owner: IntArray) -> FloatArray:
+        need = self.needed(owner, load)
+        free = np.maximum(self.cores - foreign, 0)
+        part = np.minimum(1.0, np.divide(free, need, out=np.ones_like(need), where=need > 0))
+        return np.where(owner >= 0, load * part[owner], 0.0)
+
+    def pressure(self, turn: int, owner: IntArray) -> FloatArray:
+        """Usage (n,) as ratio that would be needed to serve everything without noise; above 1 on a full machine."""
+        usage: FloatArray = (self.needed(owner, self.size) + self.foreign[turn]) / self.cores
+        return usage
+
+    def level(self, turn: int) -> FloatArray:
+        """`pressure` (n,) if load could be divided at will so that the busiest broker is as idle as can be.
+
+        Water filling: all present brokers stand at one level, except those that other programs alone keep above it.
+        """
+        there = self.present[turn]
+        cores, speed, foreign = self.cores[there], self.speed[there], self.foreign[turn][there]
+        floor = foreign / cores
+        order = np.argsort(floor, kind="stable")
+        room = np.cumsum((cores * speed)[order])
+        filled = (float(self.size.sum()) + np.cumsum((foreign * speed)[order])) / room
+        covered = np.append(floor[order][1:], np.inf) >= filled
+        level = float(filled[np.argmax(covered)])
+        usage: FloatArray = np.maximum(self.foreign[turn] / self.cores, level)
+        return usage
+
+    def imbalance(self, turn: int, owner: IntArray) -> float:
+        """Percent points from the broker that is least used, for what it should be, to the most used; noise left out.
+
+        Among alike machines with nothing else on them: the range of their usage.
+        """
+        away = (self.pressure(turn, owner) - self.level(turn))[self.present[turn]]
+        return float(away.max() - away.min()) * 100 if len(away) else 0.0
+
+
+def skewed_sizes(rng: np.random.Generator, total: FloatArray, per_broker: int, skew: float = 0.8) -> FloatArray:
+    """Sizes of each broker's bundles, (n * per_broker,), that sum to `total` (n) bytes/s.
+
+    skew: standard deviation of a size's logarithm. 0 makes all equal; with 0.8 the largest of 60 is some six times the
+    average one.
+    """
+    raw = rng.lognormal(0.0, skew, (len(total), per_broker))
+    sizes: FloatArray = (raw / raw.sum(axis=1, keepdims=True) * total[:, np.newaxis]).ravel()
+    return sizes
+
+
+def steady(rounds: int, bundles: int) -> FloatArray:
+    """No noise."""
+    return np.ones((rounds, bundles))
+
+
+def jitter(rng: np.random.Generator, rounds: int, bundles: int, spread: float) -> FloatArray:
+    """Each round a factor of its own, uniform within `spread` (ratio 0-1) of 1."""
+    return rng.uniform(1 - spread, 1 + spread, (rounds, bundles))
+
+
+def bursts(rng: np.random.Generator, rounds: int, groups: FloatArray, chance: float, factor: float) -> FloatArray:
+    """Now and then a whole group carries `factor` times as much, for one round.
+
+    groups: (m,) number of each bundle's group, which bursts together (a tenant's traffic). chance: ratio 0-1 a round.
+    """
+    bursting = rng.random((rounds, int(groups.max(initial=0)) + 1)) < chance
+    factors: FloatArray = np.where(bursting, factor, 1.0)[:, groups.astype(np.int64)]
+    return factors
+
+
+MINUTE = 60.0
+"""Seconds a round takes: Pulsar sheds once a minute."""
+
+
+START = 1_000_000.0
+"""Epoch seconds of the first round."""
+
+
+NIC = 25e9 / 8
+"""Bytes/s of a machine's network in each direction: 25 Gbit/s."""
+
+
+RECEIVED = 1 / 3
+"""Ratio of a bundle's traffic that comes in; the rest goes out, as every message has two readers."""
+
+
+@dataclass
+class Measured:
+    """The averages of the bundles' traffic so far: bytes/s (m,) over the short and the long window."""
+
+    short: FloatArray
+    long: FloatArray
+    count: int = 0
+
+    def see(self, served: FloatArray) -> None:
+        """One more sample, (m,) bytes/s."""
+        self.short, _ = with_sample(self.short, self.count, served, SHORT_WINDOW)
+        self.long, _ = with_sample(self.long, self.count, served, LONG_WINDOW)
+        self.count += 1
+
+
+def traffic(load: FloatArray, message: FloatArray) -> FloatArray:
+    """`TRAFFIC` (k, 4) of what carries `load` (k,) bytes/s in messages of `message` (k,) bytes."""
+    coming, going = load * RECEIVED, load * (1 - RECEIVED)
+    return np.stack([coming / message, going / message, coming, going], axis=1)
+
+
+class Camera:
+    """Takes pictures of one world. Names are made once."""
+
+    def __init__(self, world: World) -> None:
+        """Name the bundles."""
+        self.world = world
+        self._names = bundle_names("public/simulated", default_boundaries(len(world.size)))
+        self._zeros = np.zeros(len(world.size))
+
+    def picture(
+        self, turn: int, owner: IntArray, moving_from: IntArray, last_unload: FloatArray, measured: Measured
+    ) -> ClusterLoad:
+        """The cluster after round `turn`: `owner` (m,) has been serving, moves with `moving_from` (m,) are open."""
+        m = len(owner)
+        nothing, nobody = self._zeros.astype(bool), np.zeros(m, dtype=np.int64)
+        bundles = Bundles(
+            names=self._names,
+            namespace=nobody,
+            owner=owner,
+            short=traffic(measured.short, self.world.message),
+            long=traffic(measured.long, self.world.message),
+            topics=self._zeros + 10,
+            sessions=self._zeros + 20,
+            last_unload=last_unload,
+            pinned=nothing,
+            in_flight=moving_from >= 0,
+            moving_from=moving_from,
+            moving_share=(moving_from >= 0).astype(np.float64),
+        )
+        serving = np.where(moving_from >= 0, moving_from, owner)
+        return ClusterLoad(self._brokers(turn, serving), bundles, ("public/simulated",), START + MINUTE * turn)
+
+    def _brokers(self, turn: int, owner: IntArray) -> Brokers:
+        world, n = self.world, len(self.world.cores)
+        served = world.served(turn, owner)
+        carried = traffic(served, world.message)
+        totals = sum_by_broker(owner, carried, n)
+        there = world.present[turn]
+        usage = np.zeros((n, 5))
+        usage[:, CPU] = np.minimum(world.cores, world.foreign[turn] + world.needed(owner, served))
+        usage[:, MEMORY] = 3.0
+        usage[:, NETWORK_IN], usage[:, NETWORK_OUT] = totals[:, 2], totals[:, 3]
+        usage[~there] = np.nan
+        limit = np.stack([world.cores, np.full(n, 10.0), np.full(n, 10.0), np.full(n, NIC), np.full(n, NIC)], axis=1)
+        age = np.where(there, 0.0, np.inf)
+        return Brokers(world.brokers, usage, limit, totals, age, ready=there, schedulable=there, trusted=there)

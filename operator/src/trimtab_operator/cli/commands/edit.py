@@ -1,0 +1,287 @@
+"""`trimtab pause`, `resume`, `drain`, `move` and `split`: edit one object of the cluster."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from trimtab_operator.cli.cluster import add_verb, asked, fetch
+from trimtab_operator.cli.common import FINDING, FINE, CommandError, spoken
+from trimtab_operator.cli.output import add_output_option, say
+from trimtab_operator.kube.client import BROKERS, BUNDLE_SPLITS, BUNDLES, POLICIES, Api, ConflictError
+from trimtab_operator.kube.naming import bundle_name, parse_pulsar_bundle
+from trimtab_operator.resources.bundle_split import Algorithm
+from trimtab_operator.resources.common import API_VERSION
+from trimtab_operator.resources.policy_status import PAUSE_ANNOTATION
+
+_PAUSE_DESCRIPTION = """\
+Let a policy decide nothing until `trimtab resume`: no plan, no split, and no further move of what was approved. Lost
+brokers and what people wish are looked after all the same. It sets the annotation trimtab.dev/paused, and leaves
+spec.paused (which may belong to Git) alone.
+
+example:
+  trimtab pause main -n messaging
+"""
+
+
+def register_pause(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the verb."""
+    parser = add_verb(subparsers, "pause", "let a policy decide nothing for a while", _PAUSE_DESCRIPTION)
+    parser.add_argument("policy", help="name of the BalancingPolicy")
+    add_output_option(parser)
+    parser.set_defaults(run=run_pause)
+
+
+def run_pause(arguments: argparse.Namespace) -> int:
+    """Carry out the verb; returns the exit code. Raises `CommandError`."""
+    asked(arguments, lambda api: annotate(api, arguments, "true"))
+    policy, namespace = arguments.policy, arguments.namespace
+    text = f"{policy} is paused; go on with: trimtab resume {policy} -n {namespace}"
+    say(arguments.output, spoken(text), {"policy": policy, "paused": True})
+    return FINE
+
+
+async def annotate(api: Api, arguments: argparse.Namespace, value: str | None) -> bool:
+    """Set the annotation, None: remove it; whether spec.paused pauses the policy besides."""
+    found = await fetch(api, POLICIES, arguments.namespace, arguments.policy)
+    body = {"metadata": {"annotations": {PAUSE_ANNOTATION: value}}}
+    await api.patch(POLICIES, arguments.namespace, arguments.policy, body)
+    return bool(found["spec"].get("paused"))
+
+
+_RESUME_DESCRIPTION = """\
+Let a policy that was paused by `trimtab pause` decide again: it removes the annotation trimtab.dev/paused. Where
+spec.paused is true as well the policy stays paused: that is told, and the exit code is 1.
+
+example:
+  trimtab resume main -n messaging
+"""
+
+
+def register_resume(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the verb."""
+    parser = add_verb(subparsers, "resume", "let a paused policy decide again", _RESUME_DESCRIPTION)
+    parser.add_argument("policy", help="name of the BalancingPolicy")
+    add_output_option(parser)
+    parser.set_defaults(run=run_resume)
+
+
+def run_resume(arguments: argparse.Namespace) -> int:
+    """Carry out the verb; returns the exit code. Raises `CommandError`."""
+    policy = arguments.policy
+    stays = asked(arguments, lambda api: annotate(api, arguments, None))
+    why = f"{policy} stays paused: spec.paused is true, set it to false where that policy is written"
+    text = why if stays else f"{policy} goes on"
+    say(arguments.output, text, {"policy": policy, "paused": stays}, well=not stays)
+    return FINDING if stays else FINE
+
+
+_DRAIN_DESCRIPTION = """\
+Empty a broker: its Broker object's spec.schedulable becomes false. It gets no bundles any more, and a policy moves off
+what it has: at once in mode Auto, as a proposal in mode Approve. Its condition Drained says how far that is, so
+kubectl wait --for=condition=Drained broker/NAME works. --undo opens it again.
+
+examples:
+  trimtab drain pulsar-broker-2 -n messaging
+  trimtab drain pulsar-broker-2 -n messaging --undo
+"""
+
+
+def register_drain(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the verb."""
+    parser = add_verb(subparsers, "drain", "let a broker take no bundles", _DRAIN_DESCRIPTION)
+    parser.add_argument("broker", help="name of the Broker object")
+    parser.add_argument("--undo", action="store_true", help="let it take bundles again")
+    add_output_option(parser)
+    parser.set_defaults(run=run_drain)
+
+
+def run_drain(arguments: argparse.Namespace) -> int:
+    """Carry out the verb; returns the exit code. Raises `CommandError`."""
+    owned = asked(arguments, lambda api: _set(api, arguments))
+    name = arguments.broker
+    text = f"{name} takes bundles again"
+    if not arguments.undo:
+        empty = f"kubectl wait broker/{name} -n {arguments.namespace} --for=condition=Drained --timeout=10m"
+        text = f"{name} takes no bundles any more; it has {owned} now; until it is empty: {empty}"
+    say(arguments.output, text, {"broker": name, "schedulable": arguments.undo, "bundles": owned})
+    return FINE
+
+
+async def _set(api: Api, arguments: argparse.Namespace) -> int:
+    """How many bundles the broker has."""
+    broker = await fetch(api, BROKERS, arguments.namespace, arguments.broker)
+    await api.patch(BROKERS, arguments.namespace, arguments.broker, {"spec": {"schedulable": arguments.undo}})
+    return int((broker.get("status") or {}).get("bundles") or 0)
+
+
+_POLL = 0.3
+
+
+_MOVE_DESCRIPTION = """\
+Move a bundle to a broker: its Bundle object's spec.owner is written, as `kubectl patch` would. Brokers carry it out in
+every mode of every policy. The bundle is named as its object is, or as Pulsar spells it.
+
+A broker that is not ready, or takes no bundles, is refused unless --force says so. With --wait: until the broker has
+confirmed it, or --timeout is over (exit code 1).
+
+examples:
+  trimtab move public-default-0x00000000-0x40000000 pulsar-broker-2 -n messaging --wait
+  trimtab move public/default/0x00000000_0x40000000 pulsar-broker-2 -n messaging
+"""
+
+
+def register_move(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the verb."""
+    parser = add_verb(subparsers, "move", "move a bundle to a broker", _MOVE_DESCRIPTION)
+    parser.add_argument("bundle", help="name of the Bundle object, or tenant/namespace/0xLLLLLLLL_0xUUUUUUUU")
+    parser.add_argument("broker", help="name of the Broker object")
+    parser.add_argument("--force", action="store_true", help="even if the broker is not ready, or takes no bundles")
+    parser.add_argument("--wait", action="store_true", help="wait until the broker has confirmed it")
+    parser.add_argument(
+        "--timeout", type=float, default=60.0, metavar="SECONDS", help="how long to wait for that (%(default)g)"
+    )
+    add_output_option(parser)
+    parser.set_defaults(run=run_move)
+
+
+def run_move(arguments: argparse.Namespace) -> int:
+    """Carry out the verb; returns the exit code. Raises `CommandError`."""
+    return asked(arguments, lambda api: _move(api, arguments))
+
+
+def object_name(bundle: str) -> str:
+    """Name of the Bundle object of a bundle as a person names it. Raises `CommandError`."""
+    if "/" not in bundle:
+        return bundle
+    try:
+        return bundle_name(*parse_pulsar_bundle(bundle))
+    except ValueError as error:
+        raise CommandError(str(error)) from error
+
+
+async def _move(api: Api, arguments: argparse.Namespace) -> int:
+    name, broker = object_name(arguments.bundle), arguments.broker
+    bundle = await fetch(api, BUNDLES, arguments.namespace, name)
+    _check(await fetch(api, BROKERS, arguments.namespace, broker), force=arguments.force)
+    source = _owner(bundle)
+    if source == broker == bundle["spec"].get("owner"):
+        return _told(arguments, name, source, f"{name} is on {broker} already", landed=True)
+    meta = {"resourceVersion": bundle["metadata"]["resourceVersion"]}
+    desired = {"metadata": meta, "spec": {"owner": broker, "assignment": None}}
+    try:
+        await api.patch(BUNDLES, arguments.namespace, name, desired)
+    except ConflictError as error:
+        raise CommandError(f"bundle {name} was changed by somebody else just now; try again") from error
+    text = f"{name}: {source or '(nobody)'} -> {broker} is wished"
+    landed = False
+    if arguments.wait:
+        landed, text = await _landed(api, arguments, name)
+    return _told(arguments, name, source, text, landed=landed)
+
+
+def _told(arguments: argparse.Namespace, name: str, source: str, text: str, *, landed: bool) -> int:
+    """Print what became of it; the exit code."""
+    well = landed or not arguments.wait
+    data = {"bundle": name, "source": source, "destination": arguments.broker, "landed": landed, "message": text}
+    say(arguments.output, text, data, well=well)
+    return FINE if well else FINDING
+
+
+async def _landed(api: Api, arguments: argparse.Namespace, name: str) -> tuple[bool, str]:
+    """Whether the broker has confirmed it, and what to tell."""
+    deadline = time.monotonic() + arguments.timeout
+    while True:
+        bundle = await fetch(api, BUNDLES, arguments.namespace, name)
+        if _owner(bundle) == arguments.broker:
+            return True, f"{name} is on {arguments.broker}"
+        if bundle["spec"].get("owner") != arguments.broker:
+            return False, f"{name}: somebody wished it on {bundle['spec'].get('owner') or 'nobody'} meanwhile"
+        if time.monotonic() > deadline:
+            return False, f"{name}: {arguments.broker} did not confirm it within {arguments.timeout:g} s"
+        await asyncio.sleep(_POLL)
+
+
+def _owner(bundle: dict[str, Any]) -> str:
+    return str((bundle.get("status") or {}).get("owner") or "")
+
+
+def _check(broker: dict[str, Any], *, force: bool) -> None:
+    name, ready = broker["metadata"]["name"], (broker.get("status") or {}).get("ready", False)
+    takes = broker["spec"].get("schedulable", True)
+    if not force and not (ready and takes):
+        why = "takes no bundles (spec.schedulable is false)" if ready else "is not ready"
+        raise CommandError(f"broker {name} {why}; name another one, or add --force")
+
+
+_SPLIT_DESCRIPTION = """\
+Divide a bundle: a BundleSplit object is made, which the operator carries out; `kubectl get bspl -w` shows how. The
+children exist and are owned before the parent goes. A split can't be undone.
+
+Without --at the bundle is cut in the middle of its range; --by names another of Pulsar's algorithms.
+
+examples:
+  trimtab split public-default-0x00000000-0x40000000 -n messaging
+  trimtab split public/default/0x00000000_0x40000000 -n messaging --at 0x10000000 0x30000000
+  trimtab split public/default/0x00000000_0x40000000 -n messaging --by topic_count_equally_divide
+"""
+
+
+def register_split(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the verb."""
+    parser = add_verb(subparsers, "split", "divide a bundle", _SPLIT_DESCRIPTION)
+    parser.add_argument("bundle", help="name of the Bundle object, or tenant/namespace/0xLLLLLLLL_0xUUUUUUUU")
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--at", nargs="+", metavar="HASH", help="positions strictly inside its range, e.g. 0x20000000")
+    names = [str(algorithm) for algorithm in Algorithm if algorithm is not Algorithm.POSITIONS]
+    how.add_argument("--by", choices=names, default=str(Algorithm.RANGE), help="what finds the positions (%(default)s)")
+    add_output_option(parser)
+    parser.set_defaults(run=run_split)
+
+
+def run_split(arguments: argparse.Namespace) -> int:
+    """Carry out the verb; returns the exit code. Raises `CommandError`."""
+    made = asked(arguments, lambda api: _split(api, arguments))
+    name = made["metadata"]["name"]
+    text = f"BundleSplit {name} is made; see: kubectl get bspl {name} -n {arguments.namespace}"
+    say(arguments.output, text, {"split": name, **made["spec"]})
+    return FINE
+
+
+async def _split(api: Api, arguments: argparse.Namespace) -> dict[str, Any]:
+    bundle = object_name(arguments.bundle)
+    found = await fetch(api, BUNDLES, arguments.namespace, bundle)
+    body = {
+        "apiVersion": API_VERSION,
+        "kind": "BundleSplit",
+        "metadata": {"name": bundle},
+        "spec": spec(arguments, bundle, found["spec"]["range"]),
+    }
+    try:
+        return await api.create(BUNDLE_SPLITS, arguments.namespace, body)
+    except ConflictError as error:
+        raise CommandError(f"there is a BundleSplit {bundle} already: wait until it is done, or delete it") from error
+
+
+def spec(arguments: argparse.Namespace, bundle: str, within: Mapping[str, str]) -> dict[str, Any]:
+    """The spec of the BundleSplit. within: the bundle's range. Raises `CommandError` for a position that is none."""
+    if not arguments.at:
+        return {"bundle": bundle, "algorithm": arguments.by}
+    positions = sorted({_position(text, within) for text in arguments.at})
+    return {"bundle": bundle, "boundaries": [f"0x{position:08x}" for position in positions]}
+
+
+def _position(text: str, within: Mapping[str, str]) -> int:
+    lower, upper = within["lower"], within["upper"]
+    try:
+        position = int(text, 16)
+    except ValueError:
+        position = -1
+    if not int(lower, 16) < position < int(upper, 16):
+        middle = (int(lower, 16) + int(upper, 16) + 1) // 2
+        within_it = f"strictly between {lower} and {upper}, the bundle's range, such as 0x{middle:08x}"
+        raise CommandError(f"--at {text} must be a hash {within_it}")
+    return position

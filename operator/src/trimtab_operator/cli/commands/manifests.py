@@ -1,0 +1,136 @@
+"""`trimtab crds` and `trimtab rbac`: print, write or check the operator's manifests."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+from pathlib import Path
+
+from trimtab_operator.cli.common import FINDING, FINE, CommandError
+from trimtab_operator.resources.crd import rendered_crds
+from trimtab_operator.resources.rbac import FILE, LEASE, NAMESPACE, rendered_rbac
+
+_CRDS_DESCRIPTION = """\
+The custom resource definitions of this version of Trimtab: TopicNamespace, Bundle, Broker, BundleSplit and
+BalancingPolicy. Without an option they are printed.
+
+examples:
+  trimtab crds | kubectl apply --server-side -f -   install or update them in a cluster
+  trimtab crds --write crds              write one file per kind
+  trimtab crds --check crds              exit with 1, and show the difference, if the files are out of date
+"""
+
+
+def register_crds(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the verb."""
+    parser = subparsers.add_parser(
+        "crds",
+        help="print, write or check the custom resource definitions",
+        description=_CRDS_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--write", metavar="DIR", type=Path, help="write one file per kind to DIR")
+    what.add_argument("--check", metavar="DIR", type=Path, help="compare with the files in DIR")
+    parser.set_defaults(run=run_crds)
+
+
+def run_crds(arguments: argparse.Namespace) -> int:
+    """Carry out the verb; returns the exit code."""
+    if arguments.write is not None:
+        return _write_crds(arguments.write)
+    if arguments.check is not None:
+        return _check_crds(arguments.check)
+    print("---\n".join(rendered_crds().values()), end="")
+    return FINE
+
+
+def _write_crds(folder: Path) -> int:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in rendered_crds().items():
+            (folder / name).write_text(text, encoding="utf-8")
+            print(folder / name)
+    except OSError as error:
+        raise CommandError(f"can't write to {folder}: {error.strerror}") from error
+    return FINE
+
+
+def _check_crds(folder: Path) -> int:
+    if not folder.is_dir():
+        raise CommandError(f"{folder} is no folder; make it with: trimtab crds --write {folder}")
+    expected = rendered_crds()
+    differences = [line for name, text in expected.items() for line in _difference(folder / name, text)]
+    extra = sorted(path for path in folder.glob("*.yaml") if path.name not in expected)
+    differences += [f"{path} belongs to no kind: delete it" for path in extra]
+    if not differences:
+        return FINE
+    print(*differences, sep="\n")
+    print(f"\n{folder} is out of date; update it with: trimtab crds --write {folder}")
+    return FINDING
+
+
+def _difference(path: Path, text: str) -> list[str]:
+    found = path.read_text(encoding="utf-8") if path.exists() else ""
+    lines = found.splitlines(), text.splitlines()
+    return list(difflib.unified_diff(*lines, str(path), f"{path} (as the models have it)", lineterm=""))
+
+
+_RBAC_DESCRIPTION = """\
+What the operator may do, and why: a ServiceAccount `trimtab`, a Role with a comment at each verb, and the binding of
+both, in one Kubernetes namespace. Nothing of it reaches beyond that namespace, but for the ClusterRole that
+--watch-nodes adds: to list and watch nodes, for `trimtab run --watch-nodes`. Without an option it is printed.
+
+examples:
+  trimtab rbac --namespace messaging | kubectl apply -f -   install or update it in a cluster
+  trimtab rbac --write deploy              write deploy/rbac.yaml
+  trimtab rbac --check deploy              exit with 1, and show the difference, if that is out of date
+"""
+
+
+def register_rbac(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the verb."""
+    parser = subparsers.add_parser(
+        "rbac",
+        help="print, write or check the Role of the operator",
+        description=_RBAC_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--namespace", "-n", default=NAMESPACE, help="Kubernetes namespace (%(default)s)")
+    parser.add_argument("--watch-nodes", action="store_true", help="with the right to see which nodes are cordoned")
+    parser.add_argument("--lease-name", default=LEASE, metavar="NAME", help="the Lease of the operator (%(default)s)")
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--write", metavar="DIR", type=Path, help=f"write {FILE} to DIR")
+    what.add_argument("--check", metavar="DIR", type=Path, help="compare with the file in DIR")
+    parser.set_defaults(run=run_rbac)
+
+
+def run_rbac(arguments: argparse.Namespace) -> int:
+    """Carry out the verb; returns the exit code. Raises `CommandError`."""
+    text = rendered_rbac(arguments.namespace, nodes=arguments.watch_nodes, lease=arguments.lease_name)
+    try:
+        if arguments.write is not None:
+            return _write_rbac(arguments.write / FILE, text)
+        if arguments.check is not None:
+            return _check_rbac(arguments.check / FILE, text)
+    except OSError as error:
+        raise CommandError(f"{error.filename}: {error.strerror}") from error
+    print(text, end="")
+    return FINE
+
+
+def _write_rbac(path: Path, text: str) -> int:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    print(path)
+    return FINE
+
+
+def _check_rbac(path: Path, text: str) -> int:
+    lines = path.read_text(encoding="utf-8").splitlines(), text.splitlines()
+    differences = list(difflib.unified_diff(*lines, str(path), f"{path} (as permissions have it)", lineterm=""))
+    if not differences:
+        return FINE
+    print(*differences, sep="\n")
+    print(f"\n{path} is out of date; update it with: trimtab rbac --write {path.parent}")
+    return FINDING

@@ -1,0 +1,1 @@
+"""`trimtab lint`: manifests checked without a cluster."""

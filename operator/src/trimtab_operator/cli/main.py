@@ -1,0 +1,53 @@
+"""Runs the command line. An error that the user can fix becomes one line and exit code 2."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from importlib.metadata import EntryPoint
+
+from trimtab_operator.cli.common import FINDING, USAGE, CommandError, spoken
+from trimtab_operator.cli.completion import WORD, complete
+from trimtab_operator.cli.parser import parser_for
+from trimtab_operator.kube.errors import ConnectionSettingsError
+from trimtab_operator.telemetry import AddressInUseError
+
+
+def main(argv: Sequence[str] | None = None, plugins: Iterable[EntryPoint] | None = None) -> int:
+    """Run the command line `argv` (the process's own if left out); returns the exit code.
+
+    plugins: verbs of other packages; those of the entry-point group `PLUGINS` if left out.
+    """
+    words = list(sys.argv[1:] if argv is None else argv)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a terminal without umlauts still shows the rest
+    if words[:1] == [WORD]:
+        return complete(words[1:])
+    try:
+        arguments = _parsed(words, plugins)
+        code = int(arguments.run(arguments))
+        sys.stdout.flush()
+    except SystemExit as end:  # argparse has printed help, the version, or what is wrong
+        return end.code if isinstance(end.code, int) else FINDING
+    except (CommandError, ConnectionSettingsError, AddressInUseError) as error:
+        print(spoken(f"trimtab: {error}"), file=sys.stderr)
+        return USAGE
+    except BrokenPipeError:
+        # the reader has gone (`trimtab crds | head`): what is still held must go somewhere, or Python complains on exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FINDING
+    except KeyboardInterrupt:
+        return 130
+    return code
+
+
+def _parsed(words: Sequence[str], plugins: Iterable[EntryPoint] | None) -> argparse.Namespace:
+    """The arguments; exits as argparse does, without a verb after a list of them. Raises `CommandError`."""
+    parser = parser_for(words, plugins)
+    if not words:
+        parser.print_help(sys.stderr)
+        parser.exit(USAGE)
+    return parser.parse_args(words)

@@ -1,0 +1,1 @@
+"""`trimtab explain` and `trimtab why-not`: answers from the decision log."""

@@ -1,0 +1,125 @@
+"""Whether a person, or Git, moved a bundle last, and the answer about that. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from trimtab_operator.cli.output import length
+from trimtab_operator.cli.why.answers import (
+    TRIMTAB,
+    Answer,
+    ByHand,
+    Facts,
+    ago,
+    decided,
+    figures,
+    moment,
+    sentence,
+    until,
+)
+from trimtab_operator.decision_log.record import DecisionRecord
+from trimtab_operator.kube.conditions import epoch
+from trimtab_operator.kube.records import BundleRecord
+from trimtab_operator.state.competing_balancer import owner_written
+from trimtab_strategies.model import Reason
+
+
+def by_hand(
+    raw: Mapping[str, Any], bundle: BundleRecord, brokers: Collection[str], records: Sequence[DecisionRecord]
+) -> ByHand | None:
+    """How a person moved a bundle last; None where the operator did, or it is where it was made.
+
+    raw: the Bundle object as JSON, `bundle` its record. brokers: names of all. records: oldest first.
+    """
+    if not bundle.owner:
+        return None
+    writer, asked = owner_written(raw)
+    landed = bundle.status_owner == bundle.owner and not bundle.owner_pending
+    source = _came_from(bundle, records, landed=landed)
+    if not _wrote(writer, asked, bundle, made=epoch(raw["metadata"].get("creationTimestamp")), moved=bool(source)):
+        return None
+    return ByHand(writer, asked, source, bundle.owner, bundle.owner in brokers, landed, bundle.since)
+
+
+def _wrote(writer: str, asked: float, bundle: BundleRecord, *, made: float, moved: bool) -> bool:
+    """Whether a person wrote the owner that stands, and did not only make the bundle with it."""
+    if bundle.reason == Reason.ADMIN and bundle.assigned_owner == bundle.owner:
+        return True  # the operator has noted it as theirs
+    if bundle.assigned_owner == bundle.owner:
+        return writer not in {"", TRIMTAB} and asked > bundle.assigned_at
+    return bool(bundle.assigned_owner) or moved or asked > made
+
+
+def _came_from(bundle: BundleRecord, records: Sequence[DecisionRecord], *, landed: bool) -> str:
+    """The broker that a bundle left for its owner as it stands now, empty where no record says."""
+    if not landed:
+        return bundle.status_owner if bundle.status_owner != bundle.owner else ""
+    before = next((found for record in reversed(records) if (found := _was_on(bundle, record))), "")
+    return before if before != bundle.owner else ""
+
+
+def _was_on(bundle: BundleRecord, record: DecisionRecord) -> str:
+    """Where a record last saw a bundle before it came to its owner, empty unknown."""
+    if (move := record.move_of(bundle.name)) is not None and move.begun:
+        return move.destination if move.outcome in {None, Reason.LANDED} else move.source
+    if (manual := record.by_hand_of(bundle.name)) is not None:
+        return manual.source if manual.destination == bundle.owner else manual.destination
+    stay = record.stay_of(bundle.name)
+    return stay.broker if stay is not None and stay.broker != bundle.owner else ""
+
+
+def answer(
+    name: str, owner: str, hand: ByHand, facts: Facts, records: Sequence[DecisionRecord], *, costs: Sequence[str]
+) -> Answer:
+    """Who moved the bundle `name`, from where, when, until when it stays, and that it is on `owner` now.
+
+    costs: what a move costs, in lines.
+    """
+    record = records[-1] if records else None
+    lines = [*decided(record, facts, records)] if record is not None else []
+    lines += figures(record, facts, owner) if record is not None and owner else []
+    text = f"{name} {_done(hand)}; {_now(owner, hand)}{_stays(hand, facts) if hand.landed else ''}"
+    return Answer(name, sentence(text), Reason.ADMIN, (*lines, *costs), _steps(name, owner, hand, facts), record)
+
+
+def _done(hand: ByHand) -> str:
+    """``was moved by a person (kubectl-patch) from a to b at 2026-11-21 15:00:00 UTC``."""
+    at = hand.asked if math.isfinite(hand.asked) else hand.since
+    when = f" at {moment(at)}" if math.isfinite(at) else ""
+    start = f"from {hand.source} " if hand.source else ""
+    done = "was moved" if hand.landed else "was asked to move"
+    return f"{done} by {hand.who} {start}to {hand.destination}{when}"
+
+
+def _now(owner: str, hand: ByHand) -> str:
+    where = f"it is on {owner} now" if owner else "no broker serves it now"
+    if hand.landed:
+        return where
+    return f"{where}, as there is no broker {hand.destination}" if not hand.exists else f"{where}, as it has not landed"
+
+
+def _stays(hand: ByHand, facts: Facts) -> str:
+    """Until when balancing leaves it alone; empty where that is not known."""
+    if facts.bundle is not None and facts.bundle.pinned:
+        return ", pinned; balancing leaves it there until the pin is taken off"
+    end = hand.since + facts.cool_down
+    if math.isnan(end):
+        return ""
+    rule = f"limits.coolDown is {length(facts.cool_down)}"
+    if end <= facts.now:
+        return f"; balancing may move it again, its cool-down ended {ago(end, facts.now)} ({rule})"
+    return f"; balancing leaves it there {until(end, facts.now)} ({rule})"
+
+
+def _steps(name: str, owner: str, hand: ByHand, facts: Facts) -> tuple[str, ...]:
+    space, pinned = f"-n {facts.namespace}", facts.bundle is not None and facts.bundle.pinned
+    if not hand.landed:
+        missing = f"ask for a broker that exists: trimtab move {name} BROKER {space}"
+        stay = f"let it stay: trimtab move {name} {owner or 'BROKER'} {space}"
+        return (stay,) if hand.exists else (missing, stay)
+    back = (f"move it back: trimtab move {name} {hand.source} {space}",) if hand.source else ()
+    patch = f"""--type merge -p '{{"spec": {{"pinned": {"false" if pinned else "true"}}}}}'"""
+    what = "let balancing move it" if pinned else "keep it there"
+    return (*back, f"{what}: kubectl patch bundle {name} {space} {patch}")

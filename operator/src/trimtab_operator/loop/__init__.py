@@ -1,0 +1,1 @@
+"""The loop of a policy: observe, decide, gate, apply, confirm, report."""

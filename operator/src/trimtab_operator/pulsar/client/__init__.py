@@ -1,0 +1,1 @@
+"""The client of Pulsar's admin REST API: calls, transport, authentication, errors."""

@@ -1,0 +1,1 @@
+"""Pulsar's own balancer: switched off while a policy acts, put back afterwards."""

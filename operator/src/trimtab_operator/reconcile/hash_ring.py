@@ -1,0 +1,167 @@
+"""Tells people when the Bundles of a TopicNamespace do not make up its hash ring: its condition `Ready`, and Events.
+
+Of namespaces that the operator has cut, once the fault has lasted for `SETTLES`: not while they are cut or deleted, and
+not while a Pulsar cluster is linked, which has the ring itself.
+
+| found | told |
+|---|---|
+| no bundle has a range of hashes | `Ready=False`, reason `Gap`, and the range |
+| bundles overlap | `Ready=False`, reason `Overlap`, and who gets no owner |
+| bundles of a TopicNamespace that does not exist | an Event on one of them: there is no condition to write |
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from trimtab_operator.kube.conditions import set_condition
+from trimtab_operator.kube.records import BundleRecord, TopicNamespaceRecord
+from trimtab_operator.reconcile.namespaces import write_conditions
+from trimtab_operator.resources.common import API_VERSION
+from trimtab_operator.resources.topic_namespace import BROKEN_RING, Readiness
+from trimtab_operator.state.cluster import ClusterState
+from trimtab_operator.state.hash_rings import NO_BUNDLES, Ring
+from trimtab_operator.status.conditions import shortened
+from trimtab_strategies.model import counted, some
+
+log = logging.getLogger(__name__)
+
+SETTLES = 5.0
+"""Seconds for which a fault must have lasted: while a split ends, hashes may have no bundle for a moment."""
+
+_SHOWN = 3
+_WATCHED = BROKEN_RING | {Readiness.CUT}
+
+
+class Fault(StrEnum):
+    """What may be wrong with a hash ring, as the metric `trimtab_hash_ring_faults` has it."""
+
+    GAP = "Gap"
+    OVERLAP = "Overlap"
+    UNKNOWN = "Unknown"
+
+
+@dataclass(slots=True)
+class RingStatus:
+    """Compares the rings of one Kubernetes namespace with what was told of them."""
+
+    context: ClusterState
+    _since: dict[str, float] = field(default_factory=dict)
+    _broken: set[str] = field(init=False)  # TopicNamespaces that were told so
+    _strays: frozenset[str] = frozenset()  # unknown TopicNamespaces that were told
+
+    def __post_init__(self) -> None:
+        spaces = self.context.stores.topic_namespaces
+        self._broken = {name for name, record in spaces.items.items() if record.ready[1] in BROKEN_RING}
+        spaces.subscribe(self._space_changed)
+
+    def _space_changed(self, old: TopicNamespaceRecord | None, new: TopicNamespaceRecord | None) -> None:
+        if new is not None and new.ready[1] in BROKEN_RING:
+            self._broken.add(new.name)
+        elif (gone := new or old) is not None:
+            self._broken.discard(gone.name)
+
+    async def look(self) -> None:
+        """Look once, and write what is news. Raises `ApiUnavailableError`."""
+        if self.context.link.linked:
+            self._since.clear()
+            self._count({}, {})
+            return
+        await self.context.rings.examined()
+        rings, strays = self._faulty(), self._stray()
+        lasting = self._lasting({*rings, *strays})
+        rings = {name: ring for name, ring in rings.items() if name in lasting}
+        strays = {name: found for name, found in strays.items() if name in lasting}
+        self._count(rings, strays)
+        await self._tell_rings(rings)
+        await self._tell_strays(strays)
+
+    def _faulty(self) -> dict[str, Ring]:
+        """The rings that are not whole, of the namespaces that are watched."""
+        spaces, rings = self.context.stores.topic_namespaces.items, self.context.rings
+        found = {**dict.fromkeys(spaces.keys() - rings.spaces, NO_BUNDLES), **rings.faulty}
+        return {name: ring for name, ring in found.items() if name in spaces and _watched(spaces[name])}
+
+    def _stray(self) -> dict[str, list[BundleRecord]]:
+        """Bundles by the name of their TopicNamespace, which does not exist; without those that go with it."""
+        rings, spaces = self.context.rings, self.context.stores.topic_namespaces.items
+        unknown = {
+            name: [b for b in rings.members(name).values() if not b.made] for name in rings.spaces - spaces.keys()
+        }
+        return {name: sorted(found, key=lambda b: b.name) for name, found in unknown.items() if found}
+
+    def _lasting(self, found: Collection[str]) -> frozenset[str]:
+        now = self.context.clock()
+        self._since = {name: self._since.get(name, now) for name in found}
+        return frozenset(name for name, since in self._since.items() if now - since >= SETTLES)
+
+    def _count(self, rings: Mapping[str, Ring], strays: Mapping[str, list[BundleRecord]]) -> None:
+        gauge = self.context.metrics.ring_faults
+        gauge.labels(str(Fault.GAP)).set(sum(bool(ring.gaps) for ring in rings.values()))
+        gauge.labels(str(Fault.OVERLAP)).set(sum(len(ring.overlaps) for ring in rings.values()))
+        gauge.labels(str(Fault.UNKNOWN)).set(sum(map(len, strays.values())))
+
+    async def _tell_rings(self, rings: Mapping[str, Ring]) -> None:
+        spaces = self.context.stores.topic_namespaces.items
+        whole = self._broken - self._since.keys()
+        found = [spaces[name] for name in sorted({*rings, *whole}) if name in spaces]
+        for record in filter(_watched, found):
+            ring = rings.get(record.name, Ring(len(self.context.rings.members(record.name))))
+            told = _ready(ring)
+            if told != _says(record):
+                await self._tell(record, told)
+
+    async def _tell(self, record: TopicNamespaceRecord, told: tuple[str, str, str]) -> None:
+        status, reason, message = told
+        now = self.context.now()
+        conditions = set_condition(record.conditions, "Ready", *told, record.generation, now)
+        if await write_conditions(self.context, record, conditions) and record.ready != (status, reason):
+            kind = "Normal" if status == "True" else "Warning"
+            log.warning("topic namespace %s: %s", record.name, message)
+            await self._event("TopicNamespace", record.name, record.uid, (kind, reason, message))
+
+    async def _tell_strays(self, strays: Mapping[str, list[BundleRecord]]) -> None:
+        """One Event for each unknown TopicNamespace, however many bundles name it."""
+        for space in sorted(strays.keys() - self._strays):
+            names = [bundle.name for bundle in strays[space]]
+            which = f"{counted(len(names), 'bundle')} ({some(names, _SHOWN)}) can get no owner"
+            text = f"spec.topicNamespace {space} names no TopicNamespace: {which}. Create it, or delete them"
+            log.warning("%s", text)
+            await self._event("Bundle", names[0], "", ("Warning", "UnknownTopicNamespace", text))
+        self._strays = frozenset(strays)
+
+    async def _event(self, kind: str, name: str, uid: str, told: tuple[str, str, str]) -> None:
+        involved: dict[str, Any] = {"apiVersion": API_VERSION, "kind": kind, "name": name, "uid": uid}
+        await self.context.events.post({**involved, "namespace": self.context.namespace}, *told, action="Watch")
+
+
+def _watched(record: TopicNamespaceRecord) -> bool:
+    return record.ready[1] in _WATCHED and not record.going
+
+
+def _ready(ring: Ring) -> tuple[str, str, str]:
+    """Status, reason and message of `Ready`."""
+    if ring.whole:
+        return "True", str(Readiness.CUT), "the bundles cover the hash ring"
+    texts = [_gaps(ring)] if ring.gaps else []
+    texts += [_overlaps(ring)] if ring.overlaps else []
+    return "False", str(Readiness.GAP if ring.gaps else Readiness.OVERLAP), shortened("; ".join(texts))
+
+
+def _gaps(ring: Ring) -> str:
+    ranges = some(ring.gaps, _SHOWN, words=lambda gap: f"{gap[0]} to {gap[1]}")
+    return f"no bundle has the hashes {ranges}, whose topics have no owner: create a Bundle for each range"
+
+
+def _overlaps(ring: Ring) -> str:
+    pairs = some(sorted(ring.overlaps.items()), _SHOWN, words=lambda pair: f"{pair[0]} overlaps {pair[1]}")
+    return f"{pairs}: each first one gets no owner; delete it"
+
+
+def _says(record: TopicNamespaceRecord) -> tuple[str, str, str]:
+    message = next((str(c.get("message", "")) for c in record.conditions if c["type"] == "Ready"), "")
+    return (*record.ready, message)

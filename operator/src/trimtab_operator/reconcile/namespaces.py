@@ -1,0 +1,151 @@
+"""TopicNamespace objects: the first bundles at Pulsar's default boundaries, and the condition `Valid`.
+
+The CRD can't refuse what depends on the brokers or on regular expressions. So the condition says it, also while no
+policy runs. A cycle goes on all the same and lists it among what was held back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+from trimtab_operator.aio import at_most
+from trimtab_operator.apply import WRITERS
+from trimtab_operator.kube.client import BUNDLES, TOPIC_NAMESPACES, ConflictError, NotFoundError, RefusedError
+from trimtab_operator.kube.conditions import Condition, set_condition
+from trimtab_operator.kube.naming import bundle_manifest, bundle_name
+from trimtab_operator.kube.records import TopicNamespaceRecord
+from trimtab_operator.observe.topology import policies
+from trimtab_operator.resources.broker import DISCOVERED
+from trimtab_operator.resources.topic_namespace import BROKEN_RING, MIRRORED, Readiness, TopicNamespaceSpec
+from trimtab_operator.state.cluster import ClusterState
+from trimtab_operator.status.conditions import shortened
+from trimtab_strategies.filters import isolation_problems
+from trimtab_strategies.hash_ring import default_boundaries
+from trimtab_strategies.model import NamespacePolicy, Reason
+
+
+def first_bundles(name: str, uid: str, spec: TopicNamespaceSpec) -> list[Mapping[str, Any]]:
+    """Manifests of the bundles of the TopicNamespace object `name`, owned by it (so they go when it goes)."""
+    edges = [f"0x{edge:08x}" for edge in default_boundaries(spec.bundles)]
+    return [
+        bundle_manifest(bundle_name(spec.tenant, spec.name, lower, upper), name, uid, lower, upper, {})
+        for lower, upper in pairwise(edges)
+    ]
+
+
+async def cut(context: ClusterState, topic_namespace: Mapping[str, Any]) -> None:
+    """Create the bundles of a TopicNamespace object and say so in its status.
+
+    Done once: bundles are only split later, so a namespace that was cut before is never cut again, and a cut that was
+    interrupted goes on with the bundles that are missing. Where another object speaks of the same namespace, its
+    bundles are left alone. A Pulsar cluster cuts its namespaces by itself: then there is nothing to do here. Raises
+    `ApiError` (Kopf then tries again).
+    """
+    meta, status = topic_namespace["metadata"], topic_namespace.get("status") or {}
+    if context.link.linked or _settled(meta, status):
+        return
+    bundles = first_bundles(meta["name"], meta["uid"], TopicNamespaceSpec.model_validate(topic_namespace["spec"]))
+    holders = set(await at_most(WRITERS, lambda manifest: _holder(context, meta["namespace"], manifest), bundles))
+    if others := sorted(holders - {meta["name"]}):
+        ready = (
+            "False",
+            str(Readiness.ALREADY_CUT),
+            f"its bundles belong to the TopicNamespace {', '.join(others)}: delete one",
+        )
+    else:
+        ready = ("True", str(Readiness.CUT), f"cut into {len(bundles)} bundles")
+    before, generation = status.get("conditions") or [], meta["generation"]
+    body = {
+        "bundles": 0 if others else len(bundles),
+        "observedGeneration": generation,
+        "conditions": set_condition(before, "Ready", *ready, generation, context.now()),
+    }
+    await context.api.patch(TOPIC_NAMESPACES, meta["namespace"], meta["name"], {"status": body}, subresource="status")
+
+
+def _settled(meta: Mapping[str, Any], status: Mapping[str, Any]) -> bool:
+    """Whether it was cut before, or follows a namespace that Pulsar has or had."""
+    ready = [c for c in status.get("conditions") or [] if c["type"] == "Ready"]
+    mirrored = any(c["reason"] in MIRRORED for c in ready) or (meta.get("labels") or {}).get(DISCOVERED) == "true"
+    return mirrored or any(c["status"] == "True" or c["reason"] in BROKEN_RING for c in ready)
+
+
+async def _holder(context: ClusterState, namespace: str, manifest: Mapping[str, Any]) -> str:
+    """Create a Bundle, unless it exists; the TopicNamespace object that it belongs to."""
+    try:
+        found = await context.api.create(BUNDLES, namespace, manifest)
+    except ConflictError:  # an earlier attempt came this far, or two objects speak of one namespace
+        found = await context.api.get(BUNDLES, namespace, manifest["metadata"]["name"])
+    return str(found["spec"]["topicNamespace"])
+
+
+log = logging.getLogger(__name__)
+
+
+VALID = "Valid"
+"""Type of the condition."""
+
+
+def examined(record: TopicNamespaceRecord, problem: str, now: float) -> list[Condition] | None:
+    """The conditions of a TopicNamespace with `problem` (empty: none); None when they say so already.
+
+    One that never had a problem gets no condition. now: epoch seconds.
+    """
+    before = next((c for c in record.conditions if c["type"] == VALID), None)
+    if before is None and not problem:
+        return None
+    told = ("False", str(Reason.INVALID_POLICY), shortened(problem)) if problem else ("True", VALID, "")
+    if before is not None and _says(before) == (*told, record.generation):
+        return None
+    return set_condition(record.conditions, VALID, *told, record.generation, now)
+
+
+def _says(condition: Mapping[str, Any]) -> tuple[str, str, str, int]:
+    words = (condition["status"], condition["reason"], condition.get("message", ""))
+    return (*words, condition.get("observedGeneration", 0))
+
+
+@dataclass(slots=True)
+class Examiner:
+    """Examines the TopicNamespaces of one Kubernetes namespace, anew only when they or the brokers are others."""
+
+    context: ClusterState
+    _seen: tuple[tuple[str, ...], dict[str, NamespacePolicy]] | None = None
+    _problems: Mapping[str, str] = field(default_factory=dict)
+
+    async def examine(self) -> None:
+        """Examine once, and write what is news. Raises `ApiError`."""
+        records = list(self.context.stores.topic_namespaces.items.values())
+        await self._look(records)
+        for record in records:
+            problem = self._problems.get(record.full_name, "") if record.policy.isolation else ""
+            if (conditions := examined(record, problem, self.context.now())) is not None:
+                await write_conditions(self.context, record, conditions)
+
+    async def _look(self, records: list[TopicNamespaceRecord]) -> None:
+        seen = (tuple(sorted(self.context.stores.brokers.items)), policies(records))
+        if seen != self._seen:
+            found = await asyncio.to_thread(isolation_problems, *seen)
+            self._seen, self._problems = seen, {held.subject: held.detail for held in found}
+
+
+async def write_conditions(context: ClusterState, record: TopicNamespaceRecord, conditions: list[Condition]) -> bool:
+    """Write them; False when somebody changed the object, or it is refused: the next look tries again.
+
+    Raises `ApiUnavailableError`.
+    """
+    body = {"metadata": {"resourceVersion": record.resource_version}, "status": {"conditions": conditions}}
+    try:
+        await context.api.patch(TOPIC_NAMESPACES, context.namespace, record.name, body, subresource="status")
+    except (ConflictError, NotFoundError) as error:
+        log.info("topic namespace %s changed before it was told: %s", record.name, error)
+    except RefusedError as error:  # its own trouble, and not that of the others
+        log.warning("topic namespace %s can't be told: %s", record.name, error)
+    else:
+        return True
+    return False

@@ -1,0 +1,111 @@
+"""`CycleResult`: what one cycle saw and did."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from trimtab_operator.actuators import WriteResult
+from trimtab_operator.kube.move_costs import Measured
+from trimtab_operator.state.sizing import Sizing
+from trimtab_operator.state.target_weights import BrokerWeight
+from trimtab_strategies.model import (
+    ClusterLoad,
+    HeldBack,
+    Move,
+    Plan,
+    Reason,
+    Split,
+)
+
+_VERDICTS = frozenset({Reason.BALANCED, Reason.HIT_COUNT, Reason.AVERAGING})
+"""What a shedder, and after it a splitter, says of the whole cluster. A plan has the shedder's answer first."""
+
+
+@dataclass(frozen=True, slots=True)
+class CycleResult:
+    """What one cycle saw and did.
+
+    started: epoch seconds; seconds: by phase; load and plan: None when it came to none; namespace: Kubernetes' one, of
+    the policy, where there is a plan; refusal: why the whole cycle was refused, or None; restraint: why the plan was
+    only shown, or None; written, split_requests: what became of each of the plan's moves, and splits, in order.
+    """
+
+    started: float
+    seconds: Mapping[str, float]
+    generation: int
+    load: ClusterLoad | None = None
+    plan: Plan | None = None
+    namespace: str = ""
+    refusal: HeldBack | None = None
+    restraint: HeldBack | None = None
+    written: Sequence[WriteResult] = ()
+    split_requests: Sequence[WriteResult] = ()
+    weights: Mapping[str, BrokerWeight] = field(default_factory=dict)
+    """How each broker stands to its target weight, by name; empty where the shedder has none."""
+    proposal: Mapping[str, Any] | None = None
+    """The plan as the status shows it (JSON); None: there is no plan."""
+    names: Mapping[str, str] = field(default_factory=dict)
+    """Object name of each bundle in the plan's moves and splits, and of those noted down as staying."""
+    measured: Measured | None = None
+    """What moves cost so far; None: nobody measures that."""
+    sizing: Sizing | None = None
+    """What is known of the cluster's size; None: nothing is to be said of it."""
+    interval: float | None = None
+    """Seconds from one cycle to the next; None: the policy could not be read."""
+    hits: Mapping[str, float] = field(default_factory=dict)
+    """Cycles in a row that something held which must hold for some before it is acted upon, by kind."""
+    unwritten: str | None = None
+    """Why the history could not be written, empty if it was; None: the cycle had nothing to write."""
+
+    @property
+    def moved(self) -> list[Move]:
+        """The moves that were written."""
+        moves = self.plan.moves if self.plan else ()
+        return [move for move, written in zip(moves, self.written, strict=False) if written.reason is None]
+
+    @property
+    def split(self) -> list[Split]:
+        """The splits that were asked for."""
+        splits = self.plan.splits if self.plan else ()
+        return [split for split, asked in zip(splits, self.split_requests, strict=False) if asked.reason is None]
+
+    @property
+    def moves_made(self) -> int:
+        """Moves as the caps count them: a child of a split that leaves its parent's owner is one."""
+        return len(self.moved) + sum(owner != split.source for split in self.split for owner in split.destinations)
+
+    @property
+    def held_back(self) -> Counter[str]:
+        """How often each reason held something back."""
+        planned = self.plan.held_back if self.plan else ()
+        counts = Counter[str]()
+        for held in planned:
+            counts[str(held.reason)] += held.count
+        answers = (*self.written, *self.split_requests)
+        counts.update(str(written.reason) for written in answers if written.reason is not None)
+        if self.refusal is not None:
+            counts[str(self.refusal.reason)] += 1
+        return counts
+
+    @property
+    def outcome(self) -> Reason:
+        """The cycle in one word: why something moved or was proposed, else why nothing was."""
+        if self.refusal is not None:
+            return self.refusal.reason
+        if self.plan is None:
+            return Reason.INTERNAL_ERROR
+        if self.plan.moves:
+            return self.plan.moves[0].reason
+        if self.plan.splits:
+            return self.plan.splits[0].reason
+        return Reason.BALANCED if (held := self.obstacle) is None else held.reason
+
+    @property
+    def obstacle(self) -> HeldBack | None:
+        """Why nothing moves: the shedder's verdict if it has one, else what is held back first; None: nothing is."""
+        held_back = self.plan.held_back if self.plan else ()
+        verdicts = (held for held in held_back if held.reason in _VERDICTS)
+        return next(verdicts, held_back[0] if held_back else None)

@@ -1,0 +1,192 @@
+"""Regular expressions that people write, matched against whole names of hosts and namespaces in bounded time.
+
+Python's own engine tries every way to match: thirty times ``.?`` takes half a minute for one name, twice that with one
+more, and holds up the whole operator meanwhile. So patterns are read here and matched by an `automaton`, whose time
+grows with the name's length times the pattern's, and no faster. The meaning is Python's, which for ASCII names is
+Java's; what only a backtracking engine can do, or what Java reads otherwise, is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+from trimtab_strategies.filters.automaton import Chain, Choice, Edge, Letter, Look, Matcher, Part, Repeat, steps_of
+
+LARGEST = 2000
+"""Characters of a pattern, and steps that it takes with its repetitions written out."""
+
+DEEPEST = 50
+"""Groups within each other."""
+
+_SIGN = re.compile(
+    r"\\(?:x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|N\{[^}]*\}|0[0-7]{0,2}|[0-7]{3}|[1-9][0-9]?|.)"
+    r"|\[\^?\]?(?:\\.|[^\]\\])*\]"
+    r"|\(\?(?:P<\w+>|P=\w+\)|#[^)]*\)|<?[=!]|>|\(\w+\)|[aiLmsux]+\)|[aiLmsux]*(?:-[imsx]+)?:)"
+    r"|(?:[*+?]|\{(?:[0-9]+|[0-9]*,[0-9]*)\})[?+]?"
+    r"|.",
+    re.DOTALL,
+)
+_REPEAT = re.compile(r"([*+?]|\{([0-9]*)(,?)([0-9]*)\})([?+]?)")
+_BACK = re.compile(r"\(\?P=.*|\(\?\(.*|\\[1-9][0-9]?")
+_COMMENT = re.compile(r"\(\?#.*", re.DOTALL)
+_WHOLE = re.compile(r"\(\?([aiLmsux]+)\)")
+_SCOPED = re.compile(r"\(\?([aiLmsux]*)(?:-([imsx]+))?:")
+_NESTED = re.compile(r"(?<!\\)(?:\\\\)*(?:\[|&&)")
+_EDGES = frozenset({"^", "$", r"\b", r"\B", r"\A", r"\Z", r"\z"})
+_LOOKS = frozenset({"(?=", "(?!", "(?<=", "(?<!"})
+_FLAGS = {
+    "i": re.IGNORECASE,
+    "m": re.MULTILINE,
+    "s": re.DOTALL,
+    "x": re.VERBOSE,
+    "a": re.ASCII,
+    "u": re.NOFLAG,
+}
+_KEPT = re.IGNORECASE | re.MULTILINE | re.DOTALL | re.ASCII
+
+
+_WIDE = re.compile(r"(?<!\\)(?:\\\\)*\\(?:u(?!00[0-7])|U(?!000000[0-7])|N)")
+"""An escape for a letter that is not ASCII: a class of those takes seconds to make."""
+
+
+class _RefusedError(ValueError):
+    """A pattern that is not matched; says why and what to do, without naming it."""
+
+
+def problem(pattern: str) -> str:
+    """Why a pattern is not matched, in words; empty when it is."""
+    found = _read(pattern)
+    return found if isinstance(found, str) else ""
+
+
+def compiled(pattern: str) -> Matcher | None:
+    """What matches the pattern, or None when it has a `problem`."""
+    found = _read(pattern)
+    return None if isinstance(found, str) else found
+
+
+@lru_cache(maxsize=1024)
+def _read(pattern: str) -> Matcher | str:
+    if len(pattern) > LARGEST:
+        return f"has {len(pattern)} characters, at most {LARGEST} are matched: shorten it"
+    if not pattern.isascii() or _WIDE.search(pattern):
+        return "names letters that are not ASCII, and names of brokers have none: leave them out"
+    try:
+        signs = _signs_of(pattern)
+        part = _Reader(signs).whole(re.compile(pattern).flags & _KEPT)
+        _check_steps(steps_of(part))
+    except _RefusedError as error:
+        return str(error)
+    except (re.error, OverflowError, RecursionError) as error:
+        return f"is no regular expression ({error}): correct it"
+    return Matcher(part)
+
+
+def _check_steps(steps: int) -> None:
+    if steps > LARGEST:
+        raise _RefusedError(
+            f"takes {steps} steps with its repetitions written out, at most {LARGEST} are matched: "
+            "lower their bounds, or use * or +"
+        )
+
+
+def _signs_of(pattern: str) -> list[str]:
+    """The parts of the grammar. Raises `_RefusedError` for those that have no place here."""
+    signs = [found.group() for found in _SIGN.finditer(pattern)]
+    depth = 0
+    for sign in signs:
+        _check(sign)
+        depth += (sign.startswith("(") and not sign.endswith(")")) - (sign == ")")
+        if depth > DEEPEST:
+            raise _RefusedError(f"has more than {DEEPEST} groups within each other: leave out those that it can spare")
+    return [sign for sign in signs if not _COMMENT.fullmatch(sign) and not _WHOLE.fullmatch(sign)]
+
+
+def _check(sign: str) -> None:
+    if _BACK.fullmatch(sign):
+        raise _RefusedError(f"refers back ({sign}), which takes for ever: write out what may stand there")
+    if sign == "(?>" or ((repeat := _REPEAT.fullmatch(sign)) and repeat[5] == "+"):
+        raise _RefusedError(f"does not give back what it took ({sign}): write the plain repetition or group")
+    if sign[0] == "[" and len(sign) > 1 and _NESTED.search(sign, 1):
+        raise _RefusedError(f"has a class within a class ({sign}): write one class, and \\[ or \\& for the characters")
+    if "x" in _switched_on(sign):
+        raise _RefusedError(f"has the flag x ({sign}): write it without blanks and comments")
+
+
+def _switched_on(sign: str) -> str:
+    """Flags that a sign switches on."""
+    found = _SCOPED.fullmatch(sign) or _WHOLE.fullmatch(sign)
+    return found[1] if found else ""
+
+
+class _Reader:
+    """Reads signs of a pattern that Python takes."""
+
+    def __init__(self, signs: list[str]) -> None:
+        self._signs, self._at = signs, 0
+
+    def whole(self, flags: int) -> Part:
+        """The pattern. flags: of Python, for all of it."""
+        return self._choice(flags)
+
+    def _next(self) -> str:
+        """The next sign; empty at the end."""
+        return self._signs[self._at] if self._at < len(self._signs) else ""
+
+    def _take(self) -> str:
+        sign = self._next()
+        self._at += 1
+        return sign
+
+    def _choice(self, flags: int) -> Part:
+        options = [self._chain(flags)]
+        while self._next() == "|":
+            self._take()
+            options.append(self._chain(flags))
+        return options[0] if len(options) == 1 else Choice(tuple(options))
+
+    def _chain(self, flags: int) -> Part:
+        parts = list[Part]()
+        while self._next() not in {"", "|", ")"}:
+            parts.append(self._repeated(self._single(self._take(), flags)))
+        return parts[0] if len(parts) == 1 else Chain(tuple(parts))
+
+    def _repeated(self, part: Part) -> Part:
+        if (found := _REPEAT.fullmatch(self._next())) is None:
+            return part
+        self._take()
+        low, high = _bounds(found)
+        return Repeat(part, low, high)
+
+    def _single(self, sign: str, flags: int) -> Part:
+        if sign.startswith("("):
+            return self._group(sign, flags)
+        if sign in _EDGES:
+            return Edge(re.compile(sign, flags))
+        return Letter(re.compile(sign, flags))
+
+    def _group(self, sign: str, flags: int) -> Part:
+        if scoped := _SCOPED.fullmatch(sign):
+            flags = _changed(flags, scoped[1], scoped[2] or "")
+        part = self._choice(flags)
+        self._take()
+        if sign not in _LOOKS:
+            return part
+        return Look(part, behind="<" in sign, negated="!" in sign)
+
+
+def _bounds(found: re.Match[str]) -> tuple[int, int | None]:
+    """How often, of a repetition; None for no upper bound."""
+    if plain := {"*": (0, None), "+": (1, None), "?": (0, 1)}.get(found[1]):
+        return plain
+    low = int(found[2] or 0)
+    return low, (int(found[4]) if found[4] else None) if found[3] else low
+
+
+def _changed(flags: int, on: str, off: str) -> int:
+    for flag in on:
+        flags = (flags & ~re.ASCII if flag in "au" else flags) | _FLAGS[flag]
+    for flag in off:
+        flags &= ~_FLAGS[flag]
+    return flags

@@ -1,0 +1,1 @@
+"""WeightedBalancer: Hermes' balancer for bundles, with a target weight for each broker."""

@@ -1,0 +1,86 @@
+"""`trimtab status` of a policy that no operator looks at."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from functools import partial
+from typing import Any
+
+import pytest
+
+from policy_scene import Play, PolicyScene, played
+from trimtab_operator.cli import main
+from trimtab_operator.cli.commands.status_table import as_data, print_one
+from trimtab_operator.cli.operator_presence import left_alone
+from trimtab_operator.kube.conditions import micro_timestamp, timestamp
+from trimtab_strategies.testing import cluster
+from trimtab_testbed.servers.kube import ControlPlane
+
+NOW = 1_750_000_000.0
+LEVEL = cluster(bundles=2, a=0.5, b=0.5)
+
+
+def policy(*, cycle: float | None = None, seen: int = 1, **spec: Any) -> dict[str, Any]:
+    status = {} if cycle is None else {"lastCycle": {"time": timestamp(cycle)}, "observedGeneration": seen}
+    return {"metadata": {"name": "main", "namespace": "messaging", "generation": 2}, "spec": spec, "status": status}
+
+
+def lease(renewed: float, holder: str = "trimtab-1") -> dict[str, Any]:
+    return {"spec": {"holderIdentity": holder, "renewTime": micro_timestamp(renewed), "leaseDurationSeconds": 15}}
+
+
+@pytest.mark.parametrize(
+    ("found", "of", "said"),
+    [
+        (policy(), None, "there is no Lease trimtab, it has had no cycle yet, and generation 2 of it has not been"),
+        (policy(), lease(NOW, holder=""), "nobody holds the Lease trimtab"),
+        (policy(cycle=NOW - 7200), lease(NOW - 7200), "trimtab-1 has not renewed the Lease trimtab since 2h ago, its"),
+        (policy(cycle=NOW - 7200, seen=1), None, "generation 2 of it has not been read (observedGeneration is 1)"),
+    ],
+    ids=["never", "given back", "died", "edited since"],
+)
+def test_a_policy_without_an_operator_says_so_and_how_to_start_one(
+    found: dict[str, Any], of: dict[str, Any] | None, said: str
+) -> None:
+    told = left_alone(found, of, NOW)
+
+    assert said in told
+    assert told.startswith("no operator looks at this policy: ")
+    assert told.endswith("trimtab run --namespace messaging")
+
+
+@pytest.mark.parametrize(
+    ("found", "of"),
+    [
+        (policy(), lease(NOW - 5)),
+        (policy(cycle=NOW - 100), None),
+        (policy(cycle=NOW - 1500, interval="10m"), None),
+    ],
+    ids=["just started", "a Lease of another name", "a long interval"],
+)
+def test_a_policy_with_an_operator_is_not_called_left_alone(found: dict[str, Any], of: dict[str, Any] | None) -> None:
+    assert left_alone(found, of, NOW) == ""
+
+
+def test_one_policy_begins_with_that_nobody_looks_at_it(capsys: pytest.CaptureFixture[str]) -> None:
+    print_one(as_data(policy(), left_alone(policy(), None, NOW)), "never")
+
+    shown = " ".join(capsys.readouterr().out.split())  # as wide as the terminal, which tests do not choose
+    assert "Operator none no operator looks at this policy: there is no Lease trimtab" in shown
+
+
+@pytest.mark.apiserver
+def test_status_of_a_policy_that_nobody_looks_at_is_a_finding(
+    trimtab_crds: ControlPlane, kube_namespace: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    play: Play = partial(played, trimtab_crds, kube_namespace)
+
+    async def story(scene: PolicyScene) -> None:
+        words = ("status", "-n", scene.namespace, "--kubeconfig", scene.kubeconfig)
+        assert await asyncio.to_thread(main, words) == 1
+        assert f"start one for this namespace: trimtab run --namespace {scene.namespace}" in capsys.readouterr().out
+        assert await asyncio.to_thread(main, (*words, "-o", "json")) == 1
+        assert "no Lease" in json.loads(capsys.readouterr().out)[0]["leftAlone"]
+
+    play(LEVEL, story)
