@@ -43,12 +43,14 @@ def jvm_options() -> str:
     return SparkSettings().jvm_options(Path("/s"), Path("/s/log4j2.properties"))["spark.driver.extraJavaOptions"]
 
 
+@pytest.mark.java
 def test_without_an_archive_the_jvm_is_told_nothing_of_one(cache: Path) -> None:
     assert using(cache / "none.jsa") == ""
     assert "Archive" not in jvm_options()
     assert not cache.exists()
 
 
+@pytest.mark.java
 def test_an_archive_that_fits_is_used() -> None:
     made = archive(archive_for(java_version(require_java())))
     assert f'"-XX:SharedArchiveFile={made}" -Xshare:auto' in jvm_options()
