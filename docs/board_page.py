@@ -245,7 +245,7 @@ def _colors() -> list[dict[str, Any]]:
         "Acting|Ready|ProposalReady|Rebalancing": "green",
         "NoLoadData|OutDatedData|Untrusted|PartialData|SourceUnavailable": "orange",
         "InvalidPolicy|UnknownBroker|StoreNotSynced|NoBrokers": "orange",
-        "MassFailure|InternalError|Contested|TwoHands|NotReady": "red",
+        "MassFailure|InternalError|CompetingBalancer|PulsarBalancerActive|NotReady": "red",
     }
     return [
         {

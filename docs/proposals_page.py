@@ -64,9 +64,9 @@ once it was taken. Each state is an Event, and so is each refusal. The same comm
 - **Each move is validated again when it is written.** What has changed for one bundle costs that move alone, with its
   reason: `Conflict` (on another broker by now, or deleted), `InFlight`, `Pinned`, `Splitting`, `Quarantined`,
   `Excluded` (`balanced: false`), `Isolation`, `UnknownBroker`, `NotReady`, `Unschedulable`, `Untrusted` (its
-  destination), `TwoHands`, `HourCap`, and `MassFailure` when the brake takes hold. What can't be done at its turn is
-  not done later: the plan would rest on a load that is gone. A bundle that is already on its destination counts as
-  landed.
+  destination), `PulsarBalancerActive`, `HourCap`, and `MassFailure` when the brake takes hold. What can't be done at
+  its turn is not done later: the plan would rest on a load that is gone. A bundle that is already on its destination
+  counts as landed.
 - **`limits.maxMovesInFlight`** (10) moves are open at once. The next is written when one has landed. Splits are asked
   for first. They count as landed once their BundleSplit objects exist, which report the rest.
 - **`status.progress`** says how many have landed, failed and are in flight, the percentage, and the time left at the

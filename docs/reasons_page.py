@@ -40,11 +40,11 @@ CONDITIONS = (
     ("BalancingPolicy", "RightSized", "the number of brokers fits the load", "more or fewer would fit it better"),
     ("BalancingPolicy", "HistoryWritable", "the last cycle is in the history", "it is not; averages go on in memory"),
     ("BalancingPolicy", "Flapping", "bundles that came back again and again are left alone", "none is"),
-    ("BalancingPolicy", "Contested", "somebody else undoes its moves: it only advises", "nobody does"),
+    ("BalancingPolicy", "CompetingBalancer", "somebody else undoes its moves: it only advises", "nobody does"),
     ("BalancingPolicy", "Linked", "actuator `Pulsar`: the cluster answers", "it does not; nothing is moved"),
     (
         "BalancingPolicy",
-        "OneHand",
+        "PulsarBalancerDisabled",
         "actuator `Pulsar`: its own shedding and automatic split are off",
         "one is on, or could not be read; nothing is moved",
     ),
@@ -61,6 +61,23 @@ CONDITIONS = (
 )
 """Kind, type, and what True and False mean."""
 
+EVENTS = (
+    ("BalancingPolicy", "Assigned", "bundles without an owner, or of a lost broker, got owners"),
+    ("BalancingPolicy", "Refused", "an annotation is not carried out; the message says why"),
+    ("BalancingPolicy", "Released", "a person ended the retreat before a competing balancer: it moves bundles again"),
+    ("BalancingPolicy", "SwitchedOff", "Pulsar's own shedding or automatic split was switched off"),
+    ("BalancingPolicy", "PulsarBalancerRestored", "Pulsar's own balancer is as it was found"),
+    ("Bundle", "InactiveDestination", "its destination is not among the active brokers: it is not unloaded"),
+    ("Bundle", "UnloadFailed", "Pulsar did not answer, or refused"),
+    ("Bundle", "UnloadNobody", "it was released, and no broker was seen to take it in time"),
+    ("Bundle", "UnloadReturned", "its old owner had it again before it had let it go: another one was given it"),
+    ("Bundle", "UnloadStale", "Pulsar has no bundle of these boundaries any more"),
+    ("Bundle", "UnknownTopicNamespace", "its TopicNamespace does not exist: it gets no owner"),
+    ("Lease", "LeaderElected", "an operator leads from now on"),
+    ("Lease", "LeaderResigned", "an operator ends leading"),
+)
+"""Kind and reason of the Events whose reason is none of the vocabulary, and what they say."""
+
 _GROUP = re.compile(r"^    # (.+)$")
 _MEMBER = re.compile(r'^    [A-Z_]+ = "(\w+)"  # (.+)$')
 
@@ -69,8 +86,17 @@ def page() -> str:
     """The whole page."""
     conditions = [f"| {kind} | `{name}` | {true} | {false} |" for kind, name, true, false in CONDITIONS]
     head = [_HEAD, "## Conditions\n", "| of a | condition | True | False |", "|---|---|---|---|", *conditions, ""]
+    events = [f"| {kind} | `{reason}` | {text} |" for kind, reason, text in EVENTS]
+    told = [_EVENTS, "| of a | Event | what it says |", "|---|---|---|", *events, ""]
     wait = ["They are made for `kubectl wait`:\n", *_WAIT, "## Reasons\n"]
-    return "\n".join([*head, *wait, *_reasons(), ""])
+    return "\n".join([*head, *wait, *_reasons(), *told])
+
+
+_EVENTS = """
+## Events
+
+Most Events have a word of the vocabulary as their reason, or the new state of a proposal or of a split. The others:
+"""
 
 
 _WAIT = (

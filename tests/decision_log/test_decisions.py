@@ -14,7 +14,7 @@ from policy_scene import WINDOW, Play, PolicyScene, played
 from recorded_decisions import decided
 from records import bundle, wished
 from trimtab_operator.decision_log.outcome import followed, measured
-from trimtab_operator.decision_log.record import DecisionRecord, ForeignRecordError
+from trimtab_operator.decision_log.record import DecisionRecord, ForeignRecordError, Held
 from trimtab_operator.decision_log.store import KEPT, MOST_BYTES, packed, unpacked
 from trimtab_operator.kube.records import BundleRecord
 from trimtab_pipeline.api import LoadSource
@@ -82,6 +82,19 @@ def test_a_record_is_read_back_unchanged(load: ClusterLoad) -> None:
     record = decided(load)
 
     assert DecisionRecord.from_json(record.to_json()) == record
+
+
+@pytest.mark.parametrize(
+    ("old", "reason"),
+    [("Contested", Reason.COMPETING_BALANCER), ("TwoHands", Reason.PULSAR_BALANCER_ACTIVE)],
+)
+def test_a_record_of_an_older_version_is_read_with_the_words_of_today(old: str, reason: Reason) -> None:
+    held = Held(reason=reason, detail="it only advises", count=2)
+    record = decided(HOT).model_copy(update={"outcome": reason, "restraint": held, "held_back": (held,)})
+    text = record.to_json().replace(f'"{reason}"', f'"{old}"')
+
+    assert text.count(old) == 3
+    assert DecisionRecord.from_json(text) == record
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"version": 2}'])

@@ -199,11 +199,11 @@ def gate(context: ClusterState, run: PolicyRun) -> Gate:
 def _restrained(context: ClusterState, run: PolicyRun) -> Gate:
     """What becomes of a plan in mode Auto, but for what is evacuated."""
     if (competition := run.remembered.competition).retreating(context.now()):
-        return shown(Reason.CONTESTED, f"others undo what it moves: it {advises_until(competition)}")
+        return shown(Reason.COMPETING_BALANCER, f"others undo what it moves: it {advises_until(competition)}")
     if context.link.linked and context.link.problem:
         return shown(Reason.SOURCE_UNAVAILABLE, f"Pulsar can't be asked: {context.link.problem}")
     if context.link.linked and not context.link.hand.held:
-        return shown(Reason.TWO_HANDS, context.link.hand.text)
+        return shown(Reason.PULSAR_BALANCER_ACTIVE, context.link.hand.text)
     if not (window := opening(run.settings.windows, context.now())).open:
         when = f"acts again from {timestamp(window.until)}" if window.until else "no window opens within a week"
         return shown(Reason.OUTSIDE_WINDOW, f"spec.windows: {when}")

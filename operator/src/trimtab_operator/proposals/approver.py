@@ -30,7 +30,7 @@ from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.cycle_result import CycleResult
 from trimtab_operator.state.policy_run import PolicyRun
 from trimtab_operator.state.settings import Settings
-from trimtab_operator.status.conditions import two_hands
+from trimtab_operator.status.conditions import pulsar_balancer_active
 from trimtab_operator.status.publisher import StatusPublisher
 from trimtab_strategies.model import HeldBack, counted
 
@@ -255,7 +255,7 @@ class Approver:
             return False  # taken already, or the policy is another one by now: the next turn reads it whole
         word, why = asked.word, refusal(asked.word, asked.pinned, self.standing, settings)
         if why is None and COMMANDS[word] is Event.APPROVE:
-            why = two_hands(self.context.link) or None
+            why = pulsar_balancer_active(self.context.link) or None
         if why is None:
             command = Command(word, f"{word}: {await self._do(COMMANDS[word])}")
         else:

@@ -23,7 +23,7 @@ from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.ownership_changes import EVACUATIONS
 from trimtab_operator.state.policy_run import PolicyRun
 from trimtab_operator.state.settings import Settings
-from trimtab_operator.status.conditions import two_hands
+from trimtab_operator.status.conditions import pulsar_balancer_active
 from trimtab_strategies.filters.isolation import IsolationRules
 from trimtab_strategies.guard import mass_failure
 from trimtab_strategies.model import HeldBack, Move, Reason
@@ -72,8 +72,8 @@ def _brake(_move: Move, _record: BundleRecord, scene: ValidationContext) -> Why 
 
 
 def _hand(move: Move, _record: BundleRecord, scene: ValidationContext) -> Why | None:
-    why = "" if move.reason in EVACUATIONS else two_hands(scene.context.link)
-    return (Reason.TWO_HANDS, why) if why else None
+    why = "" if move.reason in EVACUATIONS else pulsar_balancer_active(scene.context.link)
+    return (Reason.PULSAR_BALANCER_ACTIVE, why) if why else None
 
 
 def _hour(_move: Move, _record: BundleRecord, scene: ValidationContext) -> Why | None:

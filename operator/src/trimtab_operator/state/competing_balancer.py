@@ -1,8 +1,8 @@
 """Somebody else moves bundles, too: how much of it is a fight, and when the policy gives way. Pure.
 
-Two hands on one wheel move bundles without end, and every move cuts clients off. So the one that can tell gives way:
-after `limits.maxUndoneMoves` of its moves were undone within an hour the policy only advises, for half an hour at first
-and twice as long each time it finds the other still there.
+Two balancers of one cluster move bundles without end, and every move cuts clients off. So the one that can tell gives
+way: after `limits.maxUndoneMoves` of its moves were undone within an hour the policy only advises, for half an hour at
+first and twice as long each time it finds the other still there.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LONGEST_RETREAT = 8 * HOUR
 FORGIVEN = 24 * HOUR
 """Seconds of peace after which a retreat is as short as the first one again."""
 
-UNDOING = frozenset({ChangeKind.UNDONE, ChangeKind.OVERWRITTEN})
+UNDOING = frozenset({ChangeKind.REVERTED, ChangeKind.OVERWRITTEN})
 """Changes that undo what the policy did."""
 
 

@@ -54,11 +54,11 @@ class ChangeKind(Enum):
 
     MOVED = "Moved"
     """To the broker that the policy wished, to balance; or that brokers agreed on where nobody wishes anything."""
-    WISHED = "Wished"
+    DESIRED = "Desired"
     """To the broker that a person wished."""
-    FOREIGN = "Foreign"
+    EXTERNAL = "External"
     """To another one, which nobody wished, while the broker it left was alive."""
-    UNDONE = "Undone"
+    REVERTED = "Reverted"
     """So, and back to where the policy had moved it from within the hour."""
     OVERRULED = "Overruled"
     """Not of the owner: somebody wrote another wish over one that the policy had written within the hour. A person who
@@ -123,10 +123,10 @@ class OwnershipChanges:
 
     def _kind(self, bundle: BundleRecord, now: float) -> ChangeKind:
         if bundle.owner in {"", bundle.status_owner}:
-            return ChangeKind.MOVED if bundle.assigned_owner == bundle.owner else ChangeKind.WISHED
+            return ChangeKind.MOVED if bundle.assigned_owner == bundle.owner else ChangeKind.DESIRED
         ours = self._ours.get(bundle.name)
-        undone = ours is not None and ours.left == bundle.status_owner and now - ours.at <= HOUR
-        return ChangeKind.UNDONE if undone else ChangeKind.FOREIGN
+        reverted = ours is not None and ours.left == bundle.status_owner and now - ours.at <= HOUR
+        return ChangeKind.REVERTED if reverted else ChangeKind.EXTERNAL
 
     def _overruling(self, bundle: str, now: float) -> ChangeKind:
         """Whether a wish over one of the policy's belongs to a person's batch, or to a contest."""
@@ -148,7 +148,7 @@ class OwnershipChanges:
             change
             for bundle, changes in self._history.items()
             for change in changes
-            if change.kind is ChangeKind.WISHED and change.at > since and mine(bundle)
+            if change.kind is ChangeKind.DESIRED and change.at > since and mine(bundle)
         ]
         return sorted(found, key=lambda change: change.at)
 

@@ -32,7 +32,7 @@ from trimtab_operator.telemetry.metrics import Metrics
 from trimtab_pipeline.api import LoadSources, SourceUnavailableError
 from trimtab_strategies.model import some
 
-_FOUND = ("Linked", "OneHand", "DataTrusted")
+_FOUND = ("Linked", "PulsarBalancerDisabled", "DataTrusted")
 """Conditions that tell what only the operator asks, in the order in which a person mends them."""
 
 

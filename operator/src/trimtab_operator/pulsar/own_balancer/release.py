@@ -20,7 +20,7 @@ from typing import Any
 from trimtab_operator.kube.client import CONFIG_MAPS, POLICIES, Api, ApiError, NotFoundError
 from trimtab_operator.kube.naming import PULSAR_FOUND
 from trimtab_operator.pulsar.client.api import Admin
-from trimtab_operator.pulsar.client.dynamic_config import ForeignFindingsError, FoundSettings, put_back
+from trimtab_operator.pulsar.client.dynamic_config import ForeignFindingsError, FoundSettings, restore_settings
 from trimtab_operator.pulsar.client.errors import PulsarError
 from trimtab_operator.pulsar.client.http import connected
 from trimtab_operator.pulsar.client.transport import Guards
@@ -159,12 +159,12 @@ class BalancerRelease:
             if (found := await store.load() or link.found) is None:
                 link.keep(None)
             elif link.elsewhere or not await needed(self.context):
-                await self._put_back(store, found)
+                await self._restore_settings(store, found)
 
-    async def _put_back(self, store: FoundSettingsStore, found: FoundSettings) -> None:
+    async def _restore_settings(self, store: FoundSettingsStore, found: FoundSettings) -> None:
         context = self.context
         async with reached(found.pulsar, context.api, context.namespace, context.urls, self.fence) as admin:
-            done = await put_back(admin, found)
+            done = await restore_settings(admin, found)
         await store.forget()
         context.link.keep(None)
         context.metrics.own_balancing_off.set(0)
