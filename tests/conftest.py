@@ -64,7 +64,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     What takes long is what shares a stage, then files by their markers.
     """
     for item in items:
-        item.add_marker(tier_of(marker.name for marker in item.iter_markers()))
+        needs = {marker.name for marker in item.iter_markers()} | set(getattr(item, "fixturenames", ()))
+        item.add_marker(tier_of(needs))
     if smoke_lacks(config):
         smoke = [item for item in items if item.get_closest_marker("smoke")]
         items[:] = [item for item in items if item not in smoke]

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.prometheus  # promtool comes with it
+
 RUNBOOKS = Path(__file__).parents[2] / "docs" / "runbooks"
 HERE = {"namespace": "messaging"}
 MAIN = {**HERE, "policy": "main"}

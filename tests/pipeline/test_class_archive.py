@@ -106,6 +106,7 @@ def test_a_jvm_writes_the_archive_that_the_next_one_maps(cache: Path) -> None:
         engine.close()
 
 
+@pytest.mark.java
 def test_a_jvm_goes_on_without_an_archive_that_is_damaged_and_says_nothing(cache: Path) -> None:
     java = require_java()
     options = shlex.split(using(archive(cache / "damaged.jsa")))

@@ -1,12 +1,16 @@
 """The tiers of the tests: what `make test`, `make test-full` and `make e2e` run, and what a test of each may start.
 
 A test's tier follows from what it needs. Its markers say that (``pyproject.toml`` explains each), and a test without
-any of them needs Python only. While such a test runs, an audit hook refuses to start a server, a JVM or a build tool.
+any of them needs Python only. While such a test runs, an audit hook refuses to start a server, a JVM or a
+build tool, except an imitation that the test itself wrote.
 """
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
+import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,8 +21,8 @@ QUICK, FULL, E2E = "quick", "full", "e2e"
 SMOKE_TOO = f"{QUICK} or smoke"
 """How `make test` selects tests (``pytest -m``)."""
 
-NEEDS = frozenset({"apiserver", "prometheus", "controllers", "connect", "spark", "java", "oracle", "helm"})
-"""Markers of what a machine must have beside Python. Each puts a test in the tier `FULL`."""
+NEEDS = frozenset({"apiserver", "prometheus", "controllers", "connect", "spark", "java", "oracle", "helm_program"})
+"""Markers and fixtures of what a machine must have beside Python. Each puts a test in the tier `FULL`."""
 
 PROGRAMS = frozenset(
     {"etcd", "kube-apiserver", "kube-controller-manager", "kubectl", "prometheus", "promtool"}
@@ -33,9 +37,9 @@ class TierError(Exception):
     """A test starts a program that its tier does not have."""
 
 
-def tier_of(markers: Iterable[str]) -> str:
-    """The tier of a test with these markers."""
-    names = frozenset(markers)
+def tier_of(needs: Iterable[str]) -> str:
+    """The tier of a test with these markers and fixtures."""
+    names = frozenset(needs)
     if "e2e" in names:
         return E2E
     return FULL if names & NEEDS else QUICK
@@ -60,11 +64,11 @@ _hooked: list[bool] = []
 def _refuse(event: str, arguments: tuple[Any, ...]) -> None:
     if event != "subprocess.Popen" or not _running:
         return
-    executable, command = arguments[:2]
-    first = command[0] if isinstance(command, Sequence) and not isinstance(command, (str, bytes)) else executable
-    name = Path(str(first)).name
-    if name in PROGRAMS:
+    executable, command, _, environment = arguments
+    first = command[0] if isinstance(command, Sequence) and not isinstance(command, str) else executable
+    path = shutil.which(first, path=(environment or os.environ).get("PATH")) or first
+    if Path(path).name in PROGRAMS and not Path(path).is_relative_to(tempfile.gettempdir()):
         raise TierError(
-            f"{_running[-1]} starts {name}, which `make test` does not need: "
+            f"{_running[-1]} starts {path}, which `make test` does not need: "
             f"mark the test with one of {', '.join(sorted(NEEDS))}"
         )
