@@ -26,11 +26,9 @@ import trimtab_operator.cli.commands.run  # noqa: F401  (all that `trimtab run` 
 from large_cluster import Size
 from scale_cluster import NAMESPACE, load_of, path
 from stalls import heartbeat, until
-from trimtab_operator.actuators import DeclarativeActuator
-from trimtab_operator.aio import at_most
+from trimtab_operator.actuators import WRITERS, DeclarativeActuator
+from trimtab_operator.aio import at_most, collect_seldom, freeze_heap
 from trimtab_operator.app import following, new_context
-from trimtab_operator.apply import WRITERS
-from trimtab_operator.gc_tuning import collect_seldom, leave_alone_what_is_there
 from trimtab_operator.kube.client import MERGE_PATCH, POLICIES, Api
 from trimtab_operator.kube.records import BundleRecord
 from trimtab_operator.loop.policy_loop import PolicyLoop
@@ -80,7 +78,7 @@ async def complete(context: ClusterState) -> AsyncIterator[None]:
     async with following(context):
         for store in context.stores.all():
             await store.synced.wait()
-        leave_alone_what_is_there()
+        freeze_heap()
         yield
 
 

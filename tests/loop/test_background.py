@@ -11,7 +11,7 @@ import pytest
 from faulty_api import until
 from manifests import broker, bundle
 from policy_scene import Play, PolicyScene
-from trimtab_operator import app, leadership
+from trimtab_operator import aio, app
 from trimtab_operator.aio import at_most
 from trimtab_operator.kube.client import FencedError, RefusedError
 from trimtab_operator.kube.fence import Fence
@@ -113,7 +113,7 @@ def test_discovery_outlives_the_moment_in_which_nothing_may_be_written_any_more(
 def test_a_background_task_that_ends_by_a_defect_is_begun_again(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(leadership, "BEGIN_AGAIN", 0.01)
+    monkeypatch.setattr(aio, "RESTART_AFTER", 0.01)
     runs = []
 
     async def defective() -> None:
@@ -121,7 +121,7 @@ def test_a_background_task_that_ends_by_a_defect_is_begun_again(
         raise KeyError("metadata")
 
     async def story() -> None:
-        task = leadership.kept_up("the store", defective)
+        task = aio.kept_running("the store", defective)
         await asyncio.sleep(0.1)
         assert not task.done()
         task.cancel()

@@ -16,7 +16,7 @@ from trimtab_operator.kube.refs import NODES
 from trimtab_operator.kube.store import Store
 from trimtab_operator.reconcile.brokers import told
 from trimtab_operator.state.cluster import ClusterState
-from trimtab_operator.state.rolling_restart import Departures
+from trimtab_operator.state.departures import Departures
 from trimtab_operator.state.settings import Settings
 from trimtab_strategies.testing import cluster
 

@@ -13,8 +13,7 @@ from splitting_worlds import large, with_topics
 from trimtab_operator.actuators import DryRunActuator
 from trimtab_operator.observe.snapshot import Stopwatch, snapshot
 from trimtab_operator.observe.topology import cluster_records
-from trimtab_operator.state.policy_run import PolicyRun
-from trimtab_operator.state.settings import Settings
+from trimtab_operator.state.settings import PolicyRun, Settings
 from trimtab_operator.state.splitting_bundles import BELIEVED_FOR, expected, still_expected, with_expected
 from trimtab_operator.state.strategy_state import PolicyState
 from trimtab_strategies.hash_ring import BundleName, parse_bundle

@@ -7,16 +7,20 @@ the new state. The operator writes a bundle's status in one case only: its owner
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from trimtab_operator.aio import at_most
 from trimtab_operator.kube.client import BUNDLE_SPLITS, BUNDLES, Api, ApiError, ConflictError, NotFoundError
 from trimtab_operator.kube.conditions import timestamp
 from trimtab_operator.kube.naming import BundleObjects, split_name
 from trimtab_operator.kube.records import BundleRecord
 from trimtab_operator.resources.common import API_VERSION
-from trimtab_strategies.model import Reason, Split
+from trimtab_strategies.model import Move, Reason, Split
+
+WRITERS = 32
+"""Writes under way at once: beyond it a kube-apiserver gains latency, not rate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,3 +127,17 @@ class DryRunActuator:
     async def request_split(self, bundle: BundleRecord, split: Split) -> WriteResult:  # noqa: ARG002  the port's face
         """Hold the split back."""
         return WriteResult(bundle.name, self.reason)
+
+
+async def apply_moves(
+    moves: Sequence[Move], records: Mapping[str, BundleRecord], actuator: Actuator
+) -> list[WriteResult]:
+    """Write the desired owner of every move, at most `WRITERS` at once.
+
+    records: each bundle (Pulsar's spelling) as it was when the plan was made; a later change of it is a conflict.
+    """
+
+    async def write(move: Move) -> WriteResult:
+        return await actuator.set_owner(records[move.bundle], move.destination, move.reason)
+
+    return await at_most(WRITERS, write, moves)

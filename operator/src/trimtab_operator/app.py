@@ -12,8 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from trimtab_operator.aio import ended
-from trimtab_operator.gc_tuning import leave_alone_what_is_there
+from trimtab_operator.aio import ended, freeze_heap, kept_running, measure_delay
 from trimtab_operator.kube.broker_records import BrokerRecord, NodeRecord, broker_record, node_record, pod_record
 from trimtab_operator.kube.client import (
     BROKERS,
@@ -33,7 +32,7 @@ from trimtab_operator.kube.lease import Elector
 from trimtab_operator.kube.records import bundle_record, split_record, topic_namespace_record
 from trimtab_operator.kube.refs import NODES
 from trimtab_operator.kube.store import Store
-from trimtab_operator.leadership import elected, kept_up, lead, stop_on_signal
+from trimtab_operator.leadership import elected, lead, stop_on_signal
 from trimtab_operator.pulsar.bridge.connection import Bridge, parts
 from trimtab_operator.pulsar.client.api import Admin
 from trimtab_operator.pulsar.own_balancer.release import BalancerRelease
@@ -47,7 +46,6 @@ from trimtab_operator.splits.pulsar import ChosenSplitExecutor
 from trimtab_operator.state.cluster import ClusterState, Stores
 from trimtab_operator.telemetry.http import serve
 from trimtab_operator.telemetry.metrics import Metrics
-from trimtab_operator.telemetry.stalls import watch_event_loop
 from trimtab_pipeline.api import LoadSources, SourceUnavailableError
 
 log = logging.getLogger(__name__)
@@ -95,7 +93,7 @@ def new_context(
 @asynccontextmanager
 async def following(context: ClusterState) -> AsyncIterator[None]:
     """Keep the stores of `context` up to date for as long as the block runs."""
-    tasks = [kept_up(f"store {store.ref.plural}", store.run) for store in context.stores.all()]
+    tasks = [kept_running(f"store {store.ref.plural}", store.run) for store in context.stores.all()]
     if context.nodes is not None:
         tasks.append(asyncio.create_task(_follow_nodes(context, context.nodes), name="store nodes"))
     try:
@@ -139,8 +137,8 @@ async def run_operator(
     stop_on_signal(stop)
     tasks = [asyncio.create_task(warm_up(context), name="warm-up")]
     tasks.append(asyncio.create_task(_settle(context), name="settling"))
-    tasks.append(kept_up("store gauges", lambda: _gauge_stores(context)))
-    tasks.append(kept_up("watch of the event loop", lambda: watch_event_loop(metrics)))
+    tasks.append(kept_running("store gauges", lambda: _gauge_stores(context)))
+    tasks.append(kept_running("watch of the event loop", lambda: measure_delay(metrics.loop_delay.observe)))
     page = serve(where.http_host, where.http_port, metrics, lambda: readiness(context, elector))
     async with following(context), page as port:
         log.info("serving /metrics, /healthz and /readyz on %s:%d", where.http_host, port)
@@ -281,7 +279,7 @@ async def _settle(context: ClusterState) -> None:
     """Once the stores are complete, spare the event loop the collector's looking at all of it."""
     for store in context.stores.all():
         await store.synced.wait()
-    leave_alone_what_is_there()
+    freeze_heap()
 
 
 async def _gauge_stores(context: ClusterState) -> None:

@@ -23,7 +23,7 @@ import aiohttp
 import kopf
 
 from trimtab_operator import handlers
-from trimtab_operator.aio import ended
+from trimtab_operator.aio import ended, kept_running
 from trimtab_operator.kube.client import POLICIES, Api, ApiError
 from trimtab_operator.kube.fence import Fence
 from trimtab_operator.kube.lease import Elector, LeaseLostError
@@ -35,10 +35,6 @@ log = logging.getLogger(__name__)
 
 END_WITHIN = 8.0
 """Seconds that a process which lost its Lease gets to end in good order. It writes nothing in them."""
-
-
-BEGIN_AGAIN = 5.0
-"""Seconds until a background task that ended by a defect is begun again."""
 
 
 ASK_AGAIN = 0.5
@@ -76,7 +72,7 @@ async def lead(
     tasks: list[asyncio.Task[Any]] = [keeping]
     try:
         await _begin(context, elector)
-        tasks += [kept_up(name, run) for name, run in writers.items()]
+        tasks += [kept_running(name, run) for name, run in writers.items()]
         tasks.append(asyncio.create_task(_take_signals_back(stop), name="signals again"))
         await _run_kopf(context, elector.fence, stop)
         if keeping.done():
@@ -115,20 +111,6 @@ def _end_at_once() -> None:
         "the Lease is lost, and no good end came of it in %g s: ending, to begin anew as a standby", END_WITHIN
     )
     os._exit(1)
-
-
-def kept_up(name: str, run: Callable[[], Awaitable[None]]) -> asyncio.Task[None]:
-    """A task that runs until it is cancelled: what ends by a defect is logged, and begun again."""
-
-    async def keep_up() -> None:
-        while True:
-            try:
-                await run()
-            except Exception:
-                log.exception("%s ended, beginning again in %.0f s", name, BEGIN_AGAIN)
-            await asyncio.sleep(BEGIN_AGAIN)
-
-    return asyncio.create_task(keep_up(), name=name)
 
 
 async def _run_kopf(context: ClusterState, fence: Fence, stop: asyncio.Event) -> None:

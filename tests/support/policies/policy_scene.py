@@ -18,7 +18,7 @@ from trimtab_operator.kube.conditions import micro_timestamp
 from trimtab_operator.kube.lease import LEASE
 from trimtab_operator.kube.naming import bundle_name, parse_pulsar_bundle
 from trimtab_operator.loop.policy_loop import PolicyLoop
-from trimtab_operator.state.lost_brokers import LostBrokers
+from trimtab_operator.state.departures import LostBrokers
 from trimtab_operator.state.pending_moves import PendingMoves
 from trimtab_operator.telemetry.metrics import Metrics
 from trimtab_pipeline.api import LoadSource, Observation, Topology

@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from trimtab_operator.observe.topology import ClusterRecords, topology
-from trimtab_operator.state.policy_run import PolicyRun
-from trimtab_operator.state.settings import Settings
+from trimtab_operator.state.settings import PolicyRun, Settings
 from trimtab_pipeline.api import SourceUnavailableError
 from trimtab_strategies.model import RESOURCES, ClusterLoad, counted
 from trimtab_strategies.usage import percent, weighted_maximum

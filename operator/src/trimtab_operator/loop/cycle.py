@@ -19,9 +19,8 @@ from trimtab_operator.proposals.model import Proposal
 from trimtab_operator.splits.controller import request, unspent
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.cycle_result import CycleResult
-from trimtab_operator.state.policy_run import PolicyRun
 from trimtab_operator.state.pulsar_link import distrust
-from trimtab_operator.state.settings import Settings
+from trimtab_operator.state.settings import PolicyRun, Settings
 from trimtab_operator.state.sizing import UNASKED, Sizing
 from trimtab_operator.state.splitting_bundles import KnownTopics
 from trimtab_operator.state.strategy_state import PolicyState
@@ -71,7 +70,7 @@ class CycleRunner:
             return None
         result = await self._act(seen, decision, run, watch)
         memory = unspent(decision, run.memory, result.split_requests)
-        remembered = run.remembered.after(memory, result.moves_made, now)
+        remembered = run.state.after(memory, result.moves_made, now)
         return result, replace(remembered, of=settings.strategies)
 
     def _crosschecked(self, seen: Snapshot) -> Snapshot:
@@ -101,7 +100,7 @@ class CycleRunner:
     def _refused(run: PolicyRun, now: float, watch: Stopwatch, refusal: HeldBack) -> tuple[CycleResult, PolicyState]:
         settings, seconds = run.settings, watch.seconds
         result = CycleResult(now, seconds, settings.generation, refusal=refusal, interval=settings.interval)
-        return result, run.remembered
+        return result, run.state
 
     async def _act(self, seen: Snapshot, decision: Decision, run: PolicyRun, watch: Stopwatch) -> CycleResult:
         ruling = gate(self.context, run)

@@ -27,8 +27,7 @@ from trimtab_operator.resources.policy import Mode
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.competing_balancer import advises_until
 from trimtab_operator.state.ownership_changes import BALANCING, EVACUATIONS, HOUR
-from trimtab_operator.state.policy_run import PolicyRun
-from trimtab_operator.state.settings import Settings
+from trimtab_operator.state.settings import PolicyRun, Settings
 from trimtab_pipeline.api import SourceMisconfiguredError, SourceUnavailableError
 from trimtab_strategies.model import HeldBack, Reason, Split, some
 
@@ -198,7 +197,7 @@ def gate(context: ClusterState, run: PolicyRun) -> Gate:
 
 def _restrained(context: ClusterState, run: PolicyRun) -> Gate:
     """What becomes of a plan in mode Auto, but for what is evacuated."""
-    if (competition := run.remembered.competition).retreating(context.now()):
+    if (competition := run.state.competition).retreating(context.now()):
         return shown(Reason.CONTESTED, f"others undo what it moves: it {advises_until(competition)}")
     if context.link.linked and context.link.problem:
         return shown(Reason.SOURCE_UNAVAILABLE, f"Pulsar can't be asked: {context.link.problem}")

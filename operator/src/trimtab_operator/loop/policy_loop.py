@@ -30,8 +30,7 @@ from trimtab_operator.reconcile.brokers import DrainReporter
 from trimtab_operator.reconcile.bundles import BundleReconciler
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.cycle_result import CycleResult
-from trimtab_operator.state.policy_run import PolicyRun
-from trimtab_operator.state.settings import InvalidPolicyError, Settings, claim_of
+from trimtab_operator.state.settings import InvalidPolicyError, PolicyRun, Settings, claim_of
 from trimtab_operator.state.strategy_state import ForeignStateError, PolicyState, PolicyStateStore
 from trimtab_operator.status.publisher import StatusPublisher
 from trimtab_pipeline.api import SourceUnavailableError
@@ -221,7 +220,7 @@ class PolicyLoop:
     async def _detect_interference(self, run: PolicyRun, policy: Mapping[str, Any]) -> PolicyRun:
         """Take note of what others did to the policy's bundles; the turn with what is remembered of it."""
         remembered = await self._interference.attend(run, policy)
-        if remembered is not run.remembered:
+        if remembered is not run.state:
             run = replace(run, remembered=await self._remember(remembered))
         await self._interference.tell(run, policy)
         return run
@@ -235,7 +234,7 @@ class PolicyLoop:
         if not attended.written:
             return run
         self._aside += attended.written
-        remembered = run.remembered.after(run.memory, attended.written, self.context.now())
+        remembered = run.state.after(run.memory, attended.written, self.context.now())
         return replace(run, remembered=await self._remember(remembered))
 
     async def _while_measuring(self, run: PolicyRun) -> None:
@@ -246,7 +245,7 @@ class PolicyLoop:
         await self._publisher.landings()
         policy = self.read()
         try:
-            now = replace(run, settings=Settings.of(policy), remembered=self._remembered or run.remembered)
+            now = replace(run, settings=Settings.of(policy), remembered=self._remembered or run.state)
         except InvalidPolicyError:
             return
         await self._attend(now, policy)
@@ -295,7 +294,7 @@ class PolicyLoop:
         if self._aside:  # moves that were approved, and written while this cycle measured
             remembered = remembered.after(remembered.strategies, self._aside, self.context.now())
         spare = early and (result.plan is None or result.plan.empty)  # no interval has passed that counters could count
-        if remembered is not run.remembered and not spare:
+        if remembered is not run.state and not spare:
             await self._remember(remembered)
         self._refused = None
         self._watch.dead(cluster_records(self.context, run.settings, of_bundles=False))

@@ -17,8 +17,7 @@ from trimtab_operator.observe.snapshot import Snapshot, Stopwatch, snapshot
 from trimtab_operator.observe.topology import cluster_records
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.policies import Claim
-from trimtab_operator.state.policy_run import PolicyRun
-from trimtab_operator.state.settings import InvalidPolicyError, Settings, claim_of
+from trimtab_operator.state.settings import InvalidPolicyError, PolicyRun, Settings, claim_of
 from trimtab_operator.state.strategy_state import PolicyStateStore
 from trimtab_strategies.model import ClusterLoad, HeldBack, Plan
 

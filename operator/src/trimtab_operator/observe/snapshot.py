@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from trimtab_operator.kube.records import BundleRecord
 from trimtab_operator.observe.topology import ClusterRecords, topology
-from trimtab_operator.state.policy_run import PolicyRun
+from trimtab_operator.state.settings import PolicyRun
 from trimtab_operator.state.splitting_bundles import with_expected
 from trimtab_pipeline.api import Topology
 from trimtab_strategies.model import RESOURCES, TRAFFIC, Brokers, ClusterLoad, Reason
@@ -62,7 +62,7 @@ async def snapshot(picture: ClusterRecords, run: PolicyRun, at: float, watch: St
     load = _asked(observation.load, picture)
     known, evacuation = dict(zip(rows.bundles, records, strict=True)), picture.departures.evacuation(load)
     seen = Snapshot(load, known, evacuation, observation.unwritten)
-    return without_quarantined(seen, run.remembered.quarantine)
+    return without_quarantined(seen, run.state.quarantine)
 
 
 def without_quarantined(seen: Snapshot, quarantine: Collection[str]) -> Snapshot:

@@ -14,8 +14,8 @@ import numpy as np
 from trimtab_operator.kube.broker_records import BrokerRecord, PodRecord
 from trimtab_operator.kube.records import BundleRecord, TopicNamespaceRecord
 from trimtab_operator.state.cluster import ClusterState
+from trimtab_operator.state.departures import NO_DEPARTURES, Departures
 from trimtab_operator.state.pending_moves import PendingMove
-from trimtab_operator.state.rolling_restart import NO_DEPARTURES, Departures
 from trimtab_operator.state.settings import Settings
 from trimtab_operator.state.splitting_bundles import Expected, still_expected, unborn
 from trimtab_pipeline.api import Topology

@@ -28,8 +28,7 @@ from trimtab_operator.resources.policy import Mode
 from trimtab_operator.resources.policy_status import REBALANCE_ANNOTATION, ProposalState
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.cycle_result import CycleResult
-from trimtab_operator.state.policy_run import PolicyRun
-from trimtab_operator.state.settings import Settings
+from trimtab_operator.state.settings import PolicyRun, Settings
 from trimtab_operator.status.conditions import two_hands
 from trimtab_operator.status.publisher import StatusPublisher
 from trimtab_strategies.model import HeldBack, counted

@@ -13,9 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from trimtab_operator.actuators import Actuator, WriteResult
+from trimtab_operator.actuators import WRITERS, Actuator, WriteResult
 from trimtab_operator.aio import at_most
-from trimtab_operator.apply import WRITERS
 from trimtab_operator.kube.client import (
     BUNDLE_SPLITS,
     BUNDLES,

@@ -16,13 +16,12 @@ from trimtab_operator.kube.records import BundleRecord, SplitRecord, TopicNamesp
 from trimtab_operator.kube.store import Store
 from trimtab_operator.resources.urls import SERVICES_ALONE, AllowedUrls
 from trimtab_operator.state.bundle_repairs import needs_care
+from trimtab_operator.state.departures import Departures, LostBrokers, departures
 from trimtab_operator.state.hash_rings import HashRings
-from trimtab_operator.state.lost_brokers import LostBrokers
 from trimtab_operator.state.ownership_changes import OwnershipChanges
 from trimtab_operator.state.pending_moves import PendingMoves
 from trimtab_operator.state.policies import Claim, Shares, share_out
 from trimtab_operator.state.pulsar_link import PulsarLink
-from trimtab_operator.state.rolling_restart import Departures, departures
 from trimtab_operator.state.settings import FORGET_AFTER, Settings
 from trimtab_operator.state.sizing import Sizing
 from trimtab_operator.state.splitting_bundles import (
@@ -235,7 +234,7 @@ class ClusterState:
     def forgotten(self) -> frozenset[str]:
         """Brokers whose pod, or address, has been gone for longer than their policy remembers it, and nobody needs."""
         brokers, now = self.stores.brokers.items, self.clock()
-        self.podless.see([b.name for b in brokers.values() if self._stands_for_something(b)], brokers, now)
+        self.podless.update([b.name for b in brokers.values() if self._stands_for_something(b)], brokers, now)
         if not self.podless.since:
             return frozenset()
         needed = set(self.owners())

@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from pydantic import ValidationError
 
+from trimtab_operator.actuators import Actuator
 from trimtab_operator.resources.common import Window, seconds
 from trimtab_operator.resources.policy import BalancingPolicySpec, BrokerSelector, Mode
 from trimtab_operator.resources.policy_status import PAUSE_ANNOTATION
@@ -15,11 +16,12 @@ from trimtab_operator.resources.prometheus import Auth, TrustSpec
 from trimtab_operator.resources.pulsar import PulsarSpec
 from trimtab_operator.state.policies import Claim
 from trimtab_operator.state.sizing import SizingTarget
-from trimtab_operator.state.strategy_state import StrategyNames
-from trimtab_pipeline.api import NOBODY_IN_PARTICULAR, PrometheusSettings, StatisticsSettings, Trust
+from trimtab_operator.state.strategy_state import PolicyState, StrategyNames
+from trimtab_pipeline.api import NOBODY_IN_PARTICULAR, LoadSource, PrometheusSettings, StatisticsSettings, Trust
 from trimtab_strategies import registry
 from trimtab_strategies.filters import Selection
 from trimtab_strategies.guard import Limits
+from trimtab_strategies.model import Memory
 from trimtab_strategies.planner.decide import Pair
 from trimtab_strategies.protocols import Splitter
 
@@ -206,3 +208,23 @@ def _limits(spec: BalancingPolicySpec) -> Limits:
         min_trusted_brokers=limits.min_trusted_brokers / 100,
         max_lost_brokers=limits.max_lost_brokers / 100,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyRun:
+    """One reconcile of a policy: its settings, its actuator, its load source, and its stored state."""
+
+    settings: Settings
+    actuator: Actuator
+    source: LoadSource
+    state: PolicyState
+
+    @property
+    def memory(self) -> Memory:
+        """The memory of the strategies that the policy names."""
+        return self.state.memory_for(self.settings.strategies)
+
+    @property
+    def without_memory(self) -> PolicyRun:
+        """The same reconcile, with strategies that remember nothing."""
+        return replace(self, state=replace(self.state, strategies=Memory()))

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from trimtab_operator.kube.broker_records import BrokerRecord, NodeRecord, PodRecord
 from trimtab_strategies.model import ClusterLoad, HeldBack, Reason
@@ -149,3 +149,22 @@ def _known(time: float) -> float:
 def _not_believed(load: ClusterLoad, young: frozenset[str]) -> list[str]:
     trusted = dict(zip(load.brokers.names, load.brokers.trusted.tolist(), strict=True))
     return sorted(name for name in young if not trusted.get(name, True))
+
+
+@dataclass(slots=True)
+class LostBrokers:
+    """Since when each broker has been missing, in seconds of a clock that does not jump.
+
+    A new process starts with an empty table, so each broker gets the whole `lostAfter` again.
+    """
+
+    since: dict[str, float] = field(default_factory=dict)
+
+    def update(self, present: Iterable[str], expected: Iterable[str], now: float) -> None:
+        """Record at `now` which of the `expected` brokers (those that exist or own a bundle) are not `present`."""
+        missing = set(expected) - set(present)
+        self.since = {name: self.since.get(name, now) for name in missing}
+
+    def lost(self, now: float, after: float) -> frozenset[str]:
+        """Brokers that have been missing for more than `after` seconds."""
+        return frozenset(name for name, since in self.since.items() if now - since > after)
