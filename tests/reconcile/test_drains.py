@@ -176,7 +176,7 @@ def test_a_broker_on_a_cordoned_node_is_drained(play: Play) -> None:
         spec = {"nodeName": node, "containers": [{"name": "broker", "image": "none"}]}
         body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "b"}, "spec": spec}
         scene.rest.create(f"/api/v1/namespaces/{scene.namespace}/pods", body)
-        nodes = scene.context.nodes = Store(scene.context.api, NODES, node_record, namespace="")
+        nodes = scene.context.stores.nodes = Store(scene.context.api, NODES, node_record, namespace="")
         async with following(scene.context):
             await nodes.synced.wait()
             await until("the pod is seen", lambda: "b" in scene.context.stores.pods.items)

@@ -11,6 +11,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from trimtab_operator.aio import ended, freeze_heap, kept_running, measure_delay
 from trimtab_operator.kube.broker_records import BrokerRecord, NodeRecord, broker_record, node_record, pod_record
@@ -44,6 +45,7 @@ from trimtab_operator.splits.controller import SplitController
 from trimtab_operator.splits.declarative import DeclarativeSplitExecutor
 from trimtab_operator.splits.pulsar import ChosenSplitExecutor
 from trimtab_operator.state.cluster import ClusterState, Stores
+from trimtab_operator.state.ownership_changes import OwnershipChanges
 from trimtab_operator.telemetry.http import serve
 from trimtab_operator.telemetry.metrics import Metrics
 from trimtab_pipeline.api import LoadSources, SourceUnavailableError
@@ -75,10 +77,13 @@ class Where:
     nodes: bool = False
 
 
-def new_context(
-    api: Api, namespace: str, sources: LoadSources, metrics: Metrics, instance: str = "trimtab"
+def new_cluster(
+    api: Api, namespace: str, sources: LoadSources, metrics: Metrics, instance: str = "trimtab", **tools: Any
 ) -> ClusterState:
-    """A context whose stores are not running yet. instance: who Events are from."""
+    """The state of a cluster, with stores that do not run yet.
+
+    instance: the reporter of Events. tools: `urls` and clocks, as `ClusterState` names them.
+    """
     stores = Stores(
         bundles=Store(api, BUNDLES, bundle_record, namespace=namespace),
         brokers=Store(api, BROKERS, broker_record, namespace=namespace),
@@ -86,16 +91,23 @@ def new_context(
         topic_namespaces=Store(api, TOPIC_NAMESPACES, topic_namespace_record, namespace=namespace),
         splits=Store(api, BUNDLE_SPLITS, split_record, namespace=namespace),
     )
-    events = EventPoster(api, instance=instance)
-    return ClusterState(api, namespace, stores, sources, metrics, events, time.time)
+
+    def alive(broker: str) -> bool:
+        record = stores.brokers.items.get(broker)
+        return record is not None and record.ready
+
+    events, changes = EventPoster(api, instance=instance), OwnershipChanges(alive)
+    cluster = ClusterState(api, namespace, stores, sources, metrics, events, changes, **tools)
+    cluster.subscribe()
+    return cluster
 
 
 @asynccontextmanager
 async def following(context: ClusterState) -> AsyncIterator[None]:
     """Keep the stores of `context` up to date for as long as the block runs."""
     tasks = [kept_running(f"store {store.ref.plural}", store.run) for store in context.stores.all()]
-    if context.nodes is not None:
-        tasks.append(asyncio.create_task(_follow_nodes(context, context.nodes), name="store nodes"))
+    if (nodes := context.stores.nodes) is not None:
+        tasks.append(asyncio.create_task(_follow_nodes(context, nodes), name="store nodes"))
     try:
         yield
     finally:
@@ -109,7 +121,7 @@ async def _follow_nodes(context: ClusterState, nodes: Store[NodeRecord]) -> None
             break
     except RefusedError as error:
         log.warning("cordoned nodes are not seen, give the right to list nodes or leave --watch-nodes out: %s", error)
-        context.nodes = None
+        context.stores.nodes = None
         return
     except ApiError as error:
         log.warning("nodes: %s", error)  # the store tries again
@@ -129,10 +141,9 @@ async def run_operator(
     api: behind the fence of `elector` (`kube.lease.candidate`). Raises `EpochsUsedUpError`, and `LeaseLostError`
     once all that led has ended.
     """
-    context = new_context(api, where.namespace, sources, metrics, elector.candidacy.identity)
-    context.urls = where.urls
+    context = new_cluster(api, where.namespace, sources, metrics, elector.candidacy.identity, urls=where.urls)
     if where.nodes:
-        context.nodes = Store(api, NODES, node_record, namespace="")
+        context.stores.nodes = Store(api, NODES, node_record, namespace="")
     stop = asyncio.Event()
     stop_on_signal(stop)
     tasks = [asyncio.create_task(warm_up(context), name="warm-up")]
@@ -168,11 +179,11 @@ async def warm_up(context: ClusterState) -> None:
     Cycles wait for the first attempt alone, so that they can tell what is wrong; upkeep goes on without load meanwhile.
     """
     begun = time.monotonic()
-    while context.cold is not None:
-        context.cold = await _attempt(context)
+    while context.process.cold is not None:
+        context.process.cold = await _attempt(context)
         context.engine.set()
         context.wake()
-        if context.cold is not None:
+        if context.process.cold is not None:
             await asyncio.sleep(WARM_AGAIN)
     log.info("the engine is warm after %.1f s", time.monotonic() - begun)
 
@@ -206,9 +217,9 @@ async def discover_once(context: ClusterState) -> None:
 
     Raises `ApiUnavailableError`.
     """
-    selectors = [s.pod_labels for s in context.policies.values() if s.pod_labels]
+    selectors = [s.pod_labels for s in context.policies.settings.values() if s.pod_labels]
     pods, brokers = context.stores.pods.items.values(), context.stores.brokers.items
-    policy_of = context.share_out().policy_of  # Kopf gives each policy's loop a copy of the context: its shares, too
+    policy_of = context.share_out().policy_of
     ids = _listed(context) if context.link.linked else None
     changes = discover(pods, brokers, selectors, context.now(), policy_of, forgotten=context.forgotten(), ids=ids)
     for manifest in changes.create:
@@ -269,9 +280,9 @@ def readiness(context: ClusterState, elector: Elector) -> tuple[bool, str]:
         return False, stale
     if not context.engine.is_set():
         return False, "the engine is not warm yet"
-    if context.cold:
-        return False, f"the engine can't be warmed up, trying again every {WARM_AGAIN:g} s: {context.cold}"
-    role = "leads" if context.leader else f"stands by for {elector.leader or 'nobody'}"
+    if context.process.cold:
+        return False, f"the engine can't be warmed up, trying again every {WARM_AGAIN:g} s: {context.process.cold}"
+    role = "leads" if context.process.leader else f"stands by for {elector.leader or 'nobody'}"
     return True, f"stores are complete and fresh; {elector.candidacy.identity} {role}"
 
 

@@ -87,12 +87,12 @@ async def _begin(context: ClusterState, elector: Elector) -> None:
     """Claim an epoch, and say who leads. Raises `LeaseLostError` when that takes too long."""
     while elector.fence.left:
         try:
-            context.epoch = await elector.claim(await unused_epoch(context))
+            context.process.epoch = await elector.claim(await unused_epoch(context))
         except ApiError as error:
             log.warning("which epochs were used is not known yet: %s", error)
             await asyncio.sleep(ASK_AGAIN)
         else:
-            context.leader = elector.candidacy.identity
+            context.process.leader = elector.candidacy.identity
             await announce(context, elector.reference)
             return
     raise LeaseLostError("the Lease ran out before leading could begin")
@@ -179,8 +179,8 @@ async def _remembered_epoch(context: ClusterState, policy: Mapping[str, Any]) ->
 async def announce(context: ClusterState, lease: Mapping[str, Any]) -> None:
     """Tell everybody that we lead: log, metric and an Event on the Lease. Conditions follow with the first cycles."""
     context.metrics.leader.set(1)
-    context.metrics.epoch.set(context.epoch)
-    text = f"{context.leader} leads, epoch {context.epoch}"
+    context.metrics.epoch.set(context.process.epoch)
+    text = f"{context.process.leader} leads, epoch {context.process.epoch}"
     log.info("%s", text)
     await context.events.post(lease, "Normal", "LeaderElected", text, action="Elect")
 
@@ -188,4 +188,6 @@ async def announce(context: ClusterState, lease: Mapping[str, Any]) -> None:
 async def take_leave(context: ClusterState, lease: Mapping[str, Any]) -> None:
     """Tell that we end leading in good order."""
     context.metrics.leader.set(0)
-    await context.events.post(lease, "Normal", "LeaderResigned", f"{context.leader} ends leading", action="Elect")
+    await context.events.post(
+        lease, "Normal", "LeaderResigned", f"{context.process.leader} ends leading", action="Elect"
+    )

@@ -13,8 +13,7 @@ from trimtab_operator.actuators import WRITERS, Actuator, WriteResult, apply_mov
 from trimtab_operator.aio import at_most
 from trimtab_operator.decide import assign_owners
 from trimtab_operator.kube.records import BundleRecord
-from trimtab_operator.observe.snapshot import Snapshot, Stopwatch, snapshot, unmeasured_snapshot
-from trimtab_operator.observe.topology import cluster_records
+from trimtab_operator.observe.snapshot import Snapshot, observe, unmeasured_snapshot
 from trimtab_operator.state.bundle_repairs import BundleRepairs, repairs_of
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.settings import PolicyRun, Settings
@@ -153,16 +152,15 @@ class BundleReconciler:
 
     async def _look(self, run: PolicyRun) -> Snapshot:
         """The cluster as measured; when that fails, for whatever cause, as the resources describe it."""
-        records, now = cluster_records(self.context, run.settings), self.context.now()
         if self.context.engine.is_set():
             try:
                 async with asyncio.timeout(ASSIGN_WITHIN):
-                    return await snapshot(records, run, now, Stopwatch())
+                    return await observe(self.context, run)
             except (SourceUnavailableError, TimeoutError) as error:
                 log.info("policy %s: finds owners without load: %s", run.settings.name, error or "no answer in time")
             except Exception:
                 log.exception("policy %s: finds owners without load", run.settings.name)
-        return await unmeasured_snapshot(records, run, now)
+        return await unmeasured_snapshot(self.context, run)
 
 
 async def _worked_out(

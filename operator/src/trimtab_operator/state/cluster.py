@@ -1,4 +1,8 @@
-"""What all policies of one messaging cluster (one Kubernetes namespace) share: picture, followers, tools."""
+"""`ClusterState`: what all policies of one messaging cluster (one Kubernetes namespace) share.
+
+It is frozen, because Kopf copies its memo for each object (`copy.copy`): an assignment would change one copy and no
+other. What changes is inside the objects that it holds, and all copies hold the same ones.
+"""
 
 from __future__ import annotations
 
@@ -41,16 +45,20 @@ FRESH_FOR = 120.0
 
 @dataclass(slots=True)
 class Stores:
-    """Our own picture of the objects that decisions rest on."""
+    """The stores of the objects that decisions rest on.
+
+    nodes: the cluster's; None where they are not watched, or may not be.
+    """
 
     bundles: Store[BundleRecord]
     brokers: Store[BrokerRecord]
     pods: Store[PodRecord]
     topic_namespaces: Store[TopicNamespaceRecord]
     splits: Store[SplitRecord]
+    nodes: Store[NodeRecord] | None = None
 
     def all(self) -> tuple[Store[object], ...]:
-        """All five."""
+        """The five stores of our namespace."""
         return (self.bundles, self.brokers, self.pods, self.topic_namespaces, self.splits)  # type: ignore[return-value]
 
     def stale(self) -> str:
@@ -64,27 +72,50 @@ class Stores:
 
 
 @dataclass(slots=True)
-class ClusterState:
-    """Shared by the policies of one Kubernetes namespace.
+class PolicyTable:
+    """The policies whose loops run, by name.
 
-    policies: settings by policy name, of those that run; `selectors` of discovery come from them.
-    claims: what each policy whose daemon runs selects. shares: which of them looks after what, by the last `share_out`.
-    care: names of bundles that upkeep must look at. served: names of the bundles that each broker serves.
-    awaited: names of bundles whose next landing is to wake the policies: they make room for the next approved move.
-    engine: set once the load sources are warm, or have failed to be. cold: why they are not warm, empty before the
-            first attempt has ended, None once they are.
-    now: epoch seconds, for what is written and what is asked of the source. clock: seconds that never jump, for how
-    long something takes or has lasted: a wall clock that is set right must not make brokers lost or moves overdue.
-    chance: a random ratio 0-1, for spreading cycles.
-    urls: what policies may have asked.
-    absences: brokers that are not ready. podless: those whose pod is not there.
-    sizings: by policy, what is known of whether it has as many brokers as it needs.
-    divided: bundles that are being divided, or cut out. topics: those that the last cycle of each policy saw.
-    expected: what is believed of bundles that were cut out lately, in Pulsar's spelling.
-    nodes: the cluster's, where they are watched.
-    link: the Pulsar cluster behind the objects, where there is one.
-    rings: the hash ring of each TopicNamespace.
-    leader, epoch: who leads, for what is told, and of which epoch this is; empty and 0 where nobody is elected.
+    settings: of those that may run. claims: the brokers that each selects. shares: which policy has which brokers, by
+    the last `ClusterState.share_out`. wakers: start a policy's next reconcile at once. sizings: advice on the number of
+    brokers. topics: those that the last cycle measured.
+    """
+
+    settings: dict[str, Settings] = field(default_factory=dict)
+    claims: dict[str, Claim] = field(default_factory=dict)
+    shares: Shares = field(default_factory=Shares)
+    wakers: dict[str, asyncio.Event] = field(default_factory=dict)
+    sizings: dict[str, Sizing] = field(default_factory=dict)
+    topics: dict[str, KnownTopics] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class ProcessState:
+    """Role and readiness of this process.
+
+    leader, epoch: identity and epoch of the leader; empty and 0 where there is no election. cold: why the load sources
+    are not warm; empty before the first attempt has ended, None once they are warm.
+    """
+
+    leader: str = ""
+    epoch: int = 0
+    cold: str | None = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterState:
+    """An immutable handle on the state that the policies of one Kubernetes namespace share.
+
+    now: epoch seconds, for what is written and for queries. clock: seconds that never jump, for durations: when a wall
+    clock is corrected, no broker may become lost and no move overdue.
+    chance: a random ratio 0-1, which spreads cycles.
+    urls: the URLs that policies may name.
+    engine: set once the load sources are warm, or the first attempt to warm them failed.
+    lost_brokers: brokers that are not ready. podless: brokers without a pod.
+    care: names of bundles that reconciliation must examine. served: names of the bundles that each broker serves.
+    awaited: names of bundles whose landing wakes the policies, because it makes room for the next approved move.
+    splitting: bundles that are being split, and their children. expected: what children of recent splits are expected
+    to carry, by Pulsar's spelling.
+    link: the connection to the Pulsar cluster, where there is one. rings: the hash ring of each TopicNamespace.
     """
 
     api: Api
@@ -93,46 +124,38 @@ class ClusterState:
     sources: LoadSources
     metrics: Metrics
     events: EventPoster
-    now: Callable[[], float]
-    pending_moves: PendingMoves = field(default_factory=PendingMoves)
-    lost_brokers: LostBrokers = field(default_factory=LostBrokers)
-    podless: LostBrokers = field(default_factory=LostBrokers)
-    sizings: dict[str, Sizing] = field(default_factory=dict)
-    policies: dict[str, Settings] = field(default_factory=dict)
-    claims: dict[str, Claim] = field(default_factory=dict)
-    shares: Shares = field(default_factory=Shares)
-    care: set[str] = field(default_factory=set)
-    awaited: set[str] = field(default_factory=set)
-    wakers: dict[str, asyncio.Event] = field(default_factory=dict)
-    engine: asyncio.Event = field(default_factory=asyncio.Event)
-    cold: str | None = ""
-    served: dict[str, set[str]] = field(default_factory=dict)
+    ownership_changes: OwnershipChanges
+    now: Callable[[], float] = time.time
     clock: Callable[[], float] = time.monotonic
     chance: Callable[[], float] = random.random
     urls: AllowedUrls = SERVICES_ALONE
-    divided: SplittingBundles = field(default_factory=SplittingBundles)
-    topics: dict[str, KnownTopics] = field(default_factory=dict)
+    process: ProcessState = field(default_factory=ProcessState)
+    engine: asyncio.Event = field(default_factory=asyncio.Event)
+    policies: PolicyTable = field(default_factory=PolicyTable)
+    pending_moves: PendingMoves = field(default_factory=PendingMoves)
+    lost_brokers: LostBrokers = field(default_factory=LostBrokers)
+    podless: LostBrokers = field(default_factory=LostBrokers)
+    care: set[str] = field(default_factory=set)
+    awaited: set[str] = field(default_factory=set)
+    served: dict[str, set[str]] = field(default_factory=dict)
+    splitting: SplittingBundles = field(default_factory=SplittingBundles)
     expected: dict[str, Expected] = field(default_factory=dict)
     link: PulsarLink = field(default_factory=PulsarLink)
-    leader: str = ""
-    epoch: int = 0
-    nodes: Store[NodeRecord] | None = None
     rings: HashRings = field(default_factory=HashRings)
-    ownership_changes: OwnershipChanges = field(init=False)
 
-    def __post_init__(self) -> None:
-        self.ownership_changes = OwnershipChanges(self._alive)
+    def subscribe(self) -> None:
+        """Follow the stores. Call it once, before they fill."""
         self.stores.bundles.subscribe(self._bundle_changed)
         self.stores.brokers.subscribe(self._broker_changed)
         self.stores.pods.subscribe(self._pod_changed)
-        self.stores.splits.subscribe(lambda _old, _new: self.divided.wake.set())
+        self.stores.splits.subscribe(lambda _old, _new: self.splitting.wake.set())
 
     def _bundle_changed(self, old: BundleRecord | None, new: BundleRecord | None) -> None:
         self.pending_moves.see(new, old, self.clock())
         self.ownership_changes.see(old, new, self.now())
         self._serve(old, new)
         self._landed(old, new)
-        self.divided.see(old, new)
+        self.splitting.see(old, new)
         self.rings.see(old, new)
         if new is not None and needs_care(new):
             self.care.add(new.name)
@@ -140,10 +163,6 @@ class ClusterState:
                 self.wake()
         elif (gone := new or old) is not None:
             self.care.discard(gone.name)
-
-    def _alive(self, broker: str) -> bool:
-        record = self.stores.brokers.items.get(broker)
-        return record is not None and record.ready
 
     def _landed(self, old: BundleRecord | None, new: BundleRecord | None) -> None:
         if (
@@ -175,49 +194,50 @@ class ClusterState:
             self.wake()
 
     def wake(self) -> None:
-        """Make all policies look at once."""
-        for event in self.wakers.values():
+        """Start the next reconcile of all policies at once."""
+        for event in self.policies.wakers.values():
             event.set()
 
     def share_out(self) -> Shares:
-        """Work out anew which policy looks after what: policies, brokers and pods come, change and go."""
-        self.shares = share_out(self.claims.values(), self.stores.brokers.items, self.stores.pods.items)
-        return self.shares
+        """Work out again which policy has which brokers: policies, brokers and pods come, change and go."""
+        table = self.policies
+        table.shares = share_out(table.claims.values(), self.stores.brokers.items, self.stores.pods.items)
+        return table.shares
 
     def leave(self, policy: str) -> None:
         """Forget a policy that is gone."""
-        self.policies.pop(policy, None)
-        self.sizings.pop(policy, None)
-        self.claims.pop(policy, None)
-        self.topics.pop(policy, None)
+        table = self.policies
+        for known in (table.settings, table.sizings, table.claims, table.topics):
+            known.pop(policy, None)
         self.metrics.forget_policy(policy)
         self.share_out()
 
     def speaker(self) -> Settings | None:
-        """The policy that says who carries wishes out: the oldest that runs; None while none does."""
-        return next((found for name in self.shares.standing if (found := self.policies.get(name))), None)
+        """The oldest policy that runs, which names the Pulsar cluster for all; None while none runs."""
+        table = self.policies
+        return next((found for name in table.shares.standing if (found := table.settings.get(name))), None)
 
     def relink(self) -> None:
-        """Have the link name the cluster that the policy names which speaks for all; what was known of another goes."""
+        """Connect to the Pulsar cluster that `speaker` names. A change drops what was known of the former one."""
         speaker = self.speaker()
         self.link.lead_to(speaker.pulsar if speaker else None, speaker.name if speaker else "")
 
     def brokers_of(self, policy: str) -> dict[str, BrokerRecord]:
         """The Broker objects that a policy looks after, in the order of their names."""
         found = sorted(self.stores.brokers.items.items())
-        return {name: broker for name, broker in found if self.shares.policy_of.get(name) == policy}
+        return {name: broker for name, broker in found if self.policies.shares.policy_of.get(name) == policy}
 
     def cares(self, policy: str, bundle: str) -> bool:
         """Whether a bundle is a policy's to look after; one that is gone is the oldest policy's."""
         record = self.stores.bundles.items.get(bundle)
-        if len(self.shares.standing) == 1 or record is None:
-            return self.shares.standing[:1] == (policy,)
+        if len(standing := self.policies.shares.standing) == 1 or record is None:
+            return standing[:1] == (policy,)
         return self.caretaker(record) == policy
 
     def caretaker(self, bundle: BundleRecord) -> str:
         """The policy that looks after a bundle."""
         space = self.stores.topic_namespaces.items.get(bundle.topic_namespace)
-        return self.shares.caretaker(bundle, space.policy if space else None)
+        return self.policies.shares.caretaker(bundle, space.policy if space else None)
 
     def in_flight(self, policy: str) -> int:
         """Open moves of bundles that a policy looks after; not wishes that a bundle stays where it is."""
@@ -238,7 +258,8 @@ class ClusterState:
         if not self.podless.since:
             return frozenset()
         needed = set(self.owners())
-        policies = {name: self.policies.get(self.shares.policy_of.get(name, "")) for name in self.podless.since}
+        settings, policy_of = self.policies.settings, self.policies.shares.policy_of
+        policies = {name: settings.get(policy_of.get(name, "")) for name in self.podless.since}
         after = {name: FORGET_AFTER if p is None else p.forget_after for name, p in policies.items()}
         return frozenset(name for name in after if name in self.podless.lost(now, after[name]) and name not in needed)
 
@@ -250,13 +271,15 @@ class ClusterState:
 
     def departures(self, policy: str) -> Departures:
         """Who of a policy's brokers is on its way out."""
-        nodes = self.nodes.items if self.nodes is not None else {}
+        nodes = self.stores.nodes.items if self.stores.nodes is not None else {}
         return departures(self.brokers_of(policy), self.stores.pods.items, nodes, self.now())
 
     def expect(self, splits: Sequence[Split], load: ClusterLoad) -> None:
         """Believe of the children of `splits` that they will carry their part of what `load` shows of their parents."""
         clock = self.clock()
-        self.expected = {**still_expected(self.expected, clock), **expected(splits, load, clock)}
+        for name in self.expected.keys() - still_expected(self.expected, clock).keys():
+            del self.expected[name]
+        self.expected.update(expected(splits, load, clock))
 
     def missing_brokers(self, settings: Settings) -> list[str]:
         """Names in the policy that belong to no Broker object."""

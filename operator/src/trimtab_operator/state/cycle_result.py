@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trimtab_operator.actuators import WriteResult
-from trimtab_operator.kube.move_costs import Measured
 from trimtab_operator.state.sizing import Sizing
 from trimtab_operator.state.target_weights import BrokerWeight
 from trimtab_strategies.model import (
@@ -49,8 +48,6 @@ class CycleResult:
     """The plan as the status shows it (JSON); None: there is no plan."""
     names: Mapping[str, str] = field(default_factory=dict)
     """Object name of each bundle in the plan's moves and splits, and of those noted down as staying."""
-    measured: Measured | None = None
-    """What moves cost so far; None: nobody measures that."""
     sizing: Sizing | None = None
     """What is known of the cluster's size; None: nothing is to be said of it."""
     interval: float | None = None

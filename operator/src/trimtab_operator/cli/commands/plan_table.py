@@ -73,7 +73,7 @@ def show(stand: Stand, foreseen: Preview, output: str, color: str = "auto", note
 
 def as_data(policy: str, foreseen: Preview) -> dict[str, Any]:
     """Plain data. Usage in percent of a broker's limit, null where it is unknown; `name`: of the Bundle object."""
-    plan, records = foreseen.plan, foreseen.seen.records
+    plan, records = foreseen.plan, foreseen.snapshot.records
     moves = [
         {
             "bundle": move.bundle,
@@ -127,7 +127,7 @@ def print_tables(screen: Console, policy: str, foreseen: Preview) -> None:
     """What would happen in a line or two, then brokers, moves, and what is held back."""
     plan = foreseen.plan
     screen.print(Text(_headline(policy, foreseen)))
-    screen.print(Text(_cpu_line(plan, foreseen.seen.load)))
+    screen.print(Text(_cpu_line(plan, foreseen.snapshot.load)))
     screen.print(_brokers_table(plan))
     if plan.splits:
         screen.print(_splits_table(plan))
