@@ -103,29 +103,29 @@ def new_cluster(
 
 
 @asynccontextmanager
-async def following(context: ClusterState) -> AsyncIterator[None]:
-    """Keep the stores of `context` up to date for as long as the block runs."""
-    tasks = [kept_running(f"store {store.ref.plural}", store.run) for store in context.stores.all()]
-    if (nodes := context.stores.nodes) is not None:
-        tasks.append(asyncio.create_task(_follow_nodes(context, nodes), name="store nodes"))
+async def following(cluster: ClusterState) -> AsyncIterator[None]:
+    """Keep the stores of `cluster` up to date for as long as the block runs."""
+    tasks = [kept_running(f"store {store.ref.plural}", store.run) for store in cluster.stores.all()]
+    if (nodes := cluster.stores.nodes) is not None:
+        tasks.append(asyncio.create_task(_follow_nodes(cluster, nodes), name="store nodes"))
     try:
         yield
     finally:
         await ended(*tasks)
 
 
-async def _follow_nodes(context: ClusterState, nodes: Store[NodeRecord]) -> None:
+async def _follow_nodes(cluster: ClusterState, nodes: Store[NodeRecord]) -> None:
     """Keep `nodes` up to date if we may; else say so once, and do without."""
     try:
-        async for _ in context.api.list(NODES, "", limit=1):
+        async for _ in cluster.api.list(NODES, "", limit=1):
             break
     except RefusedError as error:
         log.warning("cordoned nodes are not seen, give the right to list nodes or leave --watch-nodes out: %s", error)
-        context.stores.nodes = None
+        cluster.stores.nodes = None
         return
     except ApiError as error:
         log.warning("nodes: %s", error)  # the store tries again
-    nodes.subscribe(lambda _old, _new: context.wake())
+    nodes.subscribe(lambda _old, _new: cluster.wake())
     await nodes.run()
 
 
@@ -141,57 +141,57 @@ async def run_operator(
     api: behind the fence of `elector` (`kube.lease.candidate`). Raises `EpochsUsedUpError`, and `LeaseLostError`
     once all that led has ended.
     """
-    context = new_cluster(api, where.namespace, sources, metrics, elector.candidacy.identity, urls=where.urls)
+    cluster = new_cluster(api, where.namespace, sources, metrics, elector.candidacy.identity, urls=where.urls)
     if where.nodes:
-        context.stores.nodes = Store(api, NODES, node_record, namespace="")
+        cluster.stores.nodes = Store(api, NODES, node_record, namespace="")
     stop = asyncio.Event()
     stop_on_signal(stop)
-    tasks = [asyncio.create_task(warm_up(context), name="warm-up")]
-    tasks.append(asyncio.create_task(_settle(context), name="settling"))
-    tasks.append(kept_running("store gauges", lambda: _gauge_stores(context)))
+    tasks = [asyncio.create_task(warm_up(cluster), name="warm-up")]
+    tasks.append(asyncio.create_task(_settle(cluster), name="settling"))
+    tasks.append(kept_running("store gauges", lambda: _gauge_stores(cluster)))
     tasks.append(kept_running("watch of the event loop", lambda: measure_delay(metrics.loop_delay.observe)))
-    page = serve(where.http_host, where.http_port, metrics, lambda: readiness(context, elector))
-    async with following(context), page as port:
+    page = serve(where.http_host, where.http_port, metrics, lambda: readiness(cluster, elector))
+    async with following(cluster), page as port:
         log.info("serving /metrics, /healthz and /readyz on %s:%d", where.http_host, port)
         try:
-            if await elected(context, elector, stop):
-                await lead(context, elector, stop, _writers(context, elector.fence))
+            if await elected(cluster, elector, stop):
+                await lead(cluster, elector, stop, _writers(cluster, elector.fence))
         finally:
             await ended(*tasks)
             await elector.release()
 
 
-def _writers(context: ClusterState, fence: Fence) -> Mapping[str, Callable[[], Awaitable[None]]]:
+def _writers(cluster: ClusterState, fence: Fence) -> Mapping[str, Callable[[], Awaitable[None]]]:
     """What runs beside Kopf, and writes: only in the process that leads. fence: what writes to Pulsar pass, too."""
-    bridge = Bridge(context, fence, parts)
+    bridge = Bridge(cluster, fence, parts)
     return {
         "bridge": bridge.run,
-        "letting go": BalancerRelease(context, fence.check).run,
-        "discovery": lambda: discover_brokers(context),
-        "examination": lambda: examine_topic_namespaces(context),
-        "splits": splits_of(context, lambda: bridge.admin).run,
+        "letting go": BalancerRelease(cluster, fence.check).run,
+        "discovery": lambda: discover_brokers(cluster),
+        "examination": lambda: examine_topic_namespaces(cluster),
+        "splits": splits_of(cluster, lambda: bridge.admin).run,
     }
 
 
-async def warm_up(context: ClusterState) -> None:
+async def warm_up(cluster: ClusterState) -> None:
     """Start the engine while the stores fill, and try again until it is warm.
 
     Cycles wait for the first attempt alone, so that they can tell what is wrong; upkeep goes on without load meanwhile.
     """
     begun = time.monotonic()
-    while context.process.cold is not None:
-        context.process.cold = await _attempt(context)
-        context.engine.set()
-        context.wake()
-        if context.process.cold is not None:
+    while cluster.process.cold is not None:
+        cluster.process.cold = await _attempt(cluster)
+        cluster.engine.set()
+        cluster.wake()
+        if cluster.process.cold is not None:
             await asyncio.sleep(WARM_AGAIN)
     log.info("the engine is warm after %.1f s", time.monotonic() - begun)
 
 
-async def _attempt(context: ClusterState) -> str | None:
+async def _attempt(cluster: ClusterState) -> str | None:
     """Warm the engine up once; why that failed, or None."""
     try:
-        await asyncio.wrap_future(context.sources.warm_up())
+        await asyncio.wrap_future(cluster.sources.warm_up())
     except SourceUnavailableError as error:
         log.error("no load can be measured: %s", error)  # noqa: TRY400  the text says it all
         return str(error)
@@ -201,66 +201,66 @@ async def _attempt(context: ClusterState) -> str | None:
     return None
 
 
-async def discover_brokers(context: ClusterState) -> None:
+async def discover_brokers(cluster: ClusterState) -> None:
     """Keep Broker objects in step with pods, forever."""
     while True:
         try:
-            if not context.stores.stale():
-                await discover_once(context)
+            if not cluster.stores.stale():
+                await discover_once(cluster)
         except ApiError as error:  # not there, or this process no longer leads and is about to end
             log.warning("discovery: %s", error)
         await asyncio.sleep(DISCOVER_EVERY)
 
 
-async def discover_once(context: ClusterState) -> None:
+async def discover_once(cluster: ClusterState) -> None:
     """Compare once. What is refused for one Broker does not keep the others from being known as lost.
 
     Raises `ApiUnavailableError`.
     """
-    selectors = [s.pod_labels for s in context.policies.settings.values() if s.pod_labels]
-    pods, brokers = context.stores.pods.items.values(), context.stores.brokers.items
-    policy_of = context.share_out().policy_of
-    ids = _listed(context) if context.link.linked else None
-    changes = discover(pods, brokers, selectors, context.now(), policy_of, forgotten=context.forgotten(), ids=ids)
+    selectors = [s.pod_labels for s in cluster.policies.settings.values() if s.pod_labels]
+    pods, brokers = cluster.stores.pods.items.values(), cluster.stores.brokers.items
+    policy_of = cluster.share_out().policy_of
+    ids = _listed(cluster) if cluster.link.linked else None
+    changes = discover(pods, brokers, selectors, cluster.now(), policy_of, forgotten=cluster.forgotten(), ids=ids)
     for manifest in changes.create:
         try:
-            await context.api.create(BROKERS, context.namespace, manifest)
+            await cluster.api.create(BROKERS, cluster.namespace, manifest)
         except ConflictError:
             log.info("broker %s was created by somebody else", manifest["metadata"]["name"])
         except (RefusedError, NotFoundError) as error:
             log.warning("discovery: %s", error)
     for name, status in changes.status:
         try:
-            await context.api.patch(BROKERS, context.namespace, name, {"status": status}, subresource="status")
+            await cluster.api.patch(BROKERS, cluster.namespace, name, {"status": status}, subresource="status")
         except (RefusedError, NotFoundError) as error:
             log.warning("discovery: %s", error)
     for broker in changes.delete:
-        await _forget(context, broker)
+        await _forget(cluster, broker)
 
 
-def _listed(context: ClusterState) -> Mapping[str, str]:
+def _listed(cluster: ClusterState) -> Mapping[str, str]:
     """The ids of brokers that Pulsar lists; of those that were ready, as long as it was not seen."""
-    if context.link.ids is not None:
-        return context.link.ids
-    return {broker.name: broker.id for broker in context.stores.brokers.items.values() if broker.ready}
+    if cluster.link.ids is not None:
+        return cluster.link.ids
+    return {broker.name: broker.id for broker in cluster.stores.brokers.items.values() if broker.ready}
 
 
-async def _forget(context: ClusterState, broker: BrokerRecord) -> None:
+async def _forget(cluster: ClusterState, broker: BrokerRecord) -> None:
     """Delete the Broker of a pod that won't come back, unless somebody changes it at this moment."""
     try:
-        await context.api.delete(BROKERS, context.namespace, broker.name, resource_version=broker.resource_version)
+        await cluster.api.delete(BROKERS, cluster.namespace, broker.name, resource_version=broker.resource_version)
     except (RefusedError, NotFoundError, ConflictError) as error:
         log.warning("discovery: %s", error)
     else:
         log.info("broker %s is forgotten: its pod has been gone for long, and it owned nothing", broker.name)
 
 
-async def examine_topic_namespaces(context: ClusterState) -> None:
+async def examine_topic_namespaces(cluster: ClusterState) -> None:
     """Keep telling topic namespaces what is wrong with what they ask for, and with their hash rings."""
-    examiner, rings = Examiner(context), RingStatus(context)
+    examiner, rings = Examiner(cluster), RingStatus(cluster)
     while True:
         try:
-            if not context.stores.stale():
+            if not cluster.stores.stale():
                 await examiner.examine()
                 await rings.look()
         except ApiError as error:
@@ -268,36 +268,36 @@ async def examine_topic_namespaces(context: ClusterState) -> None:
         await asyncio.sleep(EXAMINE_EVERY)
 
 
-def splits_of(context: ClusterState, admin: Callable[[], Admin | None] = lambda: None) -> SplitController:
-    """What carries out the BundleSplits of `context`. admin: the client of the linked Pulsar cluster that is open."""
-    declarative = DeclarativeSplitExecutor(context.api, context.namespace, context.now)
-    return SplitController(context, ChosenSplitExecutor(context, admin, declarative))
+def splits_of(cluster: ClusterState, admin: Callable[[], Admin | None] = lambda: None) -> SplitController:
+    """What carries out the BundleSplits of `cluster`. admin: the client of the linked Pulsar cluster that is open."""
+    declarative = DeclarativeSplitExecutor(cluster.api, cluster.namespace, cluster.now)
+    return SplitController(cluster, ChosenSplitExecutor(cluster, admin, declarative))
 
 
-def readiness(context: ClusterState, elector: Elector) -> tuple[bool, str]:
+def readiness(cluster: ClusterState, elector: Elector) -> tuple[bool, str]:
     """Whether this process leads or could lead at once, and why not. A standby is as ready as the leader."""
-    if stale := context.stores.stale():
+    if stale := cluster.stores.stale():
         return False, stale
-    if not context.engine.is_set():
+    if not cluster.engine.is_set():
         return False, "the engine is not warm yet"
-    if context.process.cold:
-        return False, f"the engine can't be warmed up, trying again every {WARM_AGAIN:g} s: {context.process.cold}"
-    role = "leads" if context.process.leader else f"stands by for {elector.leader or 'nobody'}"
+    if cluster.process.cold:
+        return False, f"the engine can't be warmed up, trying again every {WARM_AGAIN:g} s: {cluster.process.cold}"
+    role = "leads" if cluster.process.leader else f"stands by for {elector.leader or 'nobody'}"
     return True, f"stores are complete and fresh; {elector.candidacy.identity} {role}"
 
 
-async def _settle(context: ClusterState) -> None:
+async def _settle(cluster: ClusterState) -> None:
     """Once the stores are complete, spare the event loop the collector's looking at all of it."""
-    for store in context.stores.all():
+    for store in cluster.stores.all():
         await store.synced.wait()
     freeze_heap()
 
 
-async def _gauge_stores(context: ClusterState) -> None:
-    for store in context.stores.all():
+async def _gauge_stores(cluster: ClusterState) -> None:
+    for store in cluster.stores.all():
         await store.synced.wait()
     while True:
-        for store in context.stores.all():
-            context.metrics.store_objects.labels(store.ref.kind).set(len(store.items))
-            context.metrics.store_age.labels(store.ref.kind).set(store.age())
+        for store in cluster.stores.all():
+            cluster.metrics.store_objects.labels(store.ref.kind).set(len(store.items))
+            cluster.metrics.store_age.labels(store.ref.kind).set(store.age())
         await asyncio.sleep(5.0)

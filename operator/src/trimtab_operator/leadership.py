@@ -41,10 +41,10 @@ ASK_AGAIN = 0.5
 """Seconds until the API server is asked again which epochs were used, when it did not say."""
 
 
-async def elected(context: ClusterState, elector: Elector, stop: asyncio.Event) -> bool:
+async def elected(cluster: ClusterState, elector: Elector, stop: asyncio.Event) -> bool:
     """Stand by until we lead; False when told to stop before. Who does not know the cluster yet does not run."""
     log.info("%s stands by", elector.candidacy.identity)
-    campaign, stopped = asyncio.create_task(_campaign(context, elector)), asyncio.create_task(stop.wait())
+    campaign, stopped = asyncio.create_task(_campaign(cluster, elector)), asyncio.create_task(stop.wait())
     try:
         await asyncio.wait({campaign, stopped}, return_when=asyncio.FIRST_COMPLETED)
         if campaign.done():
@@ -54,14 +54,14 @@ async def elected(context: ClusterState, elector: Elector, stop: asyncio.Event) 
         await ended(campaign, stopped)
 
 
-async def _campaign(context: ClusterState, elector: Elector) -> None:
-    for store in context.stores.all():
+async def _campaign(cluster: ClusterState, elector: Elector) -> None:
+    for store in cluster.stores.all():
         await store.synced.wait()
-    await elector.campaign(led_before=any(b.assigned_epoch for b in context.stores.bundles.items.values()))
+    await elector.campaign(led_before=any(b.assigned_epoch for b in cluster.stores.bundles.items.values()))
 
 
 async def lead(
-    context: ClusterState, elector: Elector, stop: asyncio.Event, writers: Mapping[str, Callable[[], Awaitable[None]]]
+    cluster: ClusterState, elector: Elector, stop: asyncio.Event, writers: Mapping[str, Callable[[], Awaitable[None]]]
 ) -> None:
     """Run Kopf and `writers` (by name) until `stop`, or until the Lease is lost.
 
@@ -71,29 +71,29 @@ async def lead(
     keeping.add_done_callback(lambda task: None if task.cancelled() else _stop_leading(stop))
     tasks: list[asyncio.Task[Any]] = [keeping]
     try:
-        await _begin(context, elector)
+        await _begin(cluster, elector)
         tasks += [kept_running(name, run) for name, run in writers.items()]
         tasks.append(asyncio.create_task(_take_signals_back(stop), name="signals again"))
-        await _run_kopf(context, elector.fence, stop)
+        await _run_kopf(cluster, elector.fence, stop)
         if keeping.done():
             keeping.result()
-        await take_leave(context, elector.reference)
+        await take_leave(cluster, elector.reference)
     finally:
-        context.metrics.leader.set(0)
+        cluster.metrics.leader.set(0)
         await ended(*tasks)
 
 
-async def _begin(context: ClusterState, elector: Elector) -> None:
+async def _begin(cluster: ClusterState, elector: Elector) -> None:
     """Claim an epoch, and say who leads. Raises `LeaseLostError` when that takes too long."""
     while elector.fence.left:
         try:
-            context.process.epoch = await elector.claim(await unused_epoch(context))
+            cluster.process.epoch = await elector.claim(await unused_epoch(cluster))
         except ApiError as error:
             log.warning("which epochs were used is not known yet: %s", error)
             await asyncio.sleep(ASK_AGAIN)
         else:
-            context.process.leader = elector.candidacy.identity
-            await announce(context, elector.reference)
+            cluster.process.leader = elector.candidacy.identity
+            await announce(cluster, elector.reference)
             return
     raise LeaseLostError("the Lease ran out before leading could begin")
 
@@ -113,15 +113,15 @@ def _end_at_once() -> None:
     os._exit(1)
 
 
-async def _run_kopf(context: ClusterState, fence: Fence, stop: asyncio.Event) -> None:
+async def _run_kopf(cluster: ClusterState, fence: Fence, stop: asyncio.Event) -> None:
     registry = handlers.registry()
-    kopf.on.login(registry=registry)(_login(context.api, fence))
+    kopf.on.login(registry=registry)(_login(cluster.api, fence))
     await kopf.operator(
         registry=registry,
         settings=handlers.operator_settings(),
-        memo=context,
+        memo=cluster,
         standalone=True,
-        namespaces=[context.namespace],
+        namespaces=[cluster.namespace],
         stop_flag=stop,
     )
 
@@ -157,18 +157,18 @@ async def _take_signals_back(stop: asyncio.Event) -> None:
     stop_on_signal(stop)
 
 
-async def unused_epoch(context: ClusterState) -> int:
+async def unused_epoch(cluster: ClusterState) -> int:
     """The smallest epoch above all that bundles and policies know of. Raises `ApiError`."""
-    bundles = context.stores.bundles.items.values()
+    bundles = cluster.stores.bundles.items.values()
     highest = max((bundle.assigned_epoch for bundle in bundles), default=0)
-    async for page in context.api.list(POLICIES, context.namespace):
+    async for page in cluster.api.list(POLICIES, cluster.namespace):
         for policy in page.items:
-            highest = max(highest, await _remembered_epoch(context, policy["metadata"]))
+            highest = max(highest, await _remembered_epoch(cluster, policy["metadata"]))
     return highest + 1
 
 
-async def _remembered_epoch(context: ClusterState, policy: Mapping[str, Any]) -> int:
-    store = PolicyStateStore(context.api, context.namespace, policy["name"], policy["uid"])
+async def _remembered_epoch(cluster: ClusterState, policy: Mapping[str, Any]) -> int:
+    store = PolicyStateStore(cluster.api, cluster.namespace, policy["name"], policy["uid"])
     try:
         return (await store.load()).epoch
     except ForeignStateError as error:
@@ -176,18 +176,18 @@ async def _remembered_epoch(context: ClusterState, policy: Mapping[str, Any]) ->
         return 0
 
 
-async def announce(context: ClusterState, lease: Mapping[str, Any]) -> None:
+async def announce(cluster: ClusterState, lease: Mapping[str, Any]) -> None:
     """Tell everybody that we lead: log, metric and an Event on the Lease. Conditions follow with the first cycles."""
-    context.metrics.leader.set(1)
-    context.metrics.epoch.set(context.process.epoch)
-    text = f"{context.process.leader} leads, epoch {context.process.epoch}"
+    cluster.metrics.leader.set(1)
+    cluster.metrics.epoch.set(cluster.process.epoch)
+    text = f"{cluster.process.leader} leads, epoch {cluster.process.epoch}"
     log.info("%s", text)
-    await context.events.post(lease, "Normal", "LeaderElected", text, action="Elect")
+    await cluster.events.post(lease, "Normal", "LeaderElected", text, action="Elect")
 
 
-async def take_leave(context: ClusterState, lease: Mapping[str, Any]) -> None:
+async def take_leave(cluster: ClusterState, lease: Mapping[str, Any]) -> None:
     """Tell that we end leading in good order."""
-    context.metrics.leader.set(0)
-    await context.events.post(
-        lease, "Normal", "LeaderResigned", f"{context.process.leader} ends leading", action="Elect"
+    cluster.metrics.leader.set(0)
+    await cluster.events.post(
+        lease, "Normal", "LeaderResigned", f"{cluster.process.leader} ends leading", action="Elect"
     )

@@ -140,8 +140,8 @@ class RefusingSource:
 class SourceProvider:
     """The source of the policy `name`; opened anew when its settings or its credentials change."""
 
-    def __init__(self, context: ClusterState, name: str) -> None:
-        self._context, self._name = context, name
+    def __init__(self, cluster: ClusterState, name: str) -> None:
+        self._cluster, self._name = cluster, name
         self._source: LoadSource | None = None
         self._of: PrometheusSettings | None = None
         self._known: tuple[Auth, Credentials] | None = None
@@ -160,7 +160,7 @@ class SourceProvider:
         wanted = replace(settings.prometheus, url=url, credentials=credentials, statistics=self._statistics(settings))
         if self._source is None or self._of != wanted:
             self.close()
-            self._source = self._context.sources.open(f"{self._context.namespace}/{self._name}", wanted)
+            self._source = self._cluster.sources.open(f"{self._cluster.namespace}/{self._name}", wanted)
             self._of = wanted
         return self._source
 
@@ -177,9 +177,9 @@ class SourceProvider:
 
     def _admitted(self, settings: Settings) -> str:
         """The URL to ask, before any Secret is read. Raises `SourceMisconfiguredError`."""
-        context, secrets = self._context, settings.auth is not None and settings.auth.secret
+        cluster, secrets = self._cluster, settings.auth is not None and settings.auth.secret
         try:
-            return context.urls.admit(settings.prometheus.url, context.namespace, secrets=secrets)
+            return cluster.urls.admit(settings.prometheus.url, cluster.namespace, secrets=secrets)
         except RefusedUrlError as error:
             raise SourceMisconfiguredError(f"spec.source.prometheus.url: {error}") from None
 
@@ -187,12 +187,12 @@ class SourceProvider:
         """How brokers are asked, where they are: by whom the linked client is."""
         if not settings.asks_brokers:
             return settings.prometheus.statistics
-        return replace(settings.prometheus.statistics, credentials=self._context.link.credentials)
+        return replace(settings.prometheus.statistics, credentials=self._cluster.link.credentials)
 
     async def _credentials(self, auth: Auth | None, *, afresh: bool) -> Credentials:
         if auth is None:
             return NO_CREDENTIALS
         if afresh or self._known is None or self._known[0] != auth:
-            keyring = Keyring(self._context.api, self._context.namespace)
+            keyring = Keyring(self._cluster.api, self._cluster.namespace)
             self._known = auth, await keyring.credentials(auth)
         return self._known[1]

@@ -89,6 +89,7 @@ def as_data(policy: str, foreseen: Preview) -> dict[str, Any]:
         "policy": policy,
         "mode": str(foreseen.settings.mode),
         "refusal": _held(foreseen.refusal) if foreseen.refusal else None,
+        "restraint": _held(foreseen.gate.restraint) if foreseen.gate.restraint else None,
         "moves": moves,
         "splits": [_split(split, records[split.bundle].name) for split in plan.splits],
         "heldBack": [_held(held) for held in plan.held_back],
@@ -149,6 +150,8 @@ def _headline(policy: str, foreseen: Preview) -> str:
         return f"{policy} proposes {moves} and makes none: spec.mode is DryRun"
     if foreseen.settings.mode is Mode.APPROVE:
         return f"{policy} proposes {moves}, for a person to approve: spec.mode is Approve"
+    if (restraint := foreseen.gate.restraint) is not None:
+        return f"{policy} makes drains only, and proposes {moves}: {restraint.reason}: {restraint.detail}"
     return f"{policy} makes {moves}"
 
 
