@@ -54,7 +54,7 @@ def test_the_snapshot_is_complete_for_both(play: Play) -> None:
         state = await scene.loop.memory.recall()
         await scene.loop.memory.keep(replace(state, quarantine={name: scene.clock + 3600}))
         scene.context.link.spec = PulsarSpec(admin_url="http://pulsar:8080")
-        scene.context.link.cross_check.compared["a"] = Compared(shown=9000.0, told=0.0, at=200.0, odd=4)
+        scene.context.link.cross_check.compared["a"] = Compared(shown=9000.0, reported=0.0, at=200.0, odd=4)
 
         foreseen = await preview(scene.context, "main")
 

@@ -1,6 +1,6 @@
-"""Puts the operator together: stores, the HTTP page, and what writes while we lead, in one event loop that ends as one.
+"""The operator as a whole: stores, the HTTP page, and the tasks that write while we lead, in one event loop.
 
-Each process stands by first, with its stores filled and its engine warm, and only reads; see `leadership` for the rest.
+Each process stands by first, with complete stores and a warm engine, and only reads. See `leadership` for the rest.
 """
 
 from __future__ import annotations
@@ -56,18 +56,17 @@ DISCOVER_EVERY = 2.0
 """Seconds between two comparisons of pods and Broker objects."""
 
 WARM_AGAIN = 30.0
-"""Seconds until the engine is warmed up again after that failed."""
+"""Seconds until the next attempt to warm the engine up."""
 
 EXAMINE_EVERY = 2.0
-"""Seconds between two looks at what topic namespaces ask for."""
+"""Seconds between two examinations of the TopicNamespaces."""
 
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """The Kubernetes namespace to look after, and the address of the HTTP page (port 0: any free one).
+    """The Kubernetes namespace of the operator, and the address of the HTTP page (port 0: any free one).
 
-    urls: what policies may have asked. nodes: whether the nodes of pods are watched, as brokers on cordoned ones are
-    drained.
+    urls: the URLs that policies may name. nodes: whether nodes are watched; brokers on cordoned ones are drained.
     """
 
     namespace: str
@@ -115,12 +114,14 @@ async def following(cluster: ClusterState) -> AsyncIterator[None]:
 
 
 async def _follow_nodes(cluster: ClusterState, nodes: Store[NodeRecord]) -> None:
-    """Keep `nodes` up to date if we may; else say so once, and do without."""
+    """Keep `nodes` up to date; without the right to list nodes, log that once and do without."""
     try:
         async for _ in cluster.api.list(NODES, "", limit=1):
             break
     except RefusedError as error:
-        log.warning("cordoned nodes are not seen, give the right to list nodes or leave --watch-nodes out: %s", error)
+        log.warning(
+            "cordoned nodes are not noticed, give the right to list nodes or leave --watch-nodes out: %s", error
+        )
         cluster.stores.nodes = None
         return
     except ApiError as error:
@@ -136,10 +137,10 @@ async def run_operator(
     metrics: Metrics,
     elector: Elector,
 ) -> None:
-    """Stand by, lead once elected, and end at SIGTERM or SIGINT. Writes under way are finished; nothing else is begun.
+    """Stand by, lead once elected, and end at SIGTERM or SIGINT. Writes under way are finished, no other is started.
 
     api: behind the fence of `elector` (`kube.lease.candidate`). Raises `EpochsUsedUpError`, and `LeaseLostError`
-    once all that led has ended.
+    once all tasks of the leader have ended.
     """
     cluster = new_cluster(api, where.namespace, sources, metrics, elector.candidacy.identity, urls=where.urls)
     if where.nodes:
@@ -162,7 +163,7 @@ async def run_operator(
 
 
 def _writers(cluster: ClusterState, fence: Fence) -> Mapping[str, Callable[[], Awaitable[None]]]:
-    """What runs beside Kopf, and writes: only in the process that leads. fence: what writes to Pulsar pass, too."""
+    """Tasks beside Kopf that write, only in the process that leads. fence: writes to Pulsar pass it, too."""
     bridge = Bridge(cluster, fence, parts)
     return {
         "bridge": bridge.run,
@@ -176,7 +177,7 @@ def _writers(cluster: ClusterState, fence: Fence) -> Mapping[str, Callable[[], A
 async def warm_up(cluster: ClusterState) -> None:
     """Start the engine while the stores fill, and try again until it is warm.
 
-    Cycles wait for the first attempt alone, so that they can tell what is wrong; upkeep goes on without load meanwhile.
+    Cycles wait for the first attempt only, so that they can report what is wrong. Bundles are repaired meanwhile.
     """
     begun = time.monotonic()
     while cluster.process.cold is not None:
@@ -193,27 +194,27 @@ async def _attempt(cluster: ClusterState) -> str | None:
     try:
         await asyncio.wrap_future(cluster.sources.warm_up())
     except SourceUnavailableError as error:
-        log.error("no load can be measured: %s", error)  # noqa: TRY400  the text says it all
+        log.error("no load can be measured: %s", error)  # noqa: TRY400  the text is enough
         return str(error)
     except Exception as error:
-        log.exception("the engine did not become warm: the first cycle will tell what is wrong")
+        log.exception("the engine did not become warm: the first cycle will report what is wrong")
         return f"{type(error).__name__}: {error}"
     return None
 
 
 async def discover_brokers(cluster: ClusterState) -> None:
-    """Keep Broker objects in step with pods, forever."""
+    """Keep Broker objects in step with pods."""
     while True:
         try:
             if not cluster.stores.stale():
                 await discover_once(cluster)
-        except ApiError as error:  # not there, or this process no longer leads and is about to end
+        except ApiError as error:  # unreachable, or this process no longer leads and is about to end
             log.warning("discovery: %s", error)
         await asyncio.sleep(DISCOVER_EVERY)
 
 
 async def discover_once(cluster: ClusterState) -> None:
-    """Compare once. What is refused for one Broker does not keep the others from being known as lost.
+    """Compare once. A refused write of one Broker does not keep the others from being updated.
 
     Raises `ApiUnavailableError`.
     """
@@ -226,7 +227,7 @@ async def discover_once(cluster: ClusterState) -> None:
         try:
             await cluster.api.create(BROKERS, cluster.namespace, manifest)
         except ConflictError:
-            log.info("broker %s was created by somebody else", manifest["metadata"]["name"])
+            log.info("broker %s was created by another client", manifest["metadata"]["name"])
         except (RefusedError, NotFoundError) as error:
             log.warning("discovery: %s", error)
     for name, status in changes.status:
@@ -239,24 +240,24 @@ async def discover_once(cluster: ClusterState) -> None:
 
 
 def _listed(cluster: ClusterState) -> Mapping[str, str]:
-    """The ids of brokers that Pulsar lists; of those that were ready, as long as it was not seen."""
+    """The ids of the brokers that Pulsar lists; until it has answered, of those that were ready."""
     if cluster.link.ids is not None:
         return cluster.link.ids
     return {broker.name: broker.id for broker in cluster.stores.brokers.items.values() if broker.ready}
 
 
 async def _forget(cluster: ClusterState, broker: BrokerRecord) -> None:
-    """Delete the Broker of a pod that won't come back, unless somebody changes it at this moment."""
+    """Delete the Broker of a pod that won't come back, unless it changes at this moment."""
     try:
         await cluster.api.delete(BROKERS, cluster.namespace, broker.name, resource_version=broker.resource_version)
     except (RefusedError, NotFoundError, ConflictError) as error:
         log.warning("discovery: %s", error)
     else:
-        log.info("broker %s is forgotten: its pod has been gone for long, and it owned nothing", broker.name)
+        log.info("broker %s is deleted: its pod has been gone for long, and it owned no bundle", broker.name)
 
 
 async def examine_topic_namespaces(cluster: ClusterState) -> None:
-    """Keep telling topic namespaces what is wrong with what they ask for, and with their hash rings."""
+    """Keep the conditions of TopicNamespaces up to date: on their spec, and on their hash rings."""
     examiner, rings = Examiner(cluster), RingStatus(cluster)
     while True:
         try:
@@ -269,7 +270,7 @@ async def examine_topic_namespaces(cluster: ClusterState) -> None:
 
 
 def splits_of(cluster: ClusterState, admin: Callable[[], Admin | None] = lambda: None) -> SplitController:
-    """What carries out the BundleSplits of `cluster`. admin: the client of the linked Pulsar cluster that is open."""
+    """The controller of the BundleSplits of `cluster`. admin: the open client of the connected Pulsar cluster."""
     declarative = DeclarativeSplitExecutor(cluster.api, cluster.namespace, cluster.now)
     return SplitController(cluster, ChosenSplitExecutor(cluster, admin, declarative))
 
@@ -282,12 +283,12 @@ def readiness(cluster: ClusterState, elector: Elector) -> tuple[bool, str]:
         return False, "the engine is not warm yet"
     if cluster.process.cold:
         return False, f"the engine can't be warmed up, trying again every {WARM_AGAIN:g} s: {cluster.process.cold}"
-    role = "leads" if cluster.process.leader else f"stands by for {elector.leader or 'nobody'}"
+    role = "leads" if cluster.process.leader else f"stands by for {elector.leader or 'an unknown leader'}"
     return True, f"stores are complete and fresh; {elector.candidacy.identity} {role}"
 
 
 async def _settle(cluster: ClusterState) -> None:
-    """Once the stores are complete, spare the event loop the collector's looking at all of it."""
+    """Exempt the complete stores from garbage collection."""
     for store in cluster.stores.all():
         await store.synced.wait()
     freeze_heap()

@@ -34,15 +34,15 @@ log = logging.getLogger(__name__)
 
 
 END_WITHIN = 8.0
-"""Seconds that a process which lost its Lease gets to end in good order. It writes nothing in them."""
+"""Seconds in which a process that lost its Lease may end by itself. It writes nothing meanwhile."""
 
 
 ASK_AGAIN = 0.5
-"""Seconds until the API server is asked again which epochs were used, when it did not say."""
+"""Seconds until the next attempt to read which epochs were used."""
 
 
 async def elected(cluster: ClusterState, elector: Elector, stop: asyncio.Event) -> bool:
-    """Stand by until we lead; False when told to stop before. Who does not know the cluster yet does not run."""
+    """Stand by until we lead; False when asked to stop before. A process with incomplete stores is no candidate."""
     log.info("%s stands by", elector.candidacy.identity)
     campaign, stopped = asyncio.create_task(_campaign(cluster, elector)), asyncio.create_task(stop.wait())
     try:
@@ -84,7 +84,7 @@ async def lead(
 
 
 async def _begin(cluster: ClusterState, elector: Elector) -> None:
-    """Claim an epoch, and say who leads. Raises `LeaseLostError` when that takes too long."""
+    """Claim an epoch, and announce the leader. Raises `LeaseLostError` when that takes too long."""
     while elector.fence.left:
         try:
             cluster.process.epoch = await elector.claim(await unused_epoch(cluster))
@@ -99,7 +99,7 @@ async def _begin(cluster: ClusterState, elector: Elector) -> None:
 
 
 def _stop_leading(stop: asyncio.Event) -> None:
-    """The Lease is lost. If ending in good order takes too long, the process just ends."""
+    """The Lease is lost: stop, and end the process if that takes too long."""
     stop.set()
     last = threading.Timer(END_WITHIN, _end_at_once)
     last.daemon = True
@@ -108,7 +108,7 @@ def _stop_leading(stop: asyncio.Event) -> None:
 
 def _end_at_once() -> None:
     log.critical(
-        "the Lease is lost, and no good end came of it in %g s: ending, to begin anew as a standby", END_WITHIN
+        "the Lease is lost, and the process did not stop within %g s: exiting, to restart as a standby", END_WITHIN
     )
     os._exit(1)
 
@@ -128,7 +128,7 @@ async def _run_kopf(cluster: ClusterState, fence: Fence, stop: asyncio.Event) ->
 
 def _login(api: Api, fence: Fence) -> Callable[..., Awaitable[kopf.AiohttpSession]]:
     async def login(**_: object) -> kopf.AiohttpSession:
-        """The credentials that the rest of the operator uses, read afresh (tokens rotate), and behind the same fence.
+        """The credentials of the rest of the operator, read again (tokens rotate), behind the same fence.
 
         Kopf closes the session.
         """
@@ -152,13 +152,13 @@ def stop_on_signal(stop: asyncio.Event) -> None:
 
 
 async def _take_signals_back(stop: asyncio.Event) -> None:
-    """From Kopf, whose handler can't be told twice."""
+    """Replace the signal handlers of Kopf, which reacts to the first signal only."""
     await asyncio.sleep(1.0)
     stop_on_signal(stop)
 
 
 async def unused_epoch(cluster: ClusterState) -> int:
-    """The smallest epoch above all that bundles and policies know of. Raises `ApiError`."""
+    """The smallest epoch above those of all bundles and policies. Raises `ApiError`."""
     bundles = cluster.stores.bundles.items.values()
     highest = max((bundle.assigned_epoch for bundle in bundles), default=0)
     async for page in cluster.api.list(POLICIES, cluster.namespace):
@@ -172,12 +172,12 @@ async def _remembered_epoch(cluster: ClusterState, policy: Mapping[str, Any]) ->
     try:
         return (await store.load()).epoch
     except ForeignStateError as error:
-        log.warning("policy %s: %s", policy["name"], error)  # its loop will tell the people, too
+        log.warning("policy %s: %s", policy["name"], error)  # its loop reports that in the status
         return 0
 
 
 async def announce(cluster: ClusterState, lease: Mapping[str, Any]) -> None:
-    """Tell everybody that we lead: log, metric and an Event on the Lease. Conditions follow with the first cycles."""
+    """Announce that we lead: log, metric and an Event on the Lease. Conditions follow with the first cycles."""
     cluster.metrics.leader.set(1)
     cluster.metrics.epoch.set(cluster.process.epoch)
     text = f"{cluster.process.leader} leads, epoch {cluster.process.epoch}"
@@ -186,7 +186,7 @@ async def announce(cluster: ClusterState, lease: Mapping[str, Any]) -> None:
 
 
 async def take_leave(cluster: ClusterState, lease: Mapping[str, Any]) -> None:
-    """Tell that we end leading in good order."""
+    """Announce that we stop leading."""
     cluster.metrics.leader.set(0)
     await cluster.events.post(
         lease, "Normal", "LeaderResigned", f"{cluster.process.leader} ends leading", action="Elect"

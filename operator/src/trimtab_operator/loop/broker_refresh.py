@@ -57,7 +57,7 @@ class BrokerRefresh:
             log.debug("policy %s: a broker refresh failed, the next cycle will report: %s", settings.name, error)
             await self.publisher.counts()
             return why
-        cluster.link.cross_check.see(load, cluster.clock())
+        cluster.link.cross_check.update(load, cluster.clock())
         await self.publisher.brokers(load, time.monotonic() - begun, paused=settings.paused)
         return why or self._crossed(load, settings)
 
@@ -89,7 +89,7 @@ async def measured_brokers(records: ClusterRecords, run: PolicyRun, at: float) -
         async with asyncio.timeout(REFRESH_WITHIN):
             observation = await asyncio.wrap_future(run.source.observe_brokers(rows, at))
     except TimeoutError:
-        raise SourceUnavailableError(f"the source did not tell of the brokers within {REFRESH_WITHIN:g} s") from None
+        raise SourceUnavailableError(f"the source did not measure the brokers within {REFRESH_WITHIN:g} s") from None
     return observation.load
 
 

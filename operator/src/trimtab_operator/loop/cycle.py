@@ -130,7 +130,7 @@ class CycleRunner:
         finally:
             await ended(observing)
         if self.cluster.link.linked:
-            self.cluster.link.cross_check.see(snapshot.load, self.cluster.clock())
+            self.cluster.link.cross_check.update(snapshot.load, self.cluster.clock())
         return snapshot
 
     async def _decide(self, snapshot: Snapshot, run: PolicyRun, watch: Stopwatch) -> Decision:

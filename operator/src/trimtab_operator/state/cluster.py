@@ -151,12 +151,12 @@ class ClusterState:
         self.stores.splits.subscribe(lambda _old, _new: self.splitting.wake.set())
 
     def _bundle_changed(self, old: BundleRecord | None, new: BundleRecord | None) -> None:
-        self.pending_moves.see(new, old, self.clock())
-        self.ownership_changes.see(old, new, self.now())
+        self.pending_moves.update(new, old, self.clock())
+        self.ownership_changes.update(old, new, self.now())
         self._serve(old, new)
         self._landed(old, new)
-        self.splitting.see(old, new)
-        self.rings.see(old, new)
+        self.splitting.update(old, new)
+        self.rings.update(old, new)
         if new is not None and needs_care(new):
             self.care.add(new.name)
             if not new.owner:
@@ -223,36 +223,36 @@ class ClusterState:
         self.link.lead_to(speaker.pulsar if speaker else None, speaker.name if speaker else "")
 
     def brokers_of(self, policy: str) -> dict[str, BrokerRecord]:
-        """The Broker objects that a policy looks after, in the order of their names."""
+        """The Broker objects of a policy, in the order of their names."""
         found = sorted(self.stores.brokers.items.items())
         return {name: broker for name, broker in found if self.policies.shares.policy_of.get(name) == policy}
 
     def cares(self, policy: str, bundle: str) -> bool:
-        """Whether a bundle is a policy's to look after; one that is gone is the oldest policy's."""
+        """Whether a bundle belongs to a policy; a bundle that is gone belongs to the oldest policy."""
         record = self.stores.bundles.items.get(bundle)
         if len(standing := self.policies.shares.standing) == 1 or record is None:
             return standing[:1] == (policy,)
         return self.caretaker(record) == policy
 
     def caretaker(self, bundle: BundleRecord) -> str:
-        """The policy that looks after a bundle."""
+        """The policy that a bundle belongs to."""
         space = self.stores.topic_namespaces.items.get(bundle.topic_namespace)
         return self.policies.shares.caretaker(bundle, space.policy if space else None)
 
     def in_flight(self, policy: str) -> int:
-        """Open moves of bundles that a policy looks after; not wishes that a bundle stays where it is."""
+        """Pending moves of the bundles of a policy, without those from a broker to itself."""
         pending_moves = self.pending_moves.open.values()
         return sum(
             pending.source != pending.destination and self.cares(policy, pending.bundle) for pending in pending_moves
         )
 
     def move_costs(self) -> dict[str, MoveCosts] | None:
-        """What moves cost so far, by ``tenant/name``; None where nobody measures it."""
+        """Measured costs of moves, by ``tenant/name``; None where no Pulsar cluster is connected."""
         spaces = self.stores.topic_namespaces.items.values()
         return {space.full_name: space.move_costs for space in spaces} if self.link.linked else None
 
     def forgotten(self) -> frozenset[str]:
-        """Brokers whose pod, or address, has been gone for longer than their policy remembers it, and nobody needs."""
+        """Brokers without a bundle whose pod or address has been gone for longer than the policy's `forgetAfter`."""
         brokers, now = self.stores.brokers.items, self.clock()
         self.podless.update([b.name for b in brokers.values() if self._stands_for_something(b)], brokers, now)
         if not self.podless.since:
@@ -264,29 +264,29 @@ class ClusterState:
         return frozenset(name for name in after if name in self.podless.lost(now, after[name]) and name not in needed)
 
     def _stands_for_something(self, broker: BrokerRecord) -> bool:
-        """Whether there is what a Broker was made for. One that a person declared stands for what that person knows."""
+        """Whether the pod or the address behind a Broker exists; assumed of a Broker that a person created."""
         if broker.pod:
             return broker.pod in self.stores.pods.items
         return not broker.discovered or self.link.ids is None or broker.name in self.link.ids
 
     def departures(self, policy: str) -> Departures:
-        """Who of a policy's brokers is on its way out."""
+        """The brokers of a policy that leave."""
         nodes = self.stores.nodes.items if self.stores.nodes is not None else {}
         return departures(self.brokers_of(policy), self.stores.pods.items, nodes, self.now())
 
     def expect(self, splits: Sequence[Split], load: ClusterLoad) -> None:
-        """Believe of the children of `splits` that they will carry their part of what `load` shows of their parents."""
+        """Expect the children of `splits` to carry their part of the load of their parents, as `load` has it."""
         clock = self.clock()
         for name in self.expected.keys() - still_expected(self.expected, clock).keys():
             del self.expected[name]
         self.expected.update(expected(splits, load, clock))
 
     def missing_brokers(self, settings: Settings) -> list[str]:
-        """Names in the policy that belong to no Broker object."""
+        """Names in `spec.brokers.names` without a Broker object."""
         return [n for n in settings.broker_names or () if n not in self.stores.brokers.items]
 
     def owners(self) -> Iterable[str]:
-        """Every broker that serves a bundle, or was asked to serve one, whether or not it has a Broker object."""
+        """Every broker that is owner, or desired owner, of a bundle, with or without a Broker object."""
         yield from self.served
         for name in self.care:
             if (bundle := self.stores.bundles.items.get(name)) is not None and bundle.owner:

@@ -1,4 +1,4 @@
-"""A policy as the loop runs it: the resource, checked, with its durations in seconds and its strategies built."""
+"""A policy as its loop runs it: the resource, validated, with durations in seconds and strategies built."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ BROKER_INTERVAL = 10.0
 """Seconds, where the policy does not say, and has no shorter interval."""
 
 FORGET_AFTER = 3600.0
-"""Seconds, of a broker that no policy looks after."""
+"""Seconds, of a broker without a policy."""
 
 
 class InvalidPolicyError(ValueError):
@@ -40,17 +40,17 @@ class InvalidPolicyError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Everything one cycle needs to know of its policy. Durations in seconds, limits as ratios.
+    """All settings of one policy. Durations in seconds, limits as ratios.
 
     born: when the policy was created, as the API server writes it.
-    broker_interval: from one look at the brokers to the next; the same as `interval`: they are not looked at between.
-    overload_line: ratio of usage, by the shedder's weights, that a broker should not cross unnoticed.
-    forget_after: how long a discovered broker is kept whose pod is gone. aim: what is advised by, None nothing.
-    quarantine: how long a bundle that flaps is left alone. max_undone_moves: within an hour, that make a rival.
-    approval_expires_after: how long a proposal waits. max_moves_in_flight: of an approved proposal, open at once.
+    broker_interval: from one broker refresh to the next; if it equals `interval` there is none between two cycles.
+    overload_line: ratio of usage, by the shedder's weights; a broker that crosses it starts a cycle.
+    forget_after: how long a discovered broker without a pod is kept. aim: target of the sizing advice; None: no advice.
+    quarantine: how long a flapping bundle is not moved. max_undone_moves: within an hour, above which the policy stands
+    down. approval_expires_after: how long a proposal waits. max_moves_in_flight: pending moves of an approved proposal.
 
-    prometheus: without credentials; `auth` says which Secrets hold those.
-    pulsar: the cluster that carries wishes out; None: brokers that watch the objects do.
+    prometheus: without credentials; `auth` names the Secrets that hold them.
+    pulsar: the Pulsar cluster that moves bundles; None: brokers that watch the objects do.
     """
 
     name: str
@@ -121,7 +121,7 @@ class Settings:
 
     @property
     def asks_brokers(self) -> bool:
-        """Whether brokers tell the load of their bundles themselves."""
+        """Whether the load of bundles comes from the brokers' own statistics."""
         return self.prometheus.bundle_metrics == "statistics"
 
     @property
@@ -131,7 +131,7 @@ class Settings:
 
 
 def claim_of(policy: Mapping[str, Any]) -> Claim | None:
-    """Which brokers a BalancingPolicy object (as JSON) selects that can't be run; None when not even that is known."""
+    """Claim of a BalancingPolicy object (as JSON) that can't be run; None when `spec.brokers` is invalid, too."""
     meta, spec = policy["metadata"], policy.get("spec") or {}
     try:
         brokers = BrokerSelector.model_validate(spec.get("brokers") or {})
