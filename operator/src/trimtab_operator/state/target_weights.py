@@ -23,8 +23,9 @@ NOTICEABLE = 0.01
 class BrokerWeight:
     """The weight of one broker.
 
-    target: relative weight it should carry. score: ratio 0-1 of the cluster's capacity that it was found to have, NaN if
-    its weight is fixed. error: ratio by which it carries more (above 0) or less than its target, NaN for a target of 0.
+    target: relative weight it should carry. score: ratio 0-1 of the cluster's capacity that it was found to have, NaN
+    if its weight is fixed. error: ratio by which it carries more (above 0) or less than its target, NaN for a target
+    of 0.
     """
 
     target: float
