@@ -29,9 +29,8 @@ from trimtab_operator.aio import ended
 from trimtab_operator.decide import decide_plan
 from trimtab_operator.decision_log.store import Recorder
 from trimtab_operator.loop.broker_refresh import BrokerRefresh
-from trimtab_operator.loop.gates import Gate, gate, refused_by_guard, unmeasurable
+from trimtab_operator.loop.gates import Gate, RefusalReporter, gate, refused_by_guard, unmeasurable
 from trimtab_operator.loop.policy_memory import PolicyMemory
-from trimtab_operator.loop.refusals import RefusalReporter
 from trimtab_operator.observe.snapshot import Snapshot, Stopwatch, observe
 from trimtab_operator.proposals.approver import Approver
 from trimtab_operator.proposals.model import Proposal

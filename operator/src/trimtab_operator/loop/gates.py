@@ -4,6 +4,7 @@
 |---|---|
 | the load source can't measure | `unmeasurable` |
 | the guard refused the whole plan | `refused_by_guard` |
+| reports of refusals | `RefusalReporter`: at once when the reason is new, else once in `REMIND` seconds |
 | mode, competing balancer, Pulsar's own balancer, windows | `gate`, by the last rows of `policy_phase.TABLE` |
 """
 
@@ -14,11 +15,17 @@ from dataclasses import dataclass
 from trimtab_operator.actuators import Actuator, DryRunActuator, WriteResult
 from trimtab_operator.kube.records import BundleRecord
 from trimtab_operator.loop.policy_phase import GATES, Action, facts_of, phase_of
+from trimtab_operator.proposals.approver import Approver
 from trimtab_operator.state.cluster import ClusterState
+from trimtab_operator.state.cycle_result import CycleResult
 from trimtab_operator.state.ownership_changes import EVACUATIONS
 from trimtab_operator.state.settings import PolicyRun
+from trimtab_operator.status.publisher import StatusPublisher
 from trimtab_pipeline.api import SourceMisconfiguredError, SourceUnavailableError
 from trimtab_strategies.model import HeldBack, Plan, Reason, Split
+
+REMIND = 60.0
+"""Seconds between two reports of the same refusal."""
 
 
 def unmeasurable(error: SourceUnavailableError) -> HeldBack:
@@ -85,3 +92,31 @@ def gate(cluster: ClusterState, run: PolicyRun) -> Gate:
         return Gate(run.actuator)
     shown = DryRunActuator(phase.held.reason)
     return Gate(DrainsOnly(run.actuator, shown) if phase.action is Action.DRAIN else shown, phase.held)
+
+
+@dataclass(slots=True)
+class RefusalReporter:
+    """The refusals of one policy that were reported.
+
+    last: generation and reason of the last one. remind_at: seconds of the cluster's clock.
+    """
+
+    cluster: ClusterState
+    publisher: StatusPublisher
+    approver: Approver
+    last: tuple[int, Reason] | None = None
+    remind_at: float = 0.0
+
+    async def report(self, refusal: HeldBack, generation: int) -> None:
+        """Report `refusal` of the policy's `generation`. Raises `ApiError`."""
+        clock = self.cluster.clock()
+        if self.last == (generation, refusal.reason) and clock < self.remind_at:
+            return
+        await self.publisher.cycle(CycleResult(self.cluster.now(), {}, generation, refusal=refusal))
+        if refusal.reason is Reason.INVALID_POLICY:
+            await self.approver.bar(refusal, generation)
+        self.last, self.remind_at = (generation, refusal.reason), clock + REMIND
+
+    def clear(self) -> None:
+        """Report the next refusal at once: a cycle has run since the last one."""
+        self.last = None

@@ -43,9 +43,9 @@ from trimtab_operator.kube.client import ApiError, ApiUnavailableError
 from trimtab_operator.loop.broker_refresh import BrokerRefresh
 from trimtab_operator.loop.confirmation import Confirmation
 from trimtab_operator.loop.cycle import RECONCILE_EVERY, CycleRunner
+from trimtab_operator.loop.gates import RefusalReporter
 from trimtab_operator.loop.policy_memory import PolicyMemory
 from trimtab_operator.loop.policy_phase import CYCLES, Action, PolicyFacts, PolicyPhase, facts_of, phase_of
-from trimtab_operator.loop.refusals import RefusalReporter
 from trimtab_operator.loop.schedule import Schedule
 from trimtab_operator.observe.load_source import SourceProvider
 from trimtab_operator.proposals.approver import Approver

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from trimtab_operator.kube.conditions import timestamp
-from trimtab_operator.loop.windows import opening
+from trimtab_operator.loop.schedule import opening
 from trimtab_operator.resources.policy import Mode
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.competing_balancer import advises_until
