@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from policy_scene import WINDOW, Play, PolicyScene, played
+from policy_scene import WINDOW, Play, PolicyScene, played, refit
 from recorded_decisions import decided
 from records import bundle, wished
 from trimtab_operator.decision_log.outcome import followed, measured
@@ -260,7 +260,7 @@ class KeepingSources(StaticSources):
 @pytest.mark.apiserver
 def test_the_history_has_every_decision_and_what_came_of_each(play: Play, tmp_path: Path) -> None:
     async def story(scene: PolicyScene) -> None:
-        scene.context.sources = KeepingSources(scene, tmp_path)
+        refit(scene.context, sources=KeepingSources(scene, tmp_path))
         await scene.reconcile()
         await scene.land()
         scene.source = StaticSource(cluster(bundles=2, a=0.5, b=0.35, c=0.35))
@@ -281,7 +281,7 @@ def test_the_history_has_every_decision_and_what_came_of_each(play: Play, tmp_pa
 def test_a_disk_that_refuses_keeps_no_policy_from_deciding(play: Play, tmp_path: Path) -> None:
     async def story(scene: PolicyScene) -> None:
         (tmp_path / "file").write_text("")
-        scene.context.sources = KeepingSources(scene, tmp_path / "file")
+        refit(scene.context, sources=KeepingSources(scene, tmp_path / "file"))
         await scene.reconcile()
         await scene.cycle()
 

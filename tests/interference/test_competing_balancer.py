@@ -30,7 +30,7 @@ def seen(*records: Any, lost: str = "") -> OwnershipChanges:
     """What is known after a bundle was seen as each of `records`, a second apart."""
     ownership_changes = OwnershipChanges(lambda broker: broker != lost)
     for at, (old, new) in enumerate(pairwise(records)):
-        ownership_changes.see(old, new, float(at))
+        ownership_changes.update(old, new, float(at))
     return ownership_changes
 
 
@@ -71,7 +71,7 @@ def overruled(ownership_changes: OwnershipChanges, *names: str, at: float) -> li
     """What it is that somebody writes another owner over fresh wishes of these bundles; ten seconds lie between."""
     for number, name in enumerate(names):
         ours = wished(name, **{**OURS, "assigned_at": at})
-        ownership_changes.see(ours, wished(name, destination="z", **{**OURS, "assigned_at": at}), at + 10 * number)
+        ownership_changes.update(ours, wished(name, destination="z", **{**OURS, "assigned_at": at}), at + 10 * number)
     return [change.kind for change in ownership_changes.take(lambda _: True, at)]
 
 

@@ -50,7 +50,7 @@ def steer(trimtab_crds: ControlPlane, kube_namespace: str, monkeypatch: pytest.M
 def take(scene: PolicyScene, name: str = "main") -> None:
     """What the loop and the runner do with the policy as it is now."""
     settings = Settings.of(scene.policy(name))
-    scene.context.claims[name], scene.context.policies[name] = settings.claim, settings
+    scene.context.policies.claims[name], scene.context.policies.settings[name] = settings.claim, settings
     scene.context.share_out()
     scene.context.link.spec, scene.context.link.policy = settings.pulsar, name
 

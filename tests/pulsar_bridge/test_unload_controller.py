@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from faulty_api import until
-from policy_scene import PolicyScene, played
+from policy_scene import PolicyScene, played, refit
 from trimtab_operator.aio import ended
 from trimtab_operator.kube.naming import parse_pulsar_bundle
 from trimtab_operator.pulsar.bridge import ownership
@@ -37,7 +37,7 @@ class Carrying:
         self.landings: list[Landing] = []
         self._task: asyncio.Task[None] | None = None
         context = scene.context
-        context.clock, context.now = time.monotonic, time.time
+        refit(context, clock=time.monotonic, now=time.time)
         context.link.lead_to(PulsarSpec(admin_url=fake.url, max_unloads=unloads), "main")
         context.link.ids, context.link.problem = dict(self.ids), ""
         self.full = {name: full for full, name in scene.names.items()}

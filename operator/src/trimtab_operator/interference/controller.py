@@ -21,7 +21,7 @@ from trimtab_operator.state.competing_balancer import (
     writer_of_owner,
 )
 from trimtab_operator.state.ownership_changes import ChangeKind, OwnershipChange
-from trimtab_operator.state.policy_run import PolicyRun
+from trimtab_operator.state.settings import PolicyRun
 from trimtab_operator.state.strategy_state import PolicyState
 from trimtab_operator.status.publisher import StatusPublisher
 from trimtab_strategies.model import Reason, counted, some
@@ -72,7 +72,7 @@ class InterferenceController:
 
         It is to be kept before `tell` tells it, as nothing is seen twice. Raises `ApiError` before anything was taken.
         """
-        remembered, settings, now = run.remembered, run.settings, self.context.now()
+        remembered, settings, now = run.state, run.settings, self.context.now()
         gone = await self._let_go(remembered.quarantine)
         released = await take_release(self.context.api, policy)
         changes = self.context.ownership_changes.take(lambda bundle: self.context.cares(self.policy, bundle), now)
@@ -151,7 +151,7 @@ class InterferenceController:
 
         policy: as read; its status may tell of trouble that an earlier process saw. Raises `ApiError`.
         """
-        kept, competition, now = run.remembered.quarantine, run.remembered.competition, self.context.now()
+        kept, competition, now = run.state.quarantine, run.state.competition, self.context.now()
         self.context.metrics.quarantined.labels(self.policy).set(len(kept))
         generation, until = run.settings.generation, competition.until if competition.retreating(now) else 0.0
         if self._told is None and not (kept or until or _told_of(policy)):

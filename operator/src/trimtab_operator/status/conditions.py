@@ -35,9 +35,9 @@ from trimtab_strategies.model.cluster_load import FloatArray
 
 def led(context: ClusterState, conditions: Iterable[Mapping[str, Any]], generation: int) -> list[Condition]:
     """`conditions` of a policy at `generation`, with the one that says who leads, if anybody is elected."""
-    if not context.leader:
+    if not context.process.leader:
         return [dict(condition) for condition in conditions]
-    text = f"{context.leader} leads, epoch {context.epoch}"
+    text = f"{context.process.leader} leads, epoch {context.process.epoch}"
     return set_condition(conditions, "Led", "True", "Elected", text, generation, context.now())
 
 

@@ -111,7 +111,7 @@ class OwnBalancerController:
                     break
 
     def _wanted(self) -> tuple[object, ...]:
-        policies = self.context.policies.values()
+        policies = self.context.policies.settings.values()
         return self.context.link.elsewhere, *sorted((p.name, p.generation, str(p.mode)) for p in policies)
 
     @property
@@ -268,7 +268,7 @@ class OwnBalancerController:
     async def _event(self, kind: str, reason: str, text: str) -> None:
         log.info("%s: %s", reason, text)
         context = self.context
-        name = context.link.policy or next(iter(context.policies), "")
+        name = context.link.policy or next(iter(context.policies.settings), "")
         involved = {
             "apiVersion": API_VERSION,
             "kind": "BalancingPolicy",

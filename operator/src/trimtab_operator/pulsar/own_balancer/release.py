@@ -115,7 +115,9 @@ def may_switch_off(context: ClusterState) -> bool:
     spec = context.link.spec
     if spec is None or spec.own_balancing is not OwnBalancing.SWITCH_OFF:
         return False
-    return any(policy.mode is not Mode.DRY_RUN and policy.pulsar == spec for policy in context.policies.values())
+    return any(
+        policy.mode is not Mode.DRY_RUN and policy.pulsar == spec for policy in context.policies.settings.values()
+    )
 
 
 async def needed(context: ClusterState) -> bool:
@@ -124,7 +126,9 @@ async def needed(context: ClusterState) -> bool:
     One that has begun is on the lists of `context`: it may be refused. Raises `ApiError`.
     """
     async for page in context.api.list(POLICIES, context.namespace):
-        if any(has_it_off(policy) and policy["metadata"]["name"] not in context.claims for policy in page.items):
+        if any(
+            has_it_off(policy) and policy["metadata"]["name"] not in context.policies.claims for policy in page.items
+        ):
             return True
     return may_switch_off(context)
 

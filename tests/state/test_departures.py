@@ -12,7 +12,7 @@ import pytest
 from records import broker, bundle, pod, wished
 from trimtab_operator.kube.broker_records import BrokerRecord, NodeRecord, PodRecord
 from trimtab_operator.state.bundle_repairs import DesiredOwner, repairs_of
-from trimtab_operator.state.rolling_restart import (
+from trimtab_operator.state.departures import (
     POD_NAME,
     REVISION,
     SETTLES,

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from trimtab_operator.gc_tuning import YOUNG, collect_seldom, leave_alone_what_is_there
+from trimtab_operator.aio import YOUNG, collect_seldom, freeze_heap
 
 
 class Record:
@@ -35,7 +35,7 @@ def test_a_full_picture_is_not_looked_at_again() -> None:
     picture = {n: Record() for n in range(1_000)}
     before = len(gc.get_objects())
 
-    leave_alone_what_is_there()
+    freeze_heap()
 
     assert len(picture) == 1_000
     assert len(gc.get_objects()) < before - 1_000
@@ -43,7 +43,7 @@ def test_a_full_picture_is_not_looked_at_again() -> None:
 
 def test_what_is_replaced_is_freed_nevertheless() -> None:
     picture = {"b": Record()}
-    leave_alone_what_is_there()
+    freeze_heap()
     old = weakref.ref(picture["b"])
 
     picture["b"] = Record()

@@ -1,32 +1,32 @@
-"""Which brokers are on their way out, as their pods show it: ending, drained, or next in a rolling restart. Pure.
+"""Brokers that leave: terminating, drained, next in a rolling restart, or lost. Pure.
 
-A StatefulSet restarts its pods one by one, from the highest ordinal down; the label `controller-revision-hash` says
-which revision a pod is of, and the youngest pod is of the newest. Nothing else is asked, so this needs no right to
-read StatefulSets, and a new leader sees what the last one saw.
+A StatefulSet restarts its pods one by one, from the highest ordinal down. The label `controller-revision-hash` names
+the revision of a pod, and the youngest pod has the newest. Only pods are read, so this needs no right to read
+StatefulSets, and a new leader finds what the last one found.
 
-A roll-out that makes no progress for `STALLS` (a partition, a canary, an image that can't be pulled) holds nothing up
-any longer.
+A rolling restart that makes no progress for `STALLS` (a partition, a canary, an image that can't be pulled) does not
+hold back shedding any longer.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from trimtab_operator.kube.broker_records import BrokerRecord, NodeRecord, PodRecord
 from trimtab_strategies.model import ClusterLoad, HeldBack, Reason
 from trimtab_strategies.planner.drain import Evacuation
 
 REVISION = "controller-revision-hash"
-"""Label of a pod: the revision of its StatefulSet that it was made of."""
+"""Label of a pod: the revision of its StatefulSet."""
 POD_NAME = "statefulset.kubernetes.io/pod-name"
 """Label that only pods of a StatefulSet carry."""
 
 STALLS = 600.0
-"""Seconds without progress after which a roll-out is waited for no longer."""
+"""Seconds without progress after which a rolling restart is ignored."""
 SETTLES = 300.0
-"""Seconds for which shedding waits at most until a pod that is new can be believed."""
+"""Seconds for which shedding waits at most until the load of a new pod is trusted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +40,10 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class RollingRestart:
-    """Rolling restarts as they stand, by names of brokers.
+    """The state of rolling restarts, by names of brokers.
 
     restarted: ready and of the newest revision, while others are not. following: those that restart next, one of each
-    StatefulSet. text: how far it is; empty when nobody restarts. young: brokers whose pod is new.
+    StatefulSet. text: the progress; empty when there is no restart. young: brokers whose pod is new.
     """
 
     restarted: frozenset[str] = frozenset()
@@ -54,10 +54,10 @@ class RollingRestart:
 
 @dataclass(frozen=True, slots=True)
 class Departures:
-    """Brokers on their way out, by name.
+    """Brokers that leave, by name.
 
-    ending: their pod is being terminated. cordoned: the node of their pod takes no pods. drained: people want them
-    empty, by either way.
+    ending: their pod is being terminated. cordoned: the node of their pod is cordoned. drained: their spec, or the
+    node, says that they should be empty.
     """
 
     ending: frozenset[str] = frozenset()
@@ -67,11 +67,11 @@ class Departures:
 
     @property
     def closed(self) -> frozenset[str]:
-        """Those that take nothing, whatever their spec says."""
+        """Those that accept no bundles, whatever their spec says."""
         return self.ending | self.cordoned
 
     def evacuation(self, load: ClusterLoad | None = None) -> Evacuation:
-        """What is to be moved before the load is asked. load: as measured; None: nothing is known of it."""
+        """Bundles that must move whatever the load is. load: as measured; None: unknown."""
         rollout, text = self.rollout, self.rollout.text
         if not text and load is not None and (names := _not_believed(load, rollout.young)):
             text = f"{', '.join(names)} started lately and can't be measured yet: nothing is shed meanwhile"
@@ -80,7 +80,7 @@ class Departures:
 
 
 NO_DEPARTURES = Departures()
-"""All stay."""
+"""No broker leaves."""
 
 
 def departures(
@@ -89,7 +89,7 @@ def departures(
     nodes: Mapping[str, NodeRecord],
     now: float,
 ) -> Departures:
-    """Who of `brokers` leaves; now: epoch seconds. nodes: empty where they are not watched."""
+    """The brokers that leave. now: epoch seconds. nodes: empty where they are not watched."""
     there = {name: pods[broker.pod] for name, broker in brokers.items() if broker.pod in pods}
     ending = frozenset(name for name, pod in there.items() if pod.deleted)
     cordoned = frozenset(name for name, pod in there.items() if pod.node in nodes and nodes[pod.node].cordoned)
@@ -98,7 +98,7 @@ def departures(
 
 
 def rolling_restart(pods: Mapping[str, PodRecord], now: float) -> RollingRestart:
-    """What the pods behind brokers (by the broker's name) show; now: epoch seconds."""
+    """Rolling restarts of `pods`, by the name of their broker. now: epoch seconds."""
     sets = dict[str, list[Member]]()
     for broker, pod in pods.items():
         name, _, ordinal = pod.name.rpartition("-")
@@ -134,7 +134,7 @@ def _rollout(name: str, members: list[Member], now: float) -> RollingRestart:
 
 
 def _starts(pod: PodRecord, now: float) -> bool:
-    """Whether a pod is not ready because it is new; one that broke is none of a roll-out's."""
+    """Whether a pod is not ready because it is new, rather than because it failed."""
     return not pod.ready and now - pod.created < STALLS
 
 
@@ -149,3 +149,22 @@ def _known(time: float) -> float:
 def _not_believed(load: ClusterLoad, young: frozenset[str]) -> list[str]:
     trusted = dict(zip(load.brokers.names, load.brokers.trusted.tolist(), strict=True))
     return sorted(name for name in young if not trusted.get(name, True))
+
+
+@dataclass(slots=True)
+class LostBrokers:
+    """Since when each broker has been missing, in seconds of a clock that does not jump.
+
+    A new process starts with an empty table, so each broker gets the whole `lostAfter` again.
+    """
+
+    since: dict[str, float] = field(default_factory=dict)
+
+    def update(self, present: Iterable[str], expected: Iterable[str], now: float) -> None:
+        """Record at `now` which of the `expected` brokers (those that exist or own a bundle) are not `present`."""
+        missing = set(expected) - set(present)
+        self.since = {name: self.since.get(name, now) for name in missing}
+
+    def lost(self, now: float, after: float) -> frozenset[str]:
+        """Brokers that have been missing for more than `after` seconds."""
+        return frozenset(name for name, since in self.since.items() if now - since > after)
