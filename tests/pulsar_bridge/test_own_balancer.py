@@ -15,7 +15,7 @@ from pulsar_in_memory import InMemoryPulsar
 from trimtab_operator.pulsar.client.dynamic_config import SHEDDING, SPLITTING, FoundSettings
 from trimtab_operator.pulsar.own_balancer import controller as wheels
 from trimtab_operator.pulsar.own_balancer.controller import OwnBalancerController
-from trimtab_operator.pulsar.own_balancer.release import FoundSettingsStore
+from trimtab_operator.pulsar.own_balancer.release import found_settings_store
 from trimtab_operator.state.settings import Settings
 from trimtab_strategies.testing import cluster
 from trimtab_testbed.servers.kube import ControlPlane
@@ -61,7 +61,7 @@ async def kept(scene: PolicyScene) -> Any:
 
 
 async def stored(scene: PolicyScene) -> FoundSettings | None:
-    return await FoundSettingsStore(scene.context.api, scene.namespace).load()
+    return await found_settings_store(scene.context.api, scene.namespace).load()
 
 
 def test_what_is_on_is_switched_off_once_it_was_kept(steer: Steer) -> None:

@@ -12,11 +12,12 @@ import pytest
 from policy_scene import Play, PolicyScene, played
 from pulsar_in_memory import InMemoryPulsar
 from pulsar_settings import SettingsBrokers, defaults, settings_brokers
+from trimtab_operator.kube.config_map_store import UnreadableContentError
 from trimtab_operator.kube.errors import FencedError
-from trimtab_operator.pulsar.client.dynamic_config import SHEDDING, SPLITTING, ForeignFindingsError, FoundSettings
+from trimtab_operator.pulsar.client.dynamic_config import SHEDDING, SPLITTING, FoundSettings
 from trimtab_operator.pulsar.client.errors import PulsarError
 from trimtab_operator.pulsar.own_balancer.controller import OwnBalancerController
-from trimtab_operator.pulsar.own_balancer.release import BalancerRelease, FoundSettingsStore, release_balancer
+from trimtab_operator.pulsar.own_balancer.release import BalancerRelease, found_settings_store, release_balancer
 from trimtab_operator.resources.pulsar import PulsarSpec
 from trimtab_operator.resources.urls import AllowedUrls, RefusedUrlError
 from trimtab_operator.state.settings import Settings
@@ -37,7 +38,7 @@ async def left_behind(scene: PolicyScene, brokers: SettingsBrokers) -> BalancerR
     """What an operator has kept that is no more; the one that is there now."""
     brokers.dynamic[SHEDDING] = "false"
     found = FoundSettings(PulsarSpec(admin_url=brokers.url)).noting([SHEDDING], {})
-    await FoundSettingsStore(scene.context.api, scene.namespace).save(found)
+    await found_settings_store(scene.context.api, scene.namespace).save(found)
     scene.context.urls = AllowedUrls.of(["http://127.0.0.1:*"])
     return BalancerRelease(scene.context, lambda _write: None)
 
@@ -52,7 +53,7 @@ def test_it_is_put_back_where_no_policy_has_it_off(play: Play) -> None:
             letting_go = await left_behind(scene, brokers)
             await letting_go.look()
             assert brokers.dynamic == {}
-            assert await FoundSettingsStore(scene.context.api, scene.namespace).load() is None
+            assert await found_settings_store(scene.context.api, scene.namespace).load() is None
             assert scene.context.link.switched_off is False
 
     play(LOAD, story)
@@ -67,7 +68,7 @@ def test_a_configmap_that_names_another_setting_changes_nothing_in_pulsar(play: 
             stored["overrides"]["superUserRoles"] = "eve"
             scene.rest.patch(path, {"data": {"found.json": json.dumps(stored)}})
             brokers.dynamic["superUserRoles"] = "false"  # as if it had been switched off
-            with pytest.raises(ForeignFindingsError, match="ConfigMap trimtab-pulsar-found: it names superUserRoles"):
+            with pytest.raises(UnreadableContentError, match="ConfigMap trimtab-pulsar-found: it names superUserRoles"):
                 await letting_go.look()
             assert brokers.dynamic == {SHEDDING: "false", "superUserRoles": "false"}
 
@@ -79,11 +80,11 @@ def test_it_is_put_back_though_its_configmap_went_with_the_namespace(play: Play)
         with settings_brokers(defaults()) as brokers:
             letting_go, store = (
                 await left_behind(scene, brokers),
-                FoundSettingsStore(scene.context.api, scene.namespace),
+                found_settings_store(scene.context.api, scene.namespace),
             )
             link = scene.context.link
             link.found, link.switched_off = await store.load(), True
-            await store.forget()
+            await store.delete()
 
             await letting_go.look()
 
@@ -133,7 +134,7 @@ def test_another_cluster_is_left_alone_until_it_is_put_back_in_the_one_before(pl
                 await letting_go.look()
             await wheel.look()
             assert pulsar.asked == []
-            await FoundSettingsStore(context.api, scene.namespace).forget()  # as the condition says
+            await found_settings_store(context.api, scene.namespace).delete()  # as the condition says
         await wheel.look()
         assert pulsar.dynamic == {SHEDDING: "false", SPLITTING: "false"}
         assert context.link.hand.held is True
@@ -195,7 +196,7 @@ def test_a_url_that_is_not_allowed_is_not_asked_and_who_does_not_lead_writes_not
         scene.context.urls = AllowedUrls.of(["http://127.0.0.1:*"])
         with pytest.raises(PulsarError):
             await letting_go.look()
-        assert await FoundSettingsStore(scene.context.api, scene.namespace).load() is not None
+        assert await found_settings_store(scene.context.api, scene.namespace).load() is not None
 
     play(LOAD, story)
 

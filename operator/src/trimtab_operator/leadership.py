@@ -25,10 +25,11 @@ import kopf
 from trimtab_operator import handlers
 from trimtab_operator.aio import ended
 from trimtab_operator.kube.client import POLICIES, Api, ApiError
+from trimtab_operator.kube.config_map_store import UnreadableContentError
 from trimtab_operator.kube.fence import Fence
 from trimtab_operator.kube.lease import Elector, LeaseLostError
 from trimtab_operator.state.cluster import ClusterState
-from trimtab_operator.state.strategy_state import ForeignStateError, PolicyStateStore
+from trimtab_operator.state.strategy_state import PolicyStateStore
 
 log = logging.getLogger(__name__)
 
@@ -189,7 +190,7 @@ async def _remembered_epoch(context: ClusterState, policy: Mapping[str, Any]) ->
     store = PolicyStateStore(context.api, context.namespace, policy["name"], policy["uid"])
     try:
         return (await store.load()).epoch
-    except ForeignStateError as error:
+    except UnreadableContentError as error:
         log.warning("policy %s: %s", policy["name"], error)  # its loop will tell the people, too
         return 0
 

@@ -12,6 +12,7 @@ from typing import Any, Self
 
 from pydantic import Field, ValidationError
 
+from trimtab_operator.kube.config_map_store import UnreadableContentError, check_version
 from trimtab_operator.resources.common import Status
 from trimtab_strategies.model import Reason
 
@@ -20,10 +21,6 @@ RECORD_VERSION = 1
 
 STEADY = 5.0
 """Percent points of usage up to which a broker counts as no different from before."""
-
-
-class ForeignRecordError(ValueError):
-    """What was stored is no record of this version; says why."""
 
 
 class Held(Status):
@@ -267,13 +264,12 @@ class DecisionRecord(Status):
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
-        """Read back; raises `ForeignRecordError`."""
+        """Read back; raises `UnreadableContentError`."""
         try:
             found = cls.model_validate_json(text)
         except ValidationError as error:
-            raise ForeignRecordError(f"it is no record of a decision ({error!s:.200})") from error
-        if found.version != RECORD_VERSION:
-            raise ForeignRecordError(f"it has version {found.version}, this Trimtab reads {RECORD_VERSION}")
+            raise UnreadableContentError(f"it is no record of a decision ({error!s:.200})") from error
+        check_version("it", found.version, known=RECORD_VERSION)
         return found
 
 

@@ -20,6 +20,7 @@ from trimtab_operator.aio import ended
 from trimtab_operator.decision_log.store import Recorder
 from trimtab_operator.interference.controller import InterferenceController
 from trimtab_operator.kube.client import ApiError, ApiUnavailableError
+from trimtab_operator.kube.config_map_store import UnreadableContentError
 from trimtab_operator.loop.broker_refresh import BrokerWatch, refresh_brokers
 from trimtab_operator.loop.cycle import RECONCILE_EVERY, CycleRunner
 from trimtab_operator.loop.gates import moved_lately, refused_reconcile
@@ -32,7 +33,7 @@ from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.cycle_result import CycleResult
 from trimtab_operator.state.policy_run import PolicyRun
 from trimtab_operator.state.settings import InvalidPolicyError, Settings, claim_of
-from trimtab_operator.state.strategy_state import ForeignStateError, PolicyState, PolicyStateStore
+from trimtab_operator.state.strategy_state import PolicyState, PolicyStateStore
 from trimtab_operator.status.publisher import StatusPublisher
 from trimtab_pipeline.api import SourceUnavailableError
 from trimtab_strategies.model import HeldBack, Reason
@@ -342,7 +343,7 @@ class PolicyLoop:
         if self._remembered is None:
             try:
                 found = await self._memory.load()
-            except ForeignStateError as error:
+            except UnreadableContentError as error:
                 await self._publisher.state_reset(f"begins without memory: {error}")
                 found = PolicyState()
             bundles = self.context.stores.bundles.items.values()

@@ -17,13 +17,14 @@ from typing import Any
 from trimtab_operator.kube.broker_records import BrokerRecord
 from trimtab_operator.kube.client import POLICIES
 from trimtab_operator.kube.conditions import timestamp
+from trimtab_operator.kube.config_map_store import ConfigMapStore, UnreadableContentError
 from trimtab_operator.proposals.annotations import Asked, take_off
 from trimtab_operator.proposals.executor import Executor
-from trimtab_operator.proposals.model import ForeignProposalError, Proposal
+from trimtab_operator.proposals.model import Proposal
 from trimtab_operator.proposals.progress import Execution, Mark
 from trimtab_operator.proposals.states import BECAME, COMMANDS, REFUSALS, Event, after, may
 from trimtab_operator.proposals.status import Command, ProposalPublisher
-from trimtab_operator.proposals.store import ProposalStore, Standing
+from trimtab_operator.proposals.store import Standing, proposal_store
 from trimtab_operator.resources.policy import Mode
 from trimtab_operator.resources.policy_status import REBALANCE_ANNOTATION, ProposalState
 from trimtab_operator.state.cluster import ClusterState
@@ -115,7 +116,7 @@ class Approver:
     uid: str
     publisher: StatusPublisher
     _speaker: ProposalPublisher = field(init=False)
-    _store: ProposalStore = field(init=False)
+    _store: ConfigMapStore[Standing] = field(init=False)
     _standing: Standing | None = None
     _executor: Executor | None = None
     _mode: Mode | None = None
@@ -126,7 +127,7 @@ class Approver:
     _told_of: int = 0
 
     def __post_init__(self) -> None:
-        self._store = ProposalStore(self.context.api, self.context.namespace, self.policy, self.uid)
+        self._store = proposal_store(self.context.api, self.context.namespace, self.policy, self.uid)
         self._speaker = ProposalPublisher(self.publisher)
 
     @property
@@ -183,8 +184,8 @@ class Approver:
         if self._standing is not None:
             return
         try:
-            self._standing = await self._store.load()
-        except ForeignProposalError as error:
+            self._standing = await self._store.load() or Standing()
+        except UnreadableContentError as error:
             await self.publisher.state_reset(f"begins without a proposal: {error}")
             self._standing = Standing()
         self._executor = self._worker(self._standing.execution)

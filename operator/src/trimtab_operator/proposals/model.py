@@ -17,6 +17,7 @@ from typing import Any, Self
 import numpy as np
 
 from trimtab_operator.kube.conditions import timestamp
+from trimtab_operator.kube.config_map_store import check_version, reading
 from trimtab_operator.kube.move_costs import NOT_MEASURED, Measured, told
 from trimtab_operator.observe.snapshot import trusted_only
 from trimtab_operator.resources.bundle_split import MOST_BOUNDARIES
@@ -89,10 +90,6 @@ Percents = tuple[tuple[float | None, ...], ...]
 
 _PLAIN = ("id", "generation", "made_at", "expires_at", "names", "brokers", "before", "after")
 """Fields that JSON holds as they are."""
-
-
-class ForeignProposalError(ValueError):
-    """The ConfigMap holds something that is not ours; says how to remedy it."""
 
 
 @dataclass(frozen=True)
@@ -186,11 +183,10 @@ class Proposal:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Read back; raises `ForeignProposalError` when it is not what `to_json` wrote."""
-        try:
+        """Read back; raises `UnreadableContentError` when it is not what `to_json` wrote."""
+        with reading("the proposal"):
             value = json.loads(text)
-            if (version := value.pop("version")) != 1:
-                raise ForeignProposalError(f"the proposal has version {version}, this Trimtab reads version 1")
+            check_version("the proposal", value.pop("version"))
             moves = tuple(
                 Move(bundle, source, destination, Reason(reason), math.nan if load is None else load)
                 for bundle, source, destination, reason, load in value.pop("moves")
@@ -198,7 +194,7 @@ class Proposal:
             splits = tuple(_split(split) for split in value.pop("splits"))
             before, after = (tuple(map(tuple, value.pop(key))) for key in ("before", "after"))
             names, brokers, price = (value.pop(key) for key in ("names", "brokers", "cost"))
-            found = cls(
+            return cls(
                 **value,
                 moves=moves,
                 splits=splits,
@@ -208,9 +204,6 @@ class Proposal:
                 after=after,
                 cost=Cost(**price),
             )
-        except (KeyError, TypeError, ValueError) as error:
-            raise ForeignProposalError(f"the proposal is not what Trimtab writes ({error!r:.200})") from error
-        return found
 
     def shown(self, state: ProposalState | None = None, message: str = "") -> dict[str, Any]:
         """As the policy's status shows it, every field given, so that a merge-patch leaves nothing of an older one."""

@@ -17,8 +17,9 @@ from itertools import islice
 from typing import Any, Self
 
 from trimtab_operator.kube.conditions import timestamp
+from trimtab_operator.kube.config_map_store import UnreadableContentError, reading
 from trimtab_operator.kube.records import WITHDRAWN, BundleRecord
-from trimtab_operator.proposals.model import ForeignProposalError, Proposal
+from trimtab_operator.proposals.model import Proposal
 from trimtab_strategies.model import HeldBack, Reason
 
 SHOWN_FAILURES = 20
@@ -141,20 +142,17 @@ class Execution:
 
     @classmethod
     def from_json(cls, text: str, proposal: Proposal) -> Self:
-        """Read back the execution of `proposal`; raises `ForeignProposalError` when it is not what `to_json` wrote."""
-        try:
+        """The execution of `proposal` that `to_json` wrote as `text`. Raises `UnreadableContentError`."""
+        with reading("the progress"):
             value = json.loads(text)
             marks = [Mark(character) for character in value["marks"]]
             failures = {
                 int(row): HeldBack(proposal.names[int(row)], Reason(reason), detail)
                 for row, (reason, detail) in value["failures"].items()
             }
-            found = cls(proposal, float(value["started"]), marks, failures, bool(value["stopped"]), value["finished"])
-        except (KeyError, IndexError, TypeError, ValueError) as error:
-            raise ForeignProposalError(f"the progress is not what Trimtab writes ({error!r:.200})") from error
-        if len(marks) != len(proposal.names):
-            raise ForeignProposalError(f"the progress has {len(marks)} rows, its proposal {len(proposal.names)}")
-        return found
+            if len(marks) != len(proposal.names):
+                raise UnreadableContentError(f"the progress has {len(marks)} rows, its proposal {len(proposal.names)}")
+            return cls(proposal, float(value["started"]), marks, failures, bool(value["stopped"]), value["finished"])
 
     def shown(self, now: float) -> dict[str, Any]:
         """As the policy's status shows it; now: epoch seconds."""

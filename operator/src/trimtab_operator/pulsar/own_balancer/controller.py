@@ -15,12 +15,12 @@ from dataclasses import dataclass, field, replace
 
 from trimtab_operator.aio import at_most
 from trimtab_operator.kube.client import ApiError
+from trimtab_operator.kube.config_map_store import ConfigMapStore, UnreadableContentError
 from trimtab_operator.kube.naming import PULSAR_FOUND
 from trimtab_operator.pulsar.client.api import Admin
 from trimtab_operator.pulsar.client.dynamic_config import (
     OFF,
     UNLOADING_SPLITS,
-    ForeignFindingsError,
     FoundSettings,
     described,
     is_true,
@@ -28,7 +28,7 @@ from trimtab_operator.pulsar.client.dynamic_config import (
     switched_on,
 )
 from trimtab_operator.pulsar.client.errors import PulsarError
-from trimtab_operator.pulsar.own_balancer.release import FoundSettingsStore, may_switch_off, needed
+from trimtab_operator.pulsar.own_balancer.release import found_settings_store, may_switch_off, needed
 from trimtab_operator.resources.common import API_VERSION
 from trimtab_operator.resources.pulsar import PulsarSpec
 from trimtab_operator.state.cluster import ClusterState
@@ -94,11 +94,11 @@ class OwnBalancerController:
     context: ClusterState
     admin: Admin
     _spec: PulsarSpec | None = field(init=False)
-    _store: FoundSettingsStore = field(init=False)
+    _store: ConfigMapStore[FoundSettings] = field(init=False)
 
     def __post_init__(self) -> None:
         self._spec = self.context.link.spec
-        self._store = FoundSettingsStore(self.context.api, self.context.namespace)
+        self._store = found_settings_store(self.context.api, self.context.namespace)
 
     async def run(self) -> None:
         """Look after look, until cancelled. What can't be read is told, and tried again."""
@@ -123,12 +123,12 @@ class OwnBalancerController:
     async def _look_safely(self) -> None:
         try:
             await self.look()
-        except (PulsarError, ApiError, ForeignFindingsError) as error:
+        except (PulsarError, ApiError, UnreadableContentError) as error:
             log.warning("Pulsar's own balancing: %s", error)
             self._tell(OwnBalancerState(held=None, text=f"whether Pulsar balances by itself is not known: {error}"))
 
     async def look(self) -> None:
-        """Look once, and do what the policies allow. Raises `PulsarError`, `ApiError`, `ForeignFindingsError`."""
+        """Look once, and do what the policies allow. Raises `PulsarError`, `ApiError`, `UnreadableContentError`."""
         async with self.context.link.steering:
             if self._replaced:
                 return
@@ -247,7 +247,7 @@ class OwnBalancerController:
 
     async def _give_back(self, found: FoundSettings) -> None:
         done = await put_back(self.admin, found)
-        await self._store.forget()
+        await self._store.delete()
         log.info("Pulsar's own balancing is put back: %s", "; ".join(done))
         await self._event("Normal", "PutBack", "; ".join(done))
 

@@ -17,7 +17,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from trimtab_operator.kube.client import CONFIG_MAPS, POLICIES, Api, ApiError, NotFoundError
+from trimtab_operator.kube.client import POLICIES, Api, ApiError
+from trimtab_operator.kube.config_map_store import ConfigMapStore, StoredFormat, UnreadableContentError
 from trimtab_operator.kube.naming import PULSAR_FOUND
 from trimtab_operator.pulsar.client.api import Admin
 from trimtab_operator.pulsar.client.dynamic_config import ForeignFindingsError, FoundSettings, put_back
@@ -34,43 +35,27 @@ from trimtab_pipeline.api import SourceMisconfiguredError
 
 _KEY = "found.json"
 
-_REMEDY = "set the switches by hand, and delete the ConfigMap (docs/migrate.md)"
+
+def found_settings_store(api: Api, namespace: str) -> ConfigMapStore[FoundSettings]:
+    """The store of what was found in the Pulsar cluster of a Kubernetes namespace.
+
+    Where it has nothing, nothing is to be put back.
+    """
+    return ConfigMapStore(api, namespace, PULSAR_FOUND, _FORMAT)
 
 
-@dataclass(frozen=True, slots=True)
-class FoundSettingsStore:
-    """The ConfigMap of one Kubernetes namespace, which holds one Pulsar cluster. All methods raise `ApiError`."""
+def _decoded(texts: Mapping[str, str]) -> FoundSettings:
+    try:
+        return FoundSettings.from_json(texts.get(_KEY, ""))
+    except ForeignFindingsError as error:
+        raise UnreadableContentError(str(error)) from error
 
-    api: Api
-    namespace: str
 
-    async def load(self) -> FoundSettings | None:
-        """What is kept; None: nothing is to be put back. Raises `ForeignFindingsError`, which says what to do."""
-        try:
-            config_map = await self.api.get(CONFIG_MAPS, self.namespace, PULSAR_FOUND)
-        except NotFoundError:
-            return None
-        try:
-            return FoundSettings.from_json((config_map.get("data") or {}).get(_KEY, ""))
-        except ForeignFindingsError as error:
-            raise ForeignFindingsError(f"ConfigMap {PULSAR_FOUND}: {error}: {_REMEDY}") from error
-
-    async def save(self, found: FoundSettings) -> None:
-        """Keep it in the place of what was kept."""
-        body = {"data": {_KEY: found.to_json()}}
-        try:
-            await self.api.patch(CONFIG_MAPS, self.namespace, PULSAR_FOUND, body)
-        except NotFoundError:
-            meta = {"name": PULSAR_FOUND, "labels": {"app.kubernetes.io/managed-by": "trimtab"}}
-            manifest = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, **body}
-            await self.api.create(CONFIG_MAPS, self.namespace, manifest)
-
-    async def forget(self) -> None:
-        """Everything is as it was found."""
-        try:
-            await self.api.delete(CONFIG_MAPS, self.namespace, PULSAR_FOUND)
-        except NotFoundError:
-            return
+_FORMAT: StoredFormat[FoundSettings] = StoredFormat(
+    encode=lambda found, _: {_KEY: found.to_json()},
+    decode=_decoded,
+    remedy="set the switches by hand, and delete the ConfigMap (docs/migrate.md)",
+)
 
 
 log = logging.getLogger(__name__)
@@ -86,7 +71,7 @@ LET_GO_WITHIN, LOOK_AGAIN = 60.0, 0.1
 """Seconds for which a policy's deletion waits, and between two looks meanwhile."""
 
 
-REFUSALS = (PulsarError, ApiError, RefusedUrlError, SourceMisconfiguredError, ForeignFindingsError)
+REFUSALS = (PulsarError, ApiError, RefusedUrlError, SourceMisconfiguredError, UnreadableContentError)
 """What can keep it from being put back."""
 
 
@@ -155,17 +140,17 @@ class BalancerRelease:
         if (link.linked and not link.elsewhere) or link.switched_off is False:
             return
         async with link.steering:
-            store = FoundSettingsStore(self.context.api, self.context.namespace)
+            store = found_settings_store(self.context.api, self.context.namespace)
             if (found := await store.load() or link.found) is None:
                 link.keep(None)
             elif link.elsewhere or not await needed(self.context):
                 await self._put_back(store, found)
 
-    async def _put_back(self, store: FoundSettingsStore, found: FoundSettings) -> None:
+    async def _put_back(self, store: ConfigMapStore[FoundSettings], found: FoundSettings) -> None:
         context = self.context
         async with reached(found.pulsar, context.api, context.namespace, context.urls, self.fence) as admin:
             done = await put_back(admin, found)
-        await store.forget()
+        await store.delete()
         context.link.keep(None)
         context.metrics.own_balancing_off.set(0)
         log.info("Pulsar's own balancing is put back: %s", "; ".join(done))
