@@ -11,6 +11,7 @@ from trimtab_operator.interference.detection import flapping, owner_changes, qua
 from trimtab_operator.kube.client import BUNDLES, POLICIES, Api, ApiError, ConflictError, NotFoundError
 from trimtab_operator.kube.conditions import set_condition, timestamp
 from trimtab_operator.resources.bundle import RELEASE
+from trimtab_operator.resources.conditions import ConditionReason, PolicyCondition
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.competing_balancer import (
     NO_COMPETITION,
@@ -164,7 +165,9 @@ class InterferenceController:
 def _told_of(policy: Mapping[str, Any]) -> bool:
     """Whether the status of a policy tells of such trouble, even if it is over."""
     conditions = (policy.get("status") or {}).get("conditions") or ()
-    return any(condition["type"] in {"Flapping", "Contested"} for condition in conditions)
+    return any(
+        condition["type"] in {PolicyCondition.FLAPPING, PolicyCondition.COMPETING_BALANCER} for condition in conditions
+    )
 
 
 def _status(
@@ -172,14 +175,18 @@ def _status(
 ) -> dict[str, Any]:
     conditions = previous.get("conditions") or []
     text = f"{counted(len(kept), 'bundle')} came back again and again: left alone for a while"
-    flap = ("True", str(Reason.QUARANTINED), text) if kept else ("False", "Settled", "no bundle comes back again")
+    flap = (
+        ("True", str(Reason.QUARANTINED), text)
+        if kept
+        else ("False", ConditionReason.SETTLED, "no bundle comes back again")
+    )
     until = f"others undo what this policy moves: it {advises_until(competition)}"
     rival = (
         ("True", str(Reason.CONTESTED), until)
         if competition.retreating(now)
-        else ("False", "Alone", "nobody undoes it")
+        else ("False", ConditionReason.ALONE, "no one undoes its moves")
     )
-    for kind, told in (("Flapping", flap), ("Contested", rival)):
+    for kind, told in ((PolicyCondition.FLAPPING, flap), (PolicyCondition.COMPETING_BALANCER, rival)):
         conditions = set_condition(conditions, kind, *told, generation, now)
     shown = sorted(kept.items(), key=lambda item: (-item[1], item[0]))[:SHOWN]
     listed = [{"bundle": name, "until": timestamp(end)} for name, end in shown]

@@ -1,10 +1,12 @@
-"""Conditions and timestamps as every Kubernetes tool reads them. Pure."""
+"""Conditions and timestamps in the form that all Kubernetes tools read. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
+
+from trimtab_operator.resources.conditions import ConditionType
 
 Condition = dict[str, Any]
 
@@ -31,7 +33,7 @@ def epoch(text: str | None) -> float:
 
 def set_condition(  # noqa: PLR0917  the order in which conditions are read
     conditions: Iterable[Mapping[str, Any]],
-    type: str,  # noqa: A002  the field's name in every Kubernetes object
+    type: ConditionType,  # noqa: A002  the field's name in every Kubernetes object
     status: str,
     reason: str,
     message: str,
@@ -50,9 +52,9 @@ def set_condition(  # noqa: PLR0917  the order in which conditions are read
         return kept
     changed = old.get("status") != status
     new = {
-        "type": type,
+        "type": str(type),
         "status": status,
-        "reason": reason,
+        "reason": str(reason),
         "message": message,
         "lastTransitionTime": timestamp(now) if changed else old["lastTransitionTime"],
         "observedGeneration": generation,

@@ -10,13 +10,17 @@ from trimtab_operator.kube.conditions import set_condition
 from trimtab_operator.proposals.model import blank
 from trimtab_operator.proposals.progress import Execution
 from trimtab_operator.proposals.store import Standing
+from trimtab_operator.resources.conditions import ConditionReason, PolicyCondition
 from trimtab_operator.resources.policy_status import ProposalState
-from trimtab_operator.status.conditions import COMMAND_TAKEN, shortened, waits
+from trimtab_operator.status.conditions import shortened, waits
 from trimtab_operator.status.publisher import StatusPublisher
 from trimtab_strategies.model import HeldBack, Reason
 
-CONDITIONS = ("ProposalReady", "Rebalancing", COMMAND_TAKEN)
-"""The conditions that are told here; the first two exist in mode Approve only."""
+_STATES = {
+    PolicyCondition.PROPOSAL_READY: ProposalState.PROPOSAL_READY,
+    PolicyCondition.REBALANCING: ProposalState.REBALANCING,
+}
+"""Conditions of mode Approve, and the state in which each is True."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +59,7 @@ class ProposalPublisher:
 
     async def barred(self, refusal: HeldBack, generation: int) -> None:
         """Take back that a proposal is ready, because of `refusal`. generation: of the policy that was read."""
-        now, kind, text = self.publisher.context.now(), CONDITIONS[0], shortened(refusal.detail)
+        now, kind, text = self.publisher.context.now(), PolicyCondition.PROPOSAL_READY, shortened(refusal.detail)
 
         def made(previous: Mapping[str, Any]) -> dict[str, Any]:
             found = [dict(condition) for condition in previous.get("conditions") or ()]
@@ -72,7 +76,7 @@ class ProposalPublisher:
 
     async def refused(self, command: Command) -> None:
         """The Event of a command that is not carried out."""
-        await self.publisher.event("Warning", "Refused", shortened(command.text))
+        await self.publisher.event("Warning", ConditionReason.REFUSED, shortened(command.text))
 
     async def round(self, execution: Execution, written: int, failures: Sequence[HeldBack]) -> None:
         """What one round of an execution wrote and could not do: counted all, told those that failed."""
@@ -109,15 +113,16 @@ def conditions(
     now: float,
 ) -> list[dict[str, Any]]:
     """`previous` with ours set, or taken away where they have no meaning. now: epoch seconds."""
-    gone = set(CONDITIONS[:2]) if standing is None else set[str]()
-    found = [dict(condition) for condition in previous if condition["type"] not in gone]
+    found = [dict(condition) for condition in previous if standing is not None or condition["type"] not in _STATES]
     if standing is not None:
-        for kind, state in zip(CONDITIONS, (ProposalState.PROPOSAL_READY, ProposalState.REBALANCING), strict=False):
+        for kind, state in _STATES.items():
             holds = "True" if standing.state is state else "False"
             message = shortened(standing.message)
             found = set_condition(found, kind, holds, str(standing.state), message, generation, now)
     if command is not None:
-        taken, reason = ("False", "Refused") if command.refused else ("True", "Taken")
-        others = [condition for condition in found if condition["type"] != COMMAND_TAKEN]  # each answer has its time
-        found = set_condition(others, COMMAND_TAKEN, taken, reason, shortened(command.text), generation, now)
+        kind, taken, reason = PolicyCondition.COMMAND_TAKEN, "True", ConditionReason.TAKEN
+        if command.refused:
+            taken, reason = "False", ConditionReason.REFUSED
+        others = [condition for condition in found if condition["type"] != kind]  # each answer has its time
+        found = set_condition(others, kind, taken, reason, shortened(command.text), generation, now)
     return found

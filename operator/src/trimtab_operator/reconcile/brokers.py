@@ -16,6 +16,7 @@ from trimtab_operator.kube.conditions import set_condition, timestamp
 from trimtab_operator.kube.records import BundleRecord
 from trimtab_operator.resources.broker import DISCOVERED
 from trimtab_operator.resources.common import API_VERSION
+from trimtab_operator.resources.conditions import BrokerCondition, ConditionReason
 from trimtab_operator.resources.policy import Mode
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.policies import selects
@@ -101,10 +102,6 @@ def _readiness(ready: bool, now: float) -> dict[str, Any]:  # noqa: FBT001  it i
     return {"ready": ready} if ready else {"ready": False, "lastSeen": timestamp(now)}
 
 
-DRAINED = "Drained"
-"""Type of the condition."""
-
-
 Told = tuple[str, str, str]
 """Status, reason and message of a condition."""
 
@@ -136,9 +133,11 @@ class DrainReporter:
 
     async def _write(self, broker: BrokerRecord, wanted: Told | None) -> None:
         context = self.context
-        kept: list[Any] = [dict(c) for c in broker.conditions if wanted is not None or c["type"] != DRAINED]
+        kept: list[Any] = [
+            dict(c) for c in broker.conditions if wanted is not None or c["type"] != BrokerCondition.DRAINED
+        ]
         if wanted is not None:
-            kept = set_condition(kept, DRAINED, *wanted, broker.generation, context.now())
+            kept = set_condition(kept, BrokerCondition.DRAINED, *wanted, broker.generation, context.now())
         body = {"status": {"conditions": kept}}
         try:
             await context.api.patch(BROKERS, context.namespace, broker.name, body, subresource="status")
@@ -181,15 +180,18 @@ def _hindrance(settings: Settings) -> tuple[str, str]:
         return str(Reason.DRY_RUN), f"policy {settings.name} is in mode DryRun: it only shows what would move"
     if settings.mode is Mode.APPROVE:
         return str(Reason.NOT_APPROVED), f"policy {settings.name} is in mode Approve: its proposal waits for a person"
-    return "Draining", ""
+    return str(ConditionReason.DRAINING), ""
 
 
 def _shown(broker: BrokerRecord) -> Told | None:
     """The condition as it is in the broker's status."""
-    found = next((c for c in broker.conditions if c["type"] == DRAINED), None)
+    found = next((c for c in broker.conditions if c["type"] == BrokerCondition.DRAINED), None)
     return None if found is None else (found["status"], found["reason"], found["message"])
 
 
 def _outdated(broker: BrokerRecord) -> bool:
     """Whether the condition speaks of the Broker as it was before an edit; `kubectl wait` does not believe it then."""
-    return any(c["type"] == DRAINED and c.get("observedGeneration", 0) < broker.generation for c in broker.conditions)
+    return any(
+        c["type"] == BrokerCondition.DRAINED and c.get("observedGeneration", 0) < broker.generation
+        for c in broker.conditions
+    )

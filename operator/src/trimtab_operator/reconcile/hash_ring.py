@@ -22,6 +22,7 @@ from trimtab_operator.kube.conditions import set_condition
 from trimtab_operator.kube.records import BundleRecord, TopicNamespaceRecord
 from trimtab_operator.reconcile.namespaces import write_conditions
 from trimtab_operator.resources.common import API_VERSION
+from trimtab_operator.resources.conditions import TopicNamespaceCondition
 from trimtab_operator.resources.topic_namespace import BROKEN_RING, Readiness
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.hash_rings import NO_BUNDLES, Ring
@@ -118,7 +119,7 @@ class RingStatus:
     async def _tell(self, record: TopicNamespaceRecord, told: tuple[str, str, str]) -> None:
         status, reason, message = told
         now = self.context.now()
-        conditions = set_condition(record.conditions, "Ready", *told, record.generation, now)
+        conditions = set_condition(record.conditions, TopicNamespaceCondition.READY, *told, record.generation, now)
         if await write_conditions(self.context, record, conditions) and record.ready != (status, reason):
             kind = "Normal" if status == "True" else "Warning"
             log.warning("topic namespace %s: %s", record.name, message)
@@ -163,5 +164,7 @@ def _overlaps(ring: Ring) -> str:
 
 
 def _says(record: TopicNamespaceRecord) -> tuple[str, str, str]:
-    message = next((str(c.get("message", "")) for c in record.conditions if c["type"] == "Ready"), "")
+    message = next(
+        (str(c.get("message", "")) for c in record.conditions if c["type"] == TopicNamespaceCondition.READY), ""
+    )
     return (*record.ready, message)

@@ -21,6 +21,7 @@ from trimtab_operator.kube.naming import bundle_manifest, bundle_name
 from trimtab_operator.kube.records import TopicNamespaceRecord
 from trimtab_operator.observe.topology import policies
 from trimtab_operator.resources.broker import DISCOVERED
+from trimtab_operator.resources.conditions import ConditionReason, TopicNamespaceCondition
 from trimtab_operator.resources.topic_namespace import BROKEN_RING, MIRRORED, Readiness, TopicNamespaceSpec
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.status.conditions import shortened
@@ -63,14 +64,14 @@ async def cut(context: ClusterState, topic_namespace: Mapping[str, Any]) -> None
     body = {
         "bundles": 0 if others else len(bundles),
         "observedGeneration": generation,
-        "conditions": set_condition(before, "Ready", *ready, generation, context.now()),
+        "conditions": set_condition(before, TopicNamespaceCondition.READY, *ready, generation, context.now()),
     }
     await context.api.patch(TOPIC_NAMESPACES, meta["namespace"], meta["name"], {"status": body}, subresource="status")
 
 
 def _settled(meta: Mapping[str, Any], status: Mapping[str, Any]) -> bool:
     """Whether it was cut before, or follows a namespace that Pulsar has or had."""
-    ready = [c for c in status.get("conditions") or [] if c["type"] == "Ready"]
+    ready = [c for c in status.get("conditions") or [] if c["type"] == TopicNamespaceCondition.READY]
     mirrored = any(c["reason"] in MIRRORED for c in ready) or (meta.get("labels") or {}).get(DISCOVERED) == "true"
     return mirrored or any(c["status"] == "True" or c["reason"] in BROKEN_RING for c in ready)
 
@@ -87,22 +88,22 @@ async def _holder(context: ClusterState, namespace: str, manifest: Mapping[str, 
 log = logging.getLogger(__name__)
 
 
-VALID = "Valid"
-"""Type of the condition."""
-
-
 def examined(record: TopicNamespaceRecord, problem: str, now: float) -> list[Condition] | None:
     """The conditions of a TopicNamespace with `problem` (empty: none); None when they say so already.
 
     One that never had a problem gets no condition. now: epoch seconds.
     """
-    before = next((c for c in record.conditions if c["type"] == VALID), None)
+    before = next((c for c in record.conditions if c["type"] == TopicNamespaceCondition.VALID), None)
     if before is None and not problem:
         return None
-    told = ("False", str(Reason.INVALID_POLICY), shortened(problem)) if problem else ("True", VALID, "")
+    told = (
+        ("False", str(Reason.INVALID_POLICY), shortened(problem))
+        if problem
+        else ("True", str(ConditionReason.VALID), "")
+    )
     if before is not None and _says(before) == (*told, record.generation):
         return None
-    return set_condition(record.conditions, VALID, *told, record.generation, now)
+    return set_condition(record.conditions, TopicNamespaceCondition.VALID, *told, record.generation, now)
 
 
 def _says(condition: Mapping[str, Any]) -> tuple[str, str, str, int]:

@@ -31,6 +31,7 @@ from trimtab_operator.observe.snapshot import Snapshot
 from trimtab_operator.resources.bundle import PARENT
 from trimtab_operator.resources.bundle_split import Phase
 from trimtab_operator.resources.common import API_VERSION
+from trimtab_operator.resources.conditions import ConditionReason, SplitCondition
 from trimtab_operator.splits.steps import Child, Raw, SplitExecutor, SplitOrder, SplitProgress
 from trimtab_operator.splits.validation import Around, NotYetError, SplitRefusedError, order_of, surroundings_of
 from trimtab_operator.state.cluster import ClusterState
@@ -198,12 +199,12 @@ class SplitController:
         if record.spec.request is not None or age > WAIT_FOR:
             await self._refuse(record, Reason.IN_FLIGHT, why)
         elif record.status.message != why:
-            conditions = self._conditions(record, "Accepted", "Unknown", Reason.IN_FLIGHT, why)
+            conditions = self._conditions(record, SplitCondition.ACCEPTED, "Unknown", Reason.IN_FLIGHT, why)
             word = str(Reason.IN_FLIGHT)
             await self._write(record, phase=Phase.PENDING, reason=word, message=why, conditions=conditions)
 
     async def _refuse(self, record: SplitRecord, reason: Reason, text: str) -> None:
-        conditions = self._conditions(record, "Accepted", "False", reason, text)
+        conditions = self._conditions(record, SplitCondition.ACCEPTED, "False", reason, text)
         await self._finish(replace(record, conditions=tuple(conditions)), Phase.FAILED, reason, text)
 
     async def _owned(self, record: SplitRecord, surroundings: Around) -> SplitRecord:
@@ -231,7 +232,7 @@ class SplitController:
             topicNamespace=order.topic_namespace,
             children=children,
             startedAt=timestamp(self.context.now()),
-            conditions=self._conditions(record, "Accepted", "True", "Accepted", text),
+            conditions=self._conditions(record, SplitCondition.ACCEPTED, "True", ConditionReason.ACCEPTED, text),
         )
         log.info("split %s: dividing %s %s", record.name, order.bundle, text)
         return begun
@@ -245,7 +246,9 @@ class SplitController:
         progress = await self.divider.advance(self._order(record), give_up)
         if progress.done:
             names = ", ".join(child.bundle for child in record.status.children[:3])
-            await self._finish(record, Phase.COMPLETED, "Completed", f"{len(record.status.children)} children: {names}")
+            await self._finish(
+                record, Phase.COMPLETED, ConditionReason.COMPLETED, f"{len(record.status.children)} children: {names}"
+            )
         elif progress.undone:
             reason = progress.reason or (Reason.TIMED_OUT if late else Reason.SUPERSEDED)
             await self._finish(record, Phase.FAILED, reason, progress.text)
@@ -281,7 +284,7 @@ class SplitController:
     async def _finish(self, record: SplitRecord, phase: Phase, reason: str, text: str) -> None:
         completed = phase is Phase.COMPLETED
         text = shortened(text)
-        conditions = self._conditions(record, "Complete", "True" if completed else "False", reason, text)
+        conditions = self._conditions(record, SplitCondition.COMPLETE, "True" if completed else "False", reason, text)
         finished = timestamp(self.context.now())
         word = asked_for(record) if completed else str(reason)
         await self._write(record, phase=phase, reason=word, message=text, finishedAt=finished, conditions=conditions)
@@ -298,7 +301,7 @@ class SplitController:
         await self.context.events.post(involved, kind, str(reason), f"{record.spec.bundle}: {text}", action="Split")
 
     def _conditions(
-        self, record: SplitRecord, kind: str, status: str, reason: str, text: str
+        self, record: SplitRecord, kind: SplitCondition, status: str, reason: str, text: str
     ) -> list[Mapping[str, Any]]:
         now = self.context.now()
         return [*set_condition(record.conditions, kind, status, str(reason), shortened(text), record.generation, now)]

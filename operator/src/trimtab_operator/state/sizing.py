@@ -17,11 +17,9 @@ from typing import Any
 import numpy as np
 
 from trimtab_operator.kube.conditions import set_condition
+from trimtab_operator.resources.conditions import ConditionReason, PolicyCondition
 from trimtab_strategies.model import RESOURCES, ClusterLoad, Reason
 from trimtab_strategies.usage import MOVING
-
-RIGHT_SIZED = "RightSized"
-"""Type of the condition."""
 
 HISTORY = 0.8
 """Ratio of the average that one decision keeps of what was before."""
@@ -81,7 +79,7 @@ class Sizing:
         """Status, reason and message of the condition."""
         used = f"{self.resource} is used by {self.usage:.0%} over all {self.brokers} brokers"
         if self.said is None:
-            return "True", RIGHT_SIZED, f"{used}, about as much as aimed at"
+            return "True", ConditionReason.RIGHT_SIZED, f"{used}, about as much as aimed at"
         return "False", str(self.said), f"{used}: {self.advised} brokers would be about right (spec.advice)"
 
 
@@ -121,14 +119,14 @@ def sized(conditions: list[dict[str, Any]], sizing: Sizing, generation: int, now
     The figures are those of when it was said first, so an idle cluster's status stays as it is.
     """
     if sizing is UNASKED:
-        return [condition for condition in conditions if condition["type"] != RIGHT_SIZED]
+        return [condition for condition in conditions if condition["type"] != PolicyCondition.RIGHT_SIZED]
     if not sizing.sure:
         return conditions
-    before: Mapping[str, Any] = next((c for c in conditions if c["type"] == RIGHT_SIZED), {})
+    before: Mapping[str, Any] = next((c for c in conditions if c["type"] == PolicyCondition.RIGHT_SIZED), {})
     status, reason, message = sizing.told
     if before.get("reason") == reason and _advice(before["message"]) == _advice(message):
         message = before["message"]
-    return set_condition(conditions, RIGHT_SIZED, status, reason, message, generation, now)
+    return set_condition(conditions, PolicyCondition.RIGHT_SIZED, status, reason, message, generation, now)
 
 
 def _advice(message: str) -> str:

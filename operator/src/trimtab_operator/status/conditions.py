@@ -14,10 +14,11 @@ import numpy as np
 from trimtab_operator.kube.conditions import Condition, epoch, set_condition, timestamp
 from trimtab_operator.observe.snapshot import trusted_only
 from trimtab_operator.pulsar.client.errors import remedy
+from trimtab_operator.resources.conditions import ConditionReason, PolicyCondition
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.cycle_result import CycleResult
 from trimtab_operator.state.pulsar_link import NOT_ASKED, PulsarLink
-from trimtab_operator.state.sizing import RIGHT_SIZED, sized
+from trimtab_operator.state.sizing import sized
 from trimtab_strategies.model import (
     CPU,
     MEMORY,
@@ -38,7 +39,9 @@ def led(context: ClusterState, conditions: Iterable[Mapping[str, Any]], generati
     if not context.leader:
         return [dict(condition) for condition in conditions]
     text = f"{context.leader} leads, epoch {context.epoch}"
-    return set_condition(conditions, "Led", "True", "Elected", text, generation, context.now())
+    return set_condition(
+        conditions, PolicyCondition.LED, "True", ConditionReason.ELECTED, text, generation, context.now()
+    )
 
 
 def where_to_ask(plan: Plan | None, namespace: str) -> str:
@@ -58,26 +61,18 @@ def where_to_ask(plan: Plan | None, namespace: str) -> str:
     return f"; why: trimtab explain broker {name} -n {namespace}"
 
 
-LINKED = "Linked"
-"""Type of the condition, and its reason when it holds."""
-
-
 def linked(conditions: Iterable[Mapping[str, Any]], link: PulsarLink, generation: int, now: float) -> list[Condition]:
     """`conditions` of a policy at `generation` with the one on the link, or without it where no Pulsar is linked."""
     if link.spec is None:
-        return [dict(condition) for condition in conditions if condition["type"] != LINKED]
+        return [dict(condition) for condition in conditions if condition["type"] != PolicyCondition.LINKED]
     if not link.problem:
-        status, reason, text = "True", LINKED, f"Pulsar answers at {link.spec.admin_url}"
+        status, reason, text = "True", str(ConditionReason.LINKED), f"Pulsar answers at {link.spec.admin_url}"
     elif link.problem == NOT_ASKED:
-        status, reason, text = "Unknown", "NotAsked", link.problem
+        status, reason, text = "Unknown", str(ConditionReason.NOT_ASKED), link.problem
     else:
         text = "; ".join(filter(None, (link.problem, remedy(link.problem, link.spec.auth))))
         status, reason = "False", str(Reason.SOURCE_UNAVAILABLE)
-    return set_condition(conditions, LINKED, status, reason, shortened(text), generation, now)
-
-
-ONE_HAND = "OneHand"
-"""Type of the condition, and its reason when it holds."""
+    return set_condition(conditions, PolicyCondition.LINKED, status, reason, shortened(text), generation, now)
 
 
 def two_hands(link: PulsarLink) -> str:
@@ -88,27 +83,23 @@ def two_hands(link: PulsarLink) -> str:
 def steered(conditions: Iterable[Mapping[str, Any]], link: PulsarLink, generation: int, now: float) -> list[Condition]:
     """`conditions` of a policy at `generation` with the one on the wheel, or without it where no Pulsar is linked."""
     if not link.linked:
-        return [dict(condition) for condition in conditions if condition["type"] != ONE_HAND]
+        return [dict(condition) for condition in conditions if condition["type"] != _BALANCER_DISABLED]
     status = {True: "True", False: "False", None: "Unknown"}[link.hand.held]
-    reason = {True: ONE_HAND, False: str(Reason.TWO_HANDS), None: "NotVerified"}[link.hand.held]
-    return set_condition(conditions, ONE_HAND, status, reason, shortened(link.hand.text), generation, now)
+    reason = {
+        True: ConditionReason.PULSAR_BALANCER_DISABLED,
+        False: Reason.TWO_HANDS,
+        None: ConditionReason.NOT_VERIFIED,
+    }[link.hand.held]
+    return set_condition(conditions, _BALANCER_DISABLED, status, reason, shortened(link.hand.text), generation, now)
 
+
+_BALANCER_DISABLED = PolicyCondition.PULSAR_BALANCER_DISABLED
 
 _LONGEST = 1024
 """Characters of a condition's message."""
 
 _NAMED = 5
 """Brokers that a message names."""
-
-
-HISTORY_WRITABLE = "HistoryWritable"
-"""Type of the condition that says whether the last cycle was written to the history."""
-
-NOT_WRITTEN = "NotWritten"
-"""Its reason when it was not."""
-
-COMMAND_TAKEN = "CommandTaken"
-"""Type of the condition that says what became of the last annotation."""
 
 
 ANSWERED_FOR = 3600.0
@@ -197,9 +188,14 @@ def conditions(result: CycleResult, previous: Sequence[Mapping[str, Any]]) -> li
 
     Also `HistoryWritable`, which stays as it was after a cycle that had nothing to write.
     """
-    found = [("Valid", *_valid(result)), ("DataTrusted", *_data(result)), ("Balanced", *_balanced(result))]
-    found += [("Acting", *_acting(result)), ("Ready", *_ready(result))]
-    found += [] if result.unwritten is None else [(HISTORY_WRITABLE, *_history(result.unwritten))]
+    found = [
+        (PolicyCondition.VALID, *_valid(result)),
+        (PolicyCondition.DATA_TRUSTED, *_data(result)),
+        (PolicyCondition.BALANCED, *_balanced(result)),
+        (PolicyCondition.ACTING, *_acting(result)),
+        (PolicyCondition.READY, *_ready(result)),
+    ]
+    found += [] if result.unwritten is None else [(PolicyCondition.HISTORY_WRITABLE, *_history(result.unwritten))]
     merged = [dict(condition) for condition in previous]
     for kind, status, reason, message in found:
         merged = set_condition(merged, kind, status, reason, shortened(message), result.generation, result.started)
@@ -214,7 +210,7 @@ def shortened(message: str) -> str:
 def _valid(result: CycleResult) -> tuple[str, str, str]:
     if result.refusal is not None and result.refusal.reason in {Reason.INVALID_POLICY, Reason.UNKNOWN_BROKER}:
         return "False", str(result.refusal.reason), result.refusal.detail
-    return "True", "Valid", "the policy can be run as written"
+    return "True", ConditionReason.VALID, "the policy can be run as written"
 
 
 def _data(result: CycleResult) -> tuple[str, str, str]:
@@ -233,7 +229,7 @@ def _data(result: CycleResult) -> tuple[str, str, str]:
     if result.load.quality.partial:
         return "False", str(Reason.PARTIAL_DATA), quality_text(result.load)
     odd = "".join(f"; {note}" for note in result.load.quality.notes)
-    return "True", "Trusted", f"{len(result.load.brokers)} brokers measured{odd}"
+    return "True", ConditionReason.TRUSTED, f"{len(result.load.brokers)} brokers measured{odd}"
 
 
 def _doubted(load: ClusterLoad) -> str:
@@ -278,14 +274,18 @@ def _acting(result: CycleResult) -> tuple[str, str, str]:
     held = result.refusal or result.restraint
     if held is not None:
         return "False", str(held.reason), held.detail
-    return "True", "Acting", "plans are carried out, within limits"
+    return "True", ConditionReason.ACTING, "plans are carried out, within limits"
 
 
 def _history(unwritten: str) -> tuple[str, str, str]:
     if not unwritten:
-        return "True", "Written", "each cycle is written to the history"
+        return "True", ConditionReason.WRITTEN, "each cycle is written to the history"
     goes_on = "averages go on in memory until the operator ends"
-    return "False", NOT_WRITTEN, f"{unwritten}; {goes_on}; free or mount the volume, or keep less (--keep, --keep-size)"
+    return (
+        "False",
+        ConditionReason.NOT_WRITTEN,
+        f"{unwritten}; {goes_on}; free or mount the volume, or keep less (--keep, --keep-size)",
+    )
 
 
 def _ready(result: CycleResult) -> tuple[str, str, str]:
@@ -293,7 +293,7 @@ def _ready(result: CycleResult) -> tuple[str, str, str]:
         return "False", str(result.refusal.reason), result.refusal.detail
     split = f", {len(result.split)} to be split" if result.split else ""
     told = f"last cycle: {result.outcome}, {len(result.moved)} moved{split}"
-    return "True", "Cycled", f"{told}{where_to_ask(result.plan, result.namespace)}"
+    return "True", ConditionReason.CYCLED, f"{told}{where_to_ask(result.plan, result.namespace)}"
 
 
 def without_old_answer(conditions: Iterable[Mapping[str, Any]], now: float) -> list[dict[str, Any]]:
@@ -301,7 +301,7 @@ def without_old_answer(conditions: Iterable[Mapping[str, Any]], now: float) -> l
 
     def old(condition: Mapping[str, Any]) -> bool:
         told = epoch(condition.get("lastTransitionTime"))
-        return condition["type"] == COMMAND_TAKEN and now - told > ANSWERED_FOR
+        return condition["type"] == PolicyCondition.COMMAND_TAKEN and now - told > ANSWERED_FOR
 
     return [dict(condition) for condition in conditions if not old(condition)]
 
@@ -313,12 +313,22 @@ def transitions(previous: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str
     """
     before = {c["type"]: (c["status"], c["reason"]) for c in previous}
     fine = ("True", "")
-    changed = [c for c in now if c["type"] in _TOLD and _news(before.get(c["type"], fine), c)]
-    others = {c["reason"] for c in changed if c["type"] != "Ready"}
-    return [c for c in changed if c["type"] != "Ready" or not others]
+    changed = [c for c in now if c["type"] in _WITH_EVENTS and _news(before.get(c["type"], fine), c)]
+    others = {c["reason"] for c in changed if c["type"] != PolicyCondition.READY}
+    return [c for c in changed if c["type"] != PolicyCondition.READY or not others]
 
 
-_TOLD = frozenset({"Valid", "DataTrusted", "Ready", "Linked", "OneHand", RIGHT_SIZED, HISTORY_WRITABLE})
+_WITH_EVENTS = frozenset(
+    {
+        PolicyCondition.VALID,
+        PolicyCondition.DATA_TRUSTED,
+        PolicyCondition.READY,
+        PolicyCondition.LINKED,
+        _BALANCER_DISABLED,
+        PolicyCondition.RIGHT_SIZED,
+        PolicyCondition.HISTORY_WRITABLE,
+    }
+)
 
 
 def _news(before: tuple[str, str], condition: Mapping[str, Any]) -> bool:
