@@ -12,8 +12,8 @@ from policy_scene import Play, PolicyScene
 from records import bundle
 from trimtab_operator.app import following
 from trimtab_operator.kube.broker_records import node_record
-from trimtab_operator.kube.refs import NODES
 from trimtab_operator.kube.store import Store
+from trimtab_operator.kube.wire import NODES
 from trimtab_operator.reconcile.brokers import told
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.rolling_restart import Departures

@@ -12,8 +12,7 @@ import pytest
 
 from trimtab_operator.telemetry import AddressInUseError
 from trimtab_operator.telemetry.http import serve
-from trimtab_operator.telemetry.metrics import Metrics
-from trimtab_operator.telemetry.stalls import watch_event_loop
+from trimtab_operator.telemetry.metrics import Metrics, watch_event_loop
 
 DOCS = Path(__file__).parents[2] / "docs" / "metrics.md"
 

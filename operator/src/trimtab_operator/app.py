@@ -31,8 +31,8 @@ from trimtab_operator.kube.events import EventPoster
 from trimtab_operator.kube.fence import Fence
 from trimtab_operator.kube.lease import Elector
 from trimtab_operator.kube.records import bundle_record, split_record, topic_namespace_record
-from trimtab_operator.kube.refs import NODES
 from trimtab_operator.kube.store import Store
+from trimtab_operator.kube.wire import NODES
 from trimtab_operator.leadership import elected, kept_up, lead, stop_on_signal
 from trimtab_operator.pulsar.bridge.connection import Bridge, parts
 from trimtab_operator.pulsar.client.api import Admin
@@ -46,8 +46,7 @@ from trimtab_operator.splits.declarative import DeclarativeSplitExecutor
 from trimtab_operator.splits.pulsar import ChosenSplitExecutor
 from trimtab_operator.state.cluster import ClusterState, Stores
 from trimtab_operator.telemetry.http import serve
-from trimtab_operator.telemetry.metrics import Metrics
-from trimtab_operator.telemetry.stalls import watch_event_loop
+from trimtab_operator.telemetry.metrics import Metrics, watch_event_loop
 from trimtab_pipeline.api import LoadSources, SourceUnavailableError
 
 log = logging.getLogger(__name__)

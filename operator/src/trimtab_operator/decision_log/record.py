@@ -168,7 +168,7 @@ class Threshold(Status):
     """The policy's field that sets it."""
 
 
-class Caps(Status):
+class MoveCaps(Status):
     """What the policy allows, and what is left of it."""
 
     per_cycle: int
@@ -205,7 +205,7 @@ class DecisionRecord(Status):
     parameters: Mapping[str, Any] = Field(default_factory=dict)
     """Of the shedder, as the policy has them."""
     line: Threshold | None = None
-    caps: Caps
+    caps: MoveCaps
     brokers: tuple[BrokerView, ...] = ()
     moves: tuple[MoveView, ...] = ()
     splits: tuple[SplitView, ...] = ()

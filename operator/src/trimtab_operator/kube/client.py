@@ -31,7 +31,7 @@ from trimtab_operator.kube.errors import (
     RefusedError,
 )
 from trimtab_operator.kube.fence import Fence
-from trimtab_operator.kube.refs import (
+from trimtab_operator.kube.wire import (
     BROKERS,
     BUNDLE_SPLITS,
     BUNDLES,
@@ -39,15 +39,13 @@ from trimtab_operator.kube.refs import (
     CUSTOM_RESOURCE_DEFINITIONS,
     EVENTS,
     LEASES,
+    LOST,
     PODS,
     POLICIES,
     SECRETS,
     TOPIC_NAMESPACES,
-    ResourceRef,
-)
-from trimtab_operator.kube.wire import (
-    LOST,
     Page,
+    ResourceRef,
     WatchEvent,
     parse_event,
     parse_page,

@@ -18,12 +18,12 @@ class MoveCosts:
     latest: tuple[Interruption, ...] = ()
 
     @property
-    def publish_gap(self) -> Summary | None:
+    def publish_gap(self) -> CostSummary | None:
         """How long publishers waited; None where none was measured."""
         return _summary([cost.publish_gap for cost in self.latest if cost.publish_gap is not None])
 
     @property
-    def reconnect(self) -> Summary | None:
+    def reconnect(self) -> CostSummary | None:
         """How long it took until all clients were back; None where nothing was measured."""
         return _summary([cost.reconnect for cost in self.latest])
 
@@ -70,7 +70,7 @@ class Interruption:
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class CostSummary:
     """Seconds: the median of the moves that were measured, and the longest of these; moves: how many these were.
 
     They are a sample: of many that land together most are not measured, so a longer one may have gone unseen.
@@ -97,11 +97,11 @@ def told(seconds: float) -> str:
     return f"{seconds:.{min(digits, 3)}f} s"
 
 
-def _summary(seconds: Sequence[float]) -> Summary | None:
-    return Summary(median(seconds), max(seconds), len(seconds)) if seconds else None
+def _summary(seconds: Sequence[float]) -> CostSummary | None:
+    return CostSummary(median(seconds), max(seconds), len(seconds)) if seconds else None
 
 
-def _written(summary: Summary | None) -> dict[str, Any] | None:
+def _written(summary: CostSummary | None) -> dict[str, Any] | None:
     if summary is None:
         return None
     return {"median": _rounded(summary.median), "longest": _rounded(summary.longest), "moves": summary.moves}

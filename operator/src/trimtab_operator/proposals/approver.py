@@ -18,15 +18,15 @@ from trimtab_operator.kube.broker_records import BrokerRecord
 from trimtab_operator.kube.client import POLICIES
 from trimtab_operator.kube.conditions import timestamp
 from trimtab_operator.kube.config_map_store import ConfigMapStore, UnreadableContentError
-from trimtab_operator.proposals.annotations import Asked, take_off
+from trimtab_operator.proposals.commands import Asked, Command, refusal, take_off
 from trimtab_operator.proposals.executor import Executor
 from trimtab_operator.proposals.model import Proposal
 from trimtab_operator.proposals.progress import Execution, Mark
-from trimtab_operator.proposals.states import BECAME, COMMANDS, REFUSALS, Event, after, may
-from trimtab_operator.proposals.status import Command, ProposalPublisher
+from trimtab_operator.proposals.states import BECAME, COMMANDS, Event, after, may
+from trimtab_operator.proposals.status import ProposalPublisher
 from trimtab_operator.proposals.store import Standing, proposal_store
 from trimtab_operator.resources.policy import Mode
-from trimtab_operator.resources.policy_status import REBALANCE_ANNOTATION, ProposalState
+from trimtab_operator.resources.policy_status import ProposalState
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.cycle_result import CycleResult
 from trimtab_operator.state.policy_run import PolicyRun
@@ -34,37 +34,6 @@ from trimtab_operator.state.settings import Settings
 from trimtab_operator.status.conditions import two_hands
 from trimtab_operator.status.publisher import StatusPublisher
 from trimtab_strategies.model import HeldBack, counted
-
-_INSTEAD = {
-    Mode.DRY_RUN: "set it to Approve, and approve what is proposed then",
-    Mode.AUTO: (
-        "it moves by itself; `trimtab pause {policy} -n {namespace}` ends that at once, Approve would ask before each "
-        "proposal"
-    ),
-}
-"""What a person may do who commands where no proposal waits for it."""
-
-_QUOTED = 40
-"""Characters of what a person wrote that an answer quotes."""
-
-
-def refusal(word: str, pinned: str, standing: Standing, settings: Settings) -> str | None:
-    """Why a command is not carried out; None when it is. pinned: id of the proposal that is meant, empty any."""
-    event = COMMANDS.get(word)
-    if event is None:
-        return f"annotation {REBALANCE_ANNOTATION} is {word[:_QUOTED]!r}: write approve, refresh or stop"
-    if settings.mode is not Mode.APPROVE:
-        names = {"policy": settings.name, "namespace": settings.prometheus.namespace}
-        return f"spec.mode is {settings.mode}: {_INSTEAD[settings.mode].format(**names)}"
-    if event is Event.APPROVE and settings.paused:
-        where = f"{settings.name} -n {settings.prometheus.namespace}"
-        return f"the policy is paused: resume it first (trimtab resume {where})"
-    if not may(standing.state, event):
-        why = REFUSALS[standing.state][event]
-        return f"{standing.message}; {why}" if standing.message else why
-    if event is Event.APPROVE and pinned and standing.kept is not None and pinned != standing.kept.id:
-        return f"it is for proposal {pinned[:_QUOTED]}, and the one there is now is {standing.kept.id}"
-    return None
 
 
 def outdated(proposal: Proposal, generation: int, brokers: Mapping[str, BrokerRecord]) -> str | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trimtab_operator.kube.conditions import set_condition
+from trimtab_operator.proposals.commands import Command
 from trimtab_operator.proposals.model import blank
 from trimtab_operator.proposals.progress import Execution
 from trimtab_operator.proposals.store import Standing
@@ -21,15 +22,6 @@ _STATES = {
     PolicyCondition.REBALANCING: ProposalState.REBALANCING,
 }
 """Conditions of mode Approve, and the state in which each is True."""
-
-
-@dataclass(frozen=True, slots=True)
-class Command:
-    """What became of an annotation. word: its value; text: what was done, or why nothing was."""
-
-    word: str
-    text: str
-    refused: bool = False
 
 
 @dataclass(frozen=True, slots=True)

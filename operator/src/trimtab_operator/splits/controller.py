@@ -33,7 +33,7 @@ from trimtab_operator.resources.bundle_split import Phase
 from trimtab_operator.resources.common import API_VERSION
 from trimtab_operator.resources.conditions import ConditionReason, SplitCondition
 from trimtab_operator.splits.steps import Child, Raw, SplitExecutor, SplitOrder, SplitProgress
-from trimtab_operator.splits.validation import Around, NotYetError, SplitRefusedError, order_of, surroundings_of
+from trimtab_operator.splits.validation import Around, InvalidSplitError, NotYetError, order_of, surroundings_of
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.status.conditions import shortened
 from trimtab_strategies.model import Decision, Memory, Reason, Split
@@ -186,7 +186,7 @@ class SplitController:
         surroundings = surroundings_of(self.context, parent)
         try:
             order = order_of(record, parent, surroundings)
-        except SplitRefusedError as error:
+        except InvalidSplitError as error:
             await self._refuse(record, error.reason, str(error))
             return None
         except NotYetError as error:

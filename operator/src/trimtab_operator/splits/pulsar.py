@@ -46,7 +46,7 @@ READ_AGAIN = (0.1, 0.2, 0.4, 0.8, 1.5)
 """Seconds before each look at boundaries or owners after a cut. Measured: both are right after some 100 ms."""
 
 
-class _RefusedError(Exception):
+class _CannotSplitError(Exception):
     """Pulsar won't cut the bundle, however often it is asked."""
 
     def __init__(self, reason: Reason, text: str) -> None:
@@ -109,7 +109,7 @@ class PulsarSplitExecutor:
                         reason=reason,
                     )
                 await self._take(step, order, space, seen)
-            except _RefusedError as error:
+            except _CannotSplitError as error:
                 reason, give_up = error.reason, str(error)
             except (ConflictError, NotFoundError) as error:
                 why = str(error)  # somebody else was faster: look again
@@ -191,13 +191,13 @@ class PulsarSplitExecutor:
         await self._objects.patch(seen.parent, {"status": status}, subresource="status")
 
     async def _topics(self, bundle: str) -> list[int]:
-        """Positions of its loaded topics. Raises `_RefusedError` for fewer than Pulsar divides."""
+        """Positions of its loaded topics. Raises `_CannotSplitError` for fewer than Pulsar divides."""
         positions = list((await self.admin.topic_positions(bundle)).values())
         if len(positions) < FEW:
             text = (
                 f"{bundle} has {counted(len(positions), 'loaded topic')}, and Pulsar divides none with fewer than {FEW}"
             )
-            raise _RefusedError(Reason.TOO_FEW_TOPICS, f"{text}: add partitions, or topics")
+            raise _CannotSplitError(Reason.TOO_FEW_TOPICS, f"{text}: add partitions, or topics")
         return positions
 
     async def _cut(self, order: SplitOrder, space: _Space, seen: PulsarSplitObservation) -> None:
@@ -210,22 +210,22 @@ class PulsarSplitExecutor:
             await self._ask(space, seen, bundle, positions)
         except SplitRefusedError as error:
             if len(positions) == 1:
-                raise _RefusedError(Reason.INVALID_SPLIT, str(error)) from error
+                raise _CannotSplitError(Reason.INVALID_SPLIT, str(error)) from error
             one = one_of(positions, lower, upper, topics)  # the extensible load manager takes one at a time
             try:
                 await self._ask(space, seen, bundle, [one])
             except SplitRefusedError as second:
-                raise _RefusedError(Reason.INVALID_SPLIT, str(second)) from second
+                raise _CannotSplitError(Reason.INVALID_SPLIT, str(second)) from second
 
     async def _ask(self, space: _Space, seen: PulsarSplitObservation, bundle: str, positions: list[int]) -> None:
-        """Raises `_RefusedError` when Pulsar has said yes, and the boundaries are as before."""
+        """Raises `_CannotSplitError` when Pulsar has said yes, and the boundaries are as before."""
         await self.admin.split(bundle, positions)
         for pause in READ_AGAIN:
             if within(await self.admin.boundaries(space.full), *seen.whole) != seen.edges:
                 return
             await asyncio.sleep(pause)
         text = f"Pulsar took the split of {bundle}, and its boundaries are as before: it may have lost topics meanwhile"
-        raise _RefusedError(Reason.INVALID_SPLIT, text)
+        raise _CannotSplitError(Reason.INVALID_SPLIT, text)
 
     async def _create(self, order: SplitOrder, space: _Space, seen: PulsarSplitObservation) -> None:
         """An object for each bundle that Pulsar has, with the owner that Pulsar gave it."""

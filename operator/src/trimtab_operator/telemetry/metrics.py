@@ -5,6 +5,7 @@ No metric carries a label per bundle: at 60,000 bundles that would cost more tha
 
 from __future__ import annotations
 
+import asyncio
 import platform
 from math import nan
 from typing import NamedTuple
@@ -24,7 +25,7 @@ _DELAY_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 _REQUEST_BUCKETS = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
 
-class Described(NamedTuple):
+class DescribedMetric(NamedTuple):
     """What the reference says of one metric: its name as Prometheus shows it, its type, its labels, and the text."""
 
     name: str
@@ -34,12 +35,14 @@ class Described(NamedTuple):
 
 
 _PROCESS = (
-    Described("process_cpu_seconds_total", "counter", (), "Processor time of the operator's process, without Spark's."),
-    Described("process_max_fds", "gauge", (), "File descriptors that the process may have open."),
-    Described("process_open_fds", "gauge", (), "File descriptors that it has open."),
-    Described("process_resident_memory_bytes", "gauge", (), "Memory of the operator's process, without Spark's."),
-    Described("process_start_time_seconds", "gauge", (), "When the process began (epoch seconds)."),
-    Described("process_virtual_memory_bytes", "gauge", (), "Its address space."),
+    DescribedMetric(
+        "process_cpu_seconds_total", "counter", (), "Processor time of the operator's process, without Spark's."
+    ),
+    DescribedMetric("process_max_fds", "gauge", (), "File descriptors that the process may have open."),
+    DescribedMetric("process_open_fds", "gauge", (), "File descriptors that it has open."),
+    DescribedMetric("process_resident_memory_bytes", "gauge", (), "Memory of the operator's process, without Spark's."),
+    DescribedMetric("process_start_time_seconds", "gauge", (), "When the process began (epoch seconds)."),
+    DescribedMetric("process_virtual_memory_bytes", "gauge", (), "Its address space."),
 )
 """What every client of Prometheus shows under these names."""
 
@@ -49,7 +52,7 @@ class Metrics:
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         self.registry = CollectorRegistry() if registry is None else registry
-        self.described: list[Described] = []
+        self.described: list[DescribedMetric] = []
         self._by_policy: list[tuple[Gauge, tuple[str, ...]]] = []
         self._of_brokers()
         self._of_policies()
@@ -59,18 +62,18 @@ class Metrics:
         self._of_the_process()
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
-        self.described.append(Described(f"trimtab_{name}", "counter", labels, text))
+        self.described.append(DescribedMetric(f"trimtab_{name}", "counter", labels, text))
         return Counter(f"trimtab_{name}", text, labels, registry=self.registry)
 
     def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
-        self.described.append(Described(f"trimtab_{name}", "gauge", labels, text))
+        self.described.append(DescribedMetric(f"trimtab_{name}", "gauge", labels, text))
         made = Gauge(f"trimtab_{name}", text, labels, registry=self.registry)
         if "policy" in labels:
             self._by_policy.append((made, labels))
         return made
 
     def _histogram(self, name: str, text: str, label: tuple[str, ...], buckets: tuple[float, ...]) -> Histogram:
-        self.described.append(Described(f"trimtab_{name}", "histogram", label, text))
+        self.described.append(DescribedMetric(f"trimtab_{name}", "histogram", label, text))
         return Histogram(f"trimtab_{name}", text, label, registry=self.registry, buckets=buckets)
 
     def _of_brokers(self) -> None:
@@ -290,3 +293,19 @@ class Metrics:
     def text(self) -> bytes:
         """All metrics in Prometheus' text format."""
         return generate_latest(self.registry)
+
+
+LOOP_CHECK_EVERY = 0.5
+"""Seconds between two measurements of the event loop's delay."""
+
+
+async def watch_event_loop(metrics: Metrics, every: float = LOOP_CHECK_EVERY) -> None:
+    """Measure how late the event loop resumes a task, every `every` seconds, until cancelled.
+
+    A blocked loop delays the Lease, the watches and every policy. It is measured once the loop runs again.
+    """
+    clock = asyncio.get_running_loop().time
+    while True:
+        due = clock() + every
+        await asyncio.sleep(every)
+        metrics.loop_delay.observe(max(0.0, clock() - due))
