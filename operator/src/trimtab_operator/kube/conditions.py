@@ -17,7 +17,7 @@ def timestamp(epoch: float) -> str:
 
 
 def micro_timestamp(epoch: float) -> str:
-    """The same with microseconds, which a Kubernetes `MicroTime` wants."""
+    """Epoch seconds as RFC 3339 in UTC with microseconds: a Kubernetes `MicroTime`."""
     return datetime.fromtimestamp(epoch, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
@@ -40,10 +40,10 @@ def set_condition(  # noqa: PLR0917  the order in which conditions are read
     generation: int,
     now: float,
 ) -> list[Condition]:
-    """`conditions` with the one of `type` set; the others, and their order, are kept.
+    """`conditions` with the one of `type` set; the others and their order are kept.
 
-    lastTransitionTime changes only when `status` does. A condition that already speaks of a later `generation` is left
-    as it is: the writer looked at an older object. now: epoch seconds.
+    lastTransitionTime changes only when `status` does. A condition of a later `generation` is kept: the writer saw an
+    older object. now: epoch seconds.
     """
     kept = [dict(condition) for condition in conditions]
     at = next((i for i, condition in enumerate(kept) if condition["type"] == type), None)
