@@ -166,7 +166,7 @@ def test_a_move_that_ended_elsewhere_says_where(reason: str, outcome: Reason) ->
     record, name, _ = one_move()
     [move] = followed(record, {name: bundle(name, "a", reason=reason)}, NOW).moves
 
-    assert (move.outcome, move.detail) == (outcome, "it is wished on a now")
+    assert (move.outcome, move.detail) == (outcome, "its desired owner is a now")
 
 
 def test_brokers_are_measured_a_window_after_the_last_landing_and_only_once() -> None:

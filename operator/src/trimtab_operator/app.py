@@ -252,7 +252,7 @@ async def examine_topic_namespaces(context: ClusterState) -> None:
         try:
             if not context.stores.stale():
                 await examiner.examine()
-                await rings.look()
+                await rings.check()
         except ApiError as error:
             log.warning("examining topic namespaces: %s", error)
         await asyncio.sleep(EXAMINE_EVERY)

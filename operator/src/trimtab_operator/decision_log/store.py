@@ -1,8 +1,7 @@
-"""Stores the decisions of a policy: the newest in a ConfigMap, all of them in the history.
+"""Stores the decisions of a policy: the latest in a ConfigMap, all of them in the history.
 
 The ConfigMap ``trimtab-decisions-<policy>`` is for people without access to the operator's disk. It holds decisions
-that wrote something or changed their verdict. What came of a decision is added later. No cycle fails because of a
-record.
+that wrote something or changed their verdicts. Outcomes are added later. An error in a record never fails a cycle.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ log = logging.getLogger(__name__)
 
 
 KEPT = 10
-"""Decisions, at most."""
+"""Number of decisions that the ConfigMap holds, at most."""
 
 MOST_BYTES = 384 * 1024
 """Of the compressed records: 512 KiB in base64."""
@@ -70,12 +69,12 @@ def decision_store(api: Api, namespace: str, policy: str, uid: str) -> ConfigMap
 
 
 MOST_BY_HAND = 100
-"""Moves by hand that one record names, the latest."""
+"""Number of latest manual moves that one record names."""
 
 
 @dataclass(slots=True)
 class Recorder:
-    """Keeps the decisions of one policy: the latest ones in the API server, all of them in its history of load."""
+    """Records the decisions of one policy: the latest ones in the API server, all of them in its history."""
 
     context: ClusterState
     policy: str
@@ -89,7 +88,7 @@ class Recorder:
         self._store = decision_store(self.context.api, self.context.namespace, self.policy, self.uid)
 
     async def cycle(self, result: CycleResult, settings: Settings, remembered: PolicyState) -> None:
-        """Record a cycle; when that fails the log says so."""
+        """Record a cycle. A failure is logged."""
         try:
             record = await asyncio.to_thread(decision_record, result, settings, remembered)
             record = self._with_manual_moves(record)
@@ -114,7 +113,7 @@ class Recorder:
             return ()
 
     def _with_manual_moves(self, record: DecisionRecord) -> DecisionRecord:
-        """The record with what people moved since the last one."""
+        """The record with the manual moves since the last one."""
         since, self._seen_until = self._seen_until, self.context.now()
         found = self.context.ownership_changes.by_hand(lambda bundle: self.context.cares(self.policy, bundle), since)
         moves = tuple(
@@ -124,13 +123,13 @@ class Recorder:
         return record.model_copy(update={"by_hand": moves}) if moves else record
 
     def _compare(self, known: Sequence[DecisionRecord], before: Sequence[DecisionRecord]) -> None:
-        """Have metrics tell of the decisions whose results are known by now, and were not before."""
+        """Record the prediction errors of decisions whose results are new."""
         for new, old in zip(known, before, strict=True):
             if new.measured_at is not None and old.measured_at is None:
                 self.meter.predicted(result.error for result in new.results if not result.disturbed)
 
     async def _note(self, record: DecisionRecord, learnt: Sequence[DecisionRecord]) -> None:
-        """Into the history, where there is one: the decision, and what has become of earlier ones."""
+        """Write the decision, and new outcomes of earlier ones, into the history, if there is one."""
         sources = self.context.sources
         if isinstance(sources, KeepsDecisions):
             name = f"{self.context.namespace}/{self.policy}"
@@ -140,7 +139,7 @@ class Recorder:
                 log.warning("policy %s: a decision could not be written to the history: %s", self.policy, error)
 
     def _learnt(self, record: DecisionRecord, before: tuple[DecisionRecord, ...]) -> tuple[DecisionRecord, ...]:
-        """The decisions of `before` with what is known of them by now, each itself when that is nothing new."""
+        """The decisions of `before` with their outcomes, each itself when nothing is new."""
         bundles, now = self.context.stores.bundles.items, self.context.now()
         known = [followed(old, bundles, now) for old in before]
         return tuple(measured(old, record, known[k + 1 :]) for k, old in enumerate(known))

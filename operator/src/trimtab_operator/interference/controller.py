@@ -1,4 +1,4 @@
-"""Keeps watch over who else moves a policy's bundles: quarantines those that flap, gives way to a rival, and tells."""
+"""Detects other clients that move a policy's bundles: quarantines flapping bundles, and retreats before a competitor."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from trimtab_operator.status.publisher import StatusPublisher
 from trimtab_strategies.model import Reason, counted, some
 
 OFTEN = 3
-"""Changes of owner within the cool-down from which on a bundle flaps, wherever it goes."""
+"""Changes of owner within the cool-down from which a bundle flaps, wherever it goes."""
 
 MOST_QUARANTINED = 1000
-"""Bundles remembered at once; of more, the ones that are let go soonest are forgotten."""
+"""Quarantined bundles that are kept. Of more, those whose quarantine ends first are dropped."""
 
 
 def flapping(history: Sequence[OwnershipChange], cool_down: float) -> str:
-    """What is wrong with a bundle of this history (oldest first), in words; empty when it does not flap.
+    """Why a bundle with this history (oldest first) flaps, in words; empty when it does not.
 
-    cool_down: seconds, the policy's own; within it the policy moves no bundle twice, so that somebody else does. What
-    people alone did is no flapping.
+    cool_down: seconds, of the policy. Within it the policy moves no bundle twice, so another client did. Changes by
+    people alone are not flapping.
     """
     if not history:
         return ""
@@ -53,10 +53,10 @@ def flapping(history: Sequence[OwnershipChange], cool_down: float) -> str:
 def quarantined(
     before: Mapping[str, float], flapped: Iterable[str], until: float, now: float, gone: Iterable[str]
 ) -> dict[str, float]:
-    """By bundle, until when (epoch s) it is left alone: those of `before` whose time is not over, and `flapped`.
+    """End of each bundle's quarantine (epoch seconds): of `flapped`, and of those in `before` that are not over.
 
-    gone: bundles that were let go by a person, or deleted. Nobody is left alone past `until`: the policy may ask for
-    less by now, or the clock have been set back.
+    gone: bundles that a person released, or that were deleted. No quarantine lasts past `until`: the policy may allow
+    less now, or the clock may have been set back.
     """
     kept = {bundle: min(end, until) for bundle, end in before.items() if end > now}
     kept |= dict.fromkeys(flapped, until)
@@ -71,9 +71,9 @@ def owner_changes(changes: Iterable[OwnershipChange]) -> set[str]:
 
 
 async def take_release(api: Api, policy: Mapping[str, Any]) -> bool:
-    """Whether a person wants the retreat before a rival ended; the annotation that says so is taken off.
+    """Whether a person ends the retreat from a competing balancer by an annotation, which is removed.
 
-    policy: the object, perhaps as it was a moment ago. Where somebody edits it just now, it stays for the next look.
+    policy: the object, which may be a moment old. If it is being edited, the annotation stays until the next round.
     Raises `ApiError`.
     """
     if not _released(policy):
@@ -95,15 +95,15 @@ def _released(policy: Mapping[str, Any]) -> bool:
 
 
 SHOWN = 20
-"""Quarantined bundles in the policy's status."""
+"""Number of quarantined bundles in the policy's status."""
 
 WISHED_FOR = frozenset({ChangeKind.MOVED, ChangeKind.WISHED, ChangeKind.OVERRULED})
-"""Changes that are as somebody wished, or that nobody wished anything about."""
+"""Changes that follow the desired owner, or that no client asked for."""
 
 
 @dataclass(slots=True)
 class InterferenceController:
-    """Speaks up once for each bundle and each fight."""
+    """Detects interference with one policy, and reports each bundle and each competition once."""
 
     context: ClusterState
     policy: str
@@ -111,15 +111,15 @@ class InterferenceController:
     _told: tuple[Mapping[str, float], float, int] | None = None
 
     async def attend(self, run: PolicyRun, policy: Mapping[str, Any]) -> PolicyState:
-        """What the policy remembers once it took note of what others did since the last turn. policy: as read.
+        """The policy's state after the ownership changes since the last round. policy: as read.
 
-        It is to be kept before `tell` tells it, as nothing is seen twice. Raises `ApiError` before anything was taken.
+        Store it before `tell` reports it: each change is seen once. Raises `ApiError` before any change is taken.
         """
         remembered, settings, now = run.remembered, run.settings, self.context.now()
         gone = await self._let_go(remembered.quarantine)
         released = await take_release(self.context.api, policy)
         changes = self.context.ownership_changes.take(lambda bundle: self.context.cares(self.policy, bundle), now)
-        if settings.paused:  # a person is at work, and the policy moves nothing that could be contested
+        if settings.paused:  # a person is at work, and the policy makes no moves that could be undone
             changes = [change for change in changes if change.kind is not ChangeKind.OVERWRITTEN]
         for kind, count in Counter(change.kind for change in changes if change.kind not in WISHED_FOR).items():
             self.context.metrics.foreign_moves.labels(self.policy, kind.value).inc(count)
@@ -135,7 +135,7 @@ class InterferenceController:
     def _flapped(
         self, changes: Sequence[OwnershipChange], cool_down: float, known: Mapping[str, float]
     ) -> dict[str, str]:
-        """What is wrong with each bundle that flaps now, by name; of those that are left alone already nothing."""
+        """Why each bundle flaps now, by name; without those in quarantine already."""
         histories = {
             name: self.context.ownership_changes.history(name) for name in owner_changes(changes) - known.keys()
         }
@@ -143,7 +143,7 @@ class InterferenceController:
         return {name: what for name, what in found.items() if what}
 
     async def _let_go(self, quarantine: Mapping[str, float]) -> list[str]:
-        """The quarantined bundles that are gone, or that a person released; the annotation is taken off."""
+        """The quarantined bundles that are deleted, or that a person released by an annotation, which is removed."""
         bundles = self.context.stores.bundles.items
         released = [name for name in quarantine if name in bundles and bundles[name].released]
         for name in released:
@@ -169,11 +169,11 @@ class InterferenceController:
             last = next((change for change in reversed(changes) if change.kind in UNDOING), None)
             await self.publisher.event("Warning", str(Reason.CONTESTED), await self._rival(last, competition))
         if before.retreating(self.context.now()) and not competition.retreats:
-            text = "its moves are carried out again, as a person said; what undid them before is forgotten"
+            text = "its moves are carried out again, as a person asked; earlier interference is forgotten"
             await self.publisher.event("Normal", "Released", text)
 
     async def _rival(self, last: OwnershipChange | None, competition: Competition) -> str:
-        """Who it is, as far as can be told, and what to do. last: what it did, None nothing since the last turn."""
+        """The competing balancer, as far as it is known, and what to do. last: its last change, None: none seen."""
         until = f"this policy {advises_until(competition)}"
         if last is None:
             return f"as many of its moves were undone as limits.maxUndoneMoves allows: {until}"
@@ -183,16 +183,17 @@ class InterferenceController:
             return f"its moves are undone, {who_took_back(last, off)}; {until}"
         try:
             found = await self.context.api.get(BUNDLES, self.context.namespace, last.bundle)
-            writer = writer_of_owner(found) or "somebody"
+            writer = writer_of_owner(found) or "another client"
         except ApiError:
-            writer = "somebody"
+            writer = "another client"
         what = f"{writer} wrote {last.taken} over spec.owner of {last.bundle}"
-        return f"its moves are undone, lastly {what}: leave spec.owner out of what {writer} applies; {until}"
+        return f"its moves are undone, last when {what}: leave spec.owner out of what {writer} applies; {until}"
 
     async def tell(self, run: PolicyRun, policy: Mapping[str, Any]) -> None:
-        """Conditions and the list, when they changed. A policy that never had such trouble is not written to.
+        """Write the conditions and the list of quarantined bundles, when they changed.
 
-        policy: as read; its status may tell of trouble that an earlier process saw. Raises `ApiError`.
+        A policy without interference is not written to. policy: as read; its status may report interference that an
+        earlier process saw. Raises `ApiError`.
         """
         kept, competition, now = run.remembered.quarantine, run.remembered.competition, self.context.now()
         self.context.metrics.quarantined.labels(self.policy).set(len(kept))
@@ -205,7 +206,7 @@ class InterferenceController:
 
 
 def _told_of(policy: Mapping[str, Any]) -> bool:
-    """Whether the status of a policy tells of such trouble, even if it is over."""
+    """Whether the status of a policy reports interference, even if it is over."""
     conditions = (policy.get("status") or {}).get("conditions") or ()
     return any(
         condition["type"] in {PolicyCondition.FLAPPING, PolicyCondition.COMPETING_BALANCER} for condition in conditions

@@ -196,7 +196,7 @@ class Elector:
             return await self._restore()
         except ConflictError:
             if not self._look(await self._read()):
-                raise LeaseLostError(f"the Lease is held by {self.leader or 'nobody'} now") from None
+                raise LeaseLostError(f"the Lease is held by {self.leader or 'no one'} now") from None
             return False
 
     async def _restore(self) -> bool:
@@ -218,7 +218,7 @@ class Elector:
         return await self.api.get(LEASES, self.namespace, self.candidacy.name)
 
     def _look(self, lease: Mapping[str, Any]) -> bool:
-        """Note the holder of the Lease, and when it last changed; True if we hold it, by identity and epoch."""
+        """Note the holder of the Lease, and when it last changed; True if we hold it since our own `acquireTime`."""
         spec, meta = lease.get("spec") or {}, lease["metadata"]
         self.leader, self._transitions = spec.get("holderIdentity") or "", spec.get("leaseTransitions") or 0
         if self._version != meta["resourceVersion"]:

@@ -62,7 +62,7 @@ KEPT = 20
 class Interruption:
     """Interruption by one move: seconds from the unload request until the last client had reconnected.
 
-    publish_gap: until the last publisher had; None without publishers. reconnect: until the last client of any kind had.
+    publish_gap: until the last publisher had; None without publishers. reconnect: until the last client had.
     """
 
     publish_gap: float | None

@@ -1,10 +1,10 @@
-"""Mode Approve: offers proposals, reads commands from annotations, and sees approved proposals through.
+"""Mode Approve: offers proposals, takes commands from annotations, and carries out approved proposals.
 
-`attend` runs in every reconcile, `offer` after every cycle. States and transitions are the table in
-`proposals.states`; `proposals.store` keeps them.
+`attend` runs in every reconcile, `offer` after every cycle. `proposals.states` has the table of states and transitions,
+and `proposals.store` keeps the state.
 
-A waiting proposal is withdrawn when it expires, when the policy is edited, or when a broker in it is gone, not ready
-or closed. A bundle that changed costs only its own move, at the moment that move is to be written.
+A waiting proposal is withdrawn when it expires, when the policy is edited, or when one of its brokers is gone, not
+ready or closed. A bundle that has changed fails only its own move, when that move is to be written.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from trimtab_strategies.model import HeldBack, counted
 
 
 def outdated(proposal: Proposal, generation: int, brokers: Mapping[str, BrokerRecord]) -> str | None:
-    """Why what a proposal rests on is no longer so; None while it is.
+    """Why a proposal is outdated; None while it is not.
 
-    generation: of the policy now. brokers: those that it looks after.
+    generation: of the policy now. brokers: those that the policy selects.
     """
     if proposal.generation != generation:
         return "the policy was edited"
@@ -53,7 +53,7 @@ def outdated(proposal: Proposal, generation: int, brokers: Mapping[str, BrokerRe
 
 
 def in_short(proposal: Proposal) -> str:
-    """How much it changes, and what that interrupts."""
+    """The size of a proposal, and what it interrupts."""
     parts = [counted(len(proposal.moves), "move")]
     if proposal.splits:
         parts.append(counted(len(proposal.splits), "split"))
@@ -64,13 +64,13 @@ log = logging.getLogger(__name__)
 
 
 TELL_EVERY = 2.0
-"""Seconds between two reports of how far an execution has come, and between storing that. Its end is told at once; what
-was not stored when the operator dies is found out again from the bundles."""
+"""Seconds between two reports of an execution's progress, and between two writes of it. Its end is reported at once.
+Progress that was not stored is found again from the bundles."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attended:
-    """What came of a look. written: moves. decide: whether somebody asked for a new plan at once."""
+    """Result of `attend`. written: number of moves. decide: whether a person asked for a new plan at once."""
 
     written: int = 0
     decide: bool = False
@@ -78,7 +78,7 @@ class Attended:
 
 @dataclass(slots=True)
 class Approver:
-    """Speaks with people about one policy's proposals."""
+    """Offers one policy's proposals, and obeys commands about them."""
 
     context: ClusterState
     policy: str
@@ -101,11 +101,11 @@ class Approver:
 
     @property
     def standing(self) -> Standing:
-        """Where the policy stands."""
+        """The state of the policy's proposals."""
         return self._standing or Standing()
 
     async def attend(self, run: PolicyRun, policy: Mapping[str, Any]) -> Attended:
-        """Take the annotation if there is one, and do what is to be done now. policy: as read. Raises `ApiError`."""
+        """Take the command if there is one, and advance the execution. policy: as read. Raises `ApiError`."""
         self._generation = run.settings.generation
         await self._recall()
         await self._see_mode(run.settings, policy)
@@ -119,7 +119,7 @@ class Approver:
         return Attended(await self._carry_on(run), decide)
 
     async def offer(self, result: CycleResult, settings: Settings) -> None:
-        """What a cycle came to: offered if something is planned and nothing stands in the way. Raises `ApiError`."""
+        """Offer the plan of a cycle, if it is not empty and the state allows a new proposal. Raises `ApiError`."""
         if result.load is not None:
             brokers = result.load.brokers
             self._trusted = dict(zip(brokers.names, brokers.trusted.tolist(), strict=True))
@@ -139,17 +139,17 @@ class Approver:
             await self._pass(Event.OFFER, f"{what} can be approved until {until}: {how}", proposal)
 
     async def bar(self, refusal: HeldBack, generation: int) -> None:
-        """Say that nothing can be approved while the policy is refused; the next look tells what can.
+        """Report that nothing can be approved while the policy is refused. The next round reports what can.
 
         generation: of the policy that was read. Raises `ApiError`.
         """
         self._told_of = 0
         await self._speaker.barred(refusal, generation)
 
-    # -- where it stands --
+    # -- state --
 
     async def _recall(self) -> None:
-        """What is stored, once per start."""
+        """Read the stored state, once per start."""
         if self._standing is not None:
             return
         try:
@@ -163,7 +163,7 @@ class Approver:
         return None if execution is None or execution.finished is not None else Executor(self.context, execution)
 
     async def _pass(self, event: Event, message: str, proposal: Proposal | None = None) -> None:
-        """Go where `event` leads, and say so."""
+        """Make the transition of `event`, store and report it."""
         state = after(self.standing.state, event)
         assert state is not None, (self.standing.state, event)
         changed = state is not self.standing.state
@@ -205,7 +205,7 @@ class Approver:
             await self._tell()
 
     async def _withdraw(self, settings: Settings) -> None:
-        """Take a proposal back that must not be approved any more."""
+        """Withdraw a proposal that may no longer be approved."""
         proposal = self.standing.proposal
         if proposal is None:
             return
@@ -215,14 +215,14 @@ class Approver:
         elif self.context.now() >= proposal.expires_at:
             await self._pass(Event.EXPIRE, f"proposal {proposal.id} expired at {timestamp(proposal.expires_at)}")
 
-    # -- what people ask for --
+    # -- commands --
 
     async def _obey(self, settings: Settings) -> bool:
-        """Take the annotation as it is on the API server now; whether a new plan is wanted at once."""
+        """Take the command as it is on the API server now; whether it asks for a new plan at once."""
         policy = await self.context.api.get(POLICIES, self.context.namespace, self.policy)
         asked, meta = Asked.of(policy), policy["metadata"]
         if asked is None or meta["uid"] != self.uid or meta["generation"] != settings.generation:
-            return False  # taken already, or the policy is another one by now: the next turn reads it whole
+            return False  # taken already, or the policy has changed: the next round reads it again
         word, why = asked.word, refusal(asked.word, asked.pinned, self.standing, settings)
         if why is None and COMMANDS[word] is Event.APPROVE:
             why = two_hands(self.context.link) or None
@@ -236,7 +236,7 @@ class Approver:
         return why is None and COMMANDS[word] is Event.REFRESH
 
     async def _do(self, event: Event) -> str:
-        """Carry out a command that the table allows; what came of it, in words."""
+        """Carry out a command that the table allows; returns the result in words."""
         standing = self.standing
         if event is Event.APPROVE and standing.proposal is not None:
             execution = Execution(standing.proposal, self.context.now())
@@ -259,10 +259,10 @@ class Approver:
         left = execution.counts[Mark.WAITING]
         return f"{counted(left, 'move')} not begun; {execution.in_flight} in flight land or are withdrawn"
 
-    # -- what was approved --
+    # -- execution --
 
     async def _carry_on(self, run: PolicyRun) -> int:
-        """A round of the execution, if there is one; the moves written."""
+        """Run a round of the execution, if there is one; returns the number of moves written."""
         if (executor := self._executor) is None:
             return 0
         execution, failed = executor.execution, set(executor.execution.failures)

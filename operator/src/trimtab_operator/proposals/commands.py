@@ -18,12 +18,12 @@ from trimtab_operator.resources.policy_status import PROPOSAL_ANNOTATION, REBALA
 from trimtab_operator.state.settings import Settings
 
 _TRIES = 4
-"""Attempts at removing an annotation while somebody edits the policy."""
+"""Attempts to remove an annotation while the policy is being edited."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A command. word: what it says; pinned: id of the proposal that is meant, empty any."""
+    """A command. word: value of the annotation. pinned: id of the proposal that it is for, empty any."""
 
     word: str
     pinned: str = ""
@@ -37,7 +37,7 @@ class Asked:
 
 
 async def take_off(api: Api, policy: Mapping[str, Any], asked: Asked) -> None:
-    """Remove the annotations, unless somebody wrote another command meanwhile. Raises `ApiError`.
+    """Remove the annotations, unless another command was written meanwhile. Raises `ApiError`.
 
     policy: the object as it was read.
     """
@@ -59,7 +59,7 @@ async def take_off(api: Api, policy: Mapping[str, Any], asked: Asked) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """What became of an annotation. word: its value; text: what was done, or why nothing was."""
+    """The result of a command. word: value of the annotation. text: what was done, or why it was refused."""
 
     word: str
     text: str
@@ -73,14 +73,14 @@ _INSTEAD = {
         "proposal"
     ),
 }
-"""What a person may do who commands where no proposal waits for it."""
+"""Advice for a command in a mode without proposals."""
 
 _QUOTED = 40
-"""Characters of what a person wrote that an answer quotes."""
+"""Characters of a command that its answer quotes."""
 
 
 def refusal(word: str, pinned: str, standing: Standing, settings: Settings) -> str | None:
-    """Why a command is not carried out; None when it is. pinned: id of the proposal that is meant, empty any."""
+    """Why a command is refused; None when it is allowed. pinned: id of the proposal that it is for, empty any."""
     event = COMMANDS.get(word)
     if event is None:
         return f"annotation {REBALANCE_ANNOTATION} is {word[:_QUOTED]!r}: write approve, refresh or stop"

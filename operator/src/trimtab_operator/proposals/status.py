@@ -1,4 +1,4 @@
-"""Tells people where a proposal stands: its part of the policy's status, three conditions, Events and metrics."""
+"""Publishes the state of proposals: their part of the policy's status, three conditions, Events and metrics."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _STATES = {
 
 @dataclass(frozen=True, slots=True)
 class ProposalPublisher:
-    """Speaks through the policy's `StatusPublisher`."""
+    """Publishes through the policy's `StatusPublisher`."""
 
     publisher: StatusPublisher
 
     async def status(
         self, standing: Standing | None, execution: Execution | None, generation: int, command: Command | None
     ) -> None:
-        """Show where the policy stands, None: its mode is not Approve. generation: of the policy that was read."""
+        """Write the status. standing: None if the mode is not Approve. generation: of the policy that was read."""
         now = self.publisher.context.now()
 
         def made(previous: Mapping[str, Any]) -> dict[str, Any]:
@@ -50,7 +50,7 @@ class ProposalPublisher:
         await self.publisher.status(made)
 
     async def barred(self, refusal: HeldBack, generation: int) -> None:
-        """Take back that a proposal is ready, because of `refusal`. generation: of the policy that was read."""
+        """Set `ProposalReady` to False because of `refusal`. generation: of the policy that was read."""
         now, kind, text = self.publisher.context.now(), PolicyCondition.PROPOSAL_READY, shortened(refusal.detail)
 
         def made(previous: Mapping[str, Any]) -> dict[str, Any]:
@@ -62,16 +62,16 @@ class ProposalPublisher:
         await self.publisher.status(made)
 
     async def reached(self, state: ProposalState, message: str) -> None:
-        """The Event of a new state."""
+        """Post the Event of a new state."""
         kind = "Warning" if state is ProposalState.NOT_READY else "Normal"
         await self.publisher.event(kind, str(state), message)
 
     async def refused(self, command: Command) -> None:
-        """The Event of a command that is not carried out."""
+        """Post the Event of a refused command."""
         await self.publisher.event("Warning", ConditionReason.REFUSED, shortened(command.text))
 
     async def round(self, execution: Execution, written: int, failures: Sequence[HeldBack]) -> None:
-        """What one round of an execution wrote and could not do: counted all, told those that failed."""
+        """Count the moves that one round wrote or failed, and post Events for those that failed."""
         metrics, policy = self.publisher.context.metrics, self.publisher.policy
         if written:
             metrics.moves.labels(policy, _reason(execution), "Written").inc(written)
@@ -84,13 +84,13 @@ class ProposalPublisher:
 
 
 def _reason(execution: Execution) -> str:
-    """The word that its moves (or, without any, its splits) were planned for."""
+    """The reason of its moves, or of its splits if it has no moves."""
     moves, splits = execution.proposal.moves, execution.proposal.splits
     return str(moves[0].reason if moves else splits[0].reason)
 
 
 def shown(standing: Standing) -> dict[str, Any]:
-    """`standing` as status.proposal has it: what waits, or what was approved last while that is carried out."""
+    """The field ``status.proposal``: the waiting proposal, or the approved one while it is carried out."""
     if (proposal := standing.proposal) is None and standing.state is ProposalState.REBALANCING:
         proposal = standing.kept
     message = shortened(standing.message)
@@ -104,7 +104,7 @@ def conditions(
     generation: int,
     now: float,
 ) -> list[dict[str, Any]]:
-    """`previous` with ours set, or taken away where they have no meaning. now: epoch seconds."""
+    """The `previous` conditions with those of proposals set, or removed outside mode Approve. now: epoch seconds."""
     found = [dict(condition) for condition in previous if standing is not None or condition["type"] not in _STATES]
     if standing is not None:
         for kind, state in _STATES.items():

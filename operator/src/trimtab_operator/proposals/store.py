@@ -1,7 +1,7 @@
-"""Keeps a policy's proposal, and how far an approved one has come, in the ConfigMap ``trimtab-proposal-<policy>``.
+"""Stores a policy's proposal, and the progress of an approved one, in the ConfigMap ``trimtab-proposal-<policy>``.
 
-The API server holds it, so that a restarted operator, or another replica that takes over, goes on with exactly the
-proposal that was shown. A ConfigMap holds a mebibyte: 10,000 moves are half of that once compressed.
+So a restarted operator, or a new leader, continues with exactly the proposal that was shown. A ConfigMap holds a
+mebibyte; 10,000 moves take half of that, compressed.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _PROPOSAL, _PROGRESS, _STATE = "proposal.json.gz", "progress.json.gz", "state.js
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Where a policy stands.
+    """State of a policy's proposals.
 
-    message: for people. proposal: the one that waits, None in every other state. execution: of the proposal that was
-    approved last, None before.
+    message: for people. proposal: the waiting one, None in every other state. execution: of the last approved proposal,
+    None before.
     """
 
     state: ProposalState = ProposalState.PENDING_PROPOSAL
@@ -41,7 +41,7 @@ class Standing:
 
     @property
     def kept(self) -> Proposal | None:
-        """The proposal that waits, else the one that was approved last."""
+        """The waiting proposal, else the one that was approved last."""
         return self.proposal or (self.execution.proposal if self.execution else None)
 
 
@@ -60,7 +60,7 @@ def proposal_format(uid: str) -> StoredFormat[Standing]:
 
 
 def _encoded(standing: Standing, stored: Standing | None, uid: str) -> dict[str, Text]:
-    """The texts by key; that of the proposal, a tenth of a second for 10,000 moves, only if another one is stored."""
+    """The texts by key. The proposal's (a tenth of a second for 10,000 moves) only when another one is stored."""
     kept, execution = standing.kept, standing.execution
     state = {"state": standing.state, "message": standing.message, "uid": uid}
     under_way = execution is not None and execution.proposal is kept
@@ -85,5 +85,5 @@ def _decoded(texts: Mapping[str, str], uid: str) -> Standing:
     waiting = proposal if state is ProposalState.PROPOSAL_READY else None
     needed = {ProposalState.PROPOSAL_READY: waiting, ProposalState.REBALANCING: execution}
     if needed.get(state, state) is None:
-        raise UnreadableContentError(f"it says {state}, and has nothing to go with it")
+        raise UnreadableContentError(f"its state is {state}, and the proposal or progress of that state is missing")
     return Standing(state, message, waiting, execution)

@@ -1,12 +1,12 @@
-"""Tells people when the Bundles of a TopicNamespace do not make up its hash ring: its condition `Ready`, and Events.
+"""Reports Bundles that do not cover the hash ring of their TopicNamespace: condition `Ready`, and Events.
 
-Of namespaces that the operator has cut, once the fault has lasted for `SETTLES`: not while they are cut or deleted, and
-not while a Pulsar cluster is linked, which has the ring itself.
+It reports namespaces that the operator has cut, once a fault has lasted for `SETTLES`. It does not while they are being
+cut or deleted, nor while a Pulsar cluster is linked, which keeps the ring itself.
 
-| found | told |
+| found | reported |
 |---|---|
 | no bundle has a range of hashes | `Ready=False`, reason `Gap`, and the range |
-| bundles overlap | `Ready=False`, reason `Overlap`, and who gets no owner |
+| bundles overlap | `Ready=False`, reason `Overlap`, and the bundles that get no owner |
 | bundles of a TopicNamespace that does not exist | an Event on one of them: there is no condition to write |
 """
 
@@ -32,14 +32,14 @@ from trimtab_strategies.model import counted, some
 log = logging.getLogger(__name__)
 
 SETTLES = 5.0
-"""Seconds for which a fault must have lasted: while a split ends, hashes may have no bundle for a moment."""
+"""Seconds that a fault must last. When a split ends, hashes may have no bundle for a moment."""
 
 _SHOWN = 3
 _WATCHED = BROKEN_RING | {Readiness.CUT}
 
 
 class Fault(StrEnum):
-    """What may be wrong with a hash ring, as the metric `trimtab_hash_ring_faults` has it."""
+    """Faults of a hash ring: values of the label `kind` of the metric `trimtab_hash_ring_faults`."""
 
     GAP = "Gap"
     OVERLAP = "Overlap"
@@ -48,12 +48,12 @@ class Fault(StrEnum):
 
 @dataclass(slots=True)
 class RingStatus:
-    """Compares the rings of one Kubernetes namespace with what was told of them."""
+    """Compares the rings of one Kubernetes namespace with their reported conditions."""
 
     context: ClusterState
     _since: dict[str, float] = field(default_factory=dict)
-    _broken: set[str] = field(init=False)  # TopicNamespaces that were told so
-    _strays: frozenset[str] = frozenset()  # unknown TopicNamespaces that were told
+    _broken: set[str] = field(init=False)  # TopicNamespaces reported as broken
+    _strays: frozenset[str] = frozenset()  # reported names of unknown TopicNamespaces
 
     def __post_init__(self) -> None:
         spaces = self.context.stores.topic_namespaces
@@ -66,8 +66,8 @@ class RingStatus:
         elif (gone := new or old) is not None:
             self._broken.discard(gone.name)
 
-    async def look(self) -> None:
-        """Look once, and write what is news. Raises `ApiUnavailableError`."""
+    async def check(self) -> None:
+        """Check all rings once, and write what has changed. Raises `ApiUnavailableError`."""
         if self.context.link.linked:
             self._since.clear()
             self._count({}, {})
@@ -82,13 +82,13 @@ class RingStatus:
         await self._tell_strays(strays)
 
     def _faulty(self) -> dict[str, Ring]:
-        """The rings that are not whole, of the namespaces that are watched."""
+        """The rings with faults, of watched namespaces."""
         spaces, rings = self.context.stores.topic_namespaces.items, self.context.rings
         found = {**dict.fromkeys(spaces.keys() - rings.spaces, NO_BUNDLES), **rings.faulty}
         return {name: ring for name, ring in found.items() if name in spaces and _watched(spaces[name])}
 
     def _stray(self) -> dict[str, list[BundleRecord]]:
-        """Bundles by the name of their TopicNamespace, which does not exist; without those that go with it."""
+        """Bundles by their TopicNamespace, if it does not exist; without those that it owns, which are deleted too."""
         rings, spaces = self.context.rings, self.context.stores.topic_namespaces.items
         unknown = {
             name: [b for b in rings.members(name).values() if not b.made] for name in rings.spaces - spaces.keys()

@@ -1,4 +1,4 @@
-"""From a BundleSplit to its order: whether the bundle can be split as asked, where, and into which children."""
+"""Validates a BundleSplit and makes its order: whether the bundle can be split, where, and into which children."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from trimtab_strategies.usage import MEBIBYTE
 
 
 def surroundings_of(context: ClusterState, parent: Raw | None) -> Around:
-    """The surroundings of a bundle that is to be divided (None: there is none)."""
+    """What a split of the bundle `parent` is validated against. parent: None if it does not exist."""
     stores = context.stores
     space = stores.topic_namespaces.items.get(parent["spec"]["topicNamespace"]) if parent is not None else None
     rules = split_rules(context)
@@ -50,7 +50,7 @@ def split_rules(context: ClusterState) -> list[SplitLimits]:
 
 
 def bundles_of(context: ClusterState, space: str) -> int:
-    """How many bundles a TopicNamespace object has, and will have once the splits under way are done."""
+    """Number of bundles of a TopicNamespace object once all running splits are done."""
     bundles = context.rings.members(space)
     now = sum(not unborn(b, bundles) for b in bundles.values())
     begun = [r for r in context.stores.splits.items.values() if r.begun and r.status.topic_namespace == space]
@@ -58,7 +58,7 @@ def bundles_of(context: ClusterState, space: str) -> int:
 
 
 class InvalidSplitError(ValueError):
-    """A split that can't be done; `reason` is a word for machines, the text says what to do instead."""
+    """A split that can't be done. reason: for status and metrics. The text says what to do instead."""
 
     def __init__(self, reason: Reason, text: str) -> None:
         super().__init__(text)
@@ -66,17 +66,17 @@ class InvalidSplitError(ValueError):
 
 
 class NotYetError(ValueError):
-    """A split that has to wait; the text says for what."""
+    """A split that has to wait. The text says for what."""
 
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """What a split is judged by.
+    """What a split is validated against.
 
-    space:   the bundle's TopicNamespace, None there is none. count: its bundles, splits under way counted as done.
-    most:    bundles that a namespace may have, by the policies' split rules; None there is no limit.
+    space:   the bundle's TopicNamespace, None if it does not exist. count: its bundles, running splits counted as done.
+    most:    bundles that a namespace may have, by the policies' split rules; None without a limit.
     limits:  of one bundle, by which `flow_or_qps_equally_divide` fills children.
-    bundles, brokers: names of those that exist. topics: those that each policy has seen.
+    bundles, brokers: names of those that exist. topics: those that each policy has measured.
     """
 
     space: TopicNamespaceRecord | None
@@ -89,9 +89,9 @@ class Around:
 
 
 def order_of(split: SplitRecord, parent: Raw | None, around: Around) -> SplitOrder:
-    """What a split orders, once `parent` (None: there is none) can be divided.
+    """The order of a split of `parent` (None: it does not exist).
 
-    Raises `InvalidSplitError`; `NotYetError` while somebody else is about the bundle.
+    Raises `InvalidSplitError`; `NotYetError` while the bundle is moving.
     """
     if parent is None:
         raise InvalidSplitError(Reason.UNKNOWN_BUNDLE, f"there is no Bundle {split.spec.bundle}: check its name")
@@ -120,20 +120,20 @@ def order_of(split: SplitRecord, parent: Raw | None, around: Around) -> SplitOrd
 
 
 def _check_free(split: SplitRecord, parent: Raw, around: Around) -> None:
-    """Raise unless the bundle is nobody else's business."""
+    """Raise unless the bundle is confirmed by its owner, not pinned, and not in another split."""
     name, request, owner = split.spec.bundle, split.spec.request, owner_of(parent)
     if (other := split_of(parent)) not in {"", split.name}:
-        raise InvalidSplitError(Reason.SPLITTING, f"{name} is divided by {other}: wait for its children")
+        raise InvalidSplitError(Reason.SPLITTING, f"{name} is being split by {other}: wait for its children")
     if parent_of(parent) in around.bundles:
-        raise InvalidSplitError(Reason.SPLITTING, f"{name} is only being cut out of {parent_of(parent)}: wait")
+        raise InvalidSplitError(Reason.SPLITTING, f"{name} is still a part of {parent_of(parent)}: wait")
     if request is not None and parent["spec"].get("pinned"):
-        raise InvalidSplitError(Reason.PINNED, f"{name} is pinned: only a person may have it divided")
+        raise InvalidSplitError(Reason.PINNED, f"{name} is pinned: only a person may split it")
     if request is not None and request.source and owner != request.source:
-        text = f"{name} went from {request.source} to {owner or 'nobody'} since that was decided"
+        text = f"{name} went from {request.source} to {owner or 'no broker'} since that was decided"
         raise InvalidSplitError(Reason.SUPERSEDED, text)
     if not owner or owner_pending(parent):
-        text = f"{name} has {'an open wish' if owner else 'no owner'}"
-        raise NotYetError(f"{text}: it can be divided once a broker has confirmed it")
+        text = f"{name} has {'a pending owner' if owner else 'no owner'}"
+        raise NotYetError(f"{text}: it can be split once a broker has confirmed it")
 
 
 def _ranges(split: SplitRecord, parent: Raw, space: TopicNamespaceRecord, around: Around) -> list[tuple[str, str]]:
