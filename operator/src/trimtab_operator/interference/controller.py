@@ -1,4 +1,4 @@
-"""Detects other clients that move a policy's bundles: quarantines flapping bundles, and retreats before a competitor."""
+"""Detects other clients that move a policy's bundles: quarantines flapping bundles, retreats before competitors."""
 
 from __future__ import annotations
 
