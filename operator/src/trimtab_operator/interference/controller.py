@@ -108,7 +108,7 @@ class InterferenceController:
     context: ClusterState
     policy: str
     publisher: StatusPublisher
-    _told: tuple[Mapping[str, float], float, int] | None = None
+    _reported: tuple[Mapping[str, float], float, int] | None = None
 
     async def attend(self, run: PolicyRun, policy: Mapping[str, Any]) -> PolicyState:
         """The policy's state after the ownership changes since the last round. policy: as read.
@@ -116,7 +116,7 @@ class InterferenceController:
         Store it before `tell` reports it: each change is seen once. Raises `ApiError` before any change is taken.
         """
         remembered, settings, now = run.remembered, run.settings, self.context.now()
-        gone = await self._let_go(remembered.quarantine)
+        gone = await self._released_bundles(remembered.quarantine)
         released = await take_release(self.context.api, policy)
         changes = self.context.ownership_changes.take(lambda bundle: self.context.cares(self.policy, bundle), now)
         if settings.paused:  # a person is at work, and the policy makes no moves that could be undone
@@ -142,7 +142,7 @@ class InterferenceController:
         found = {name: flapping(history, cool_down) for name, history in sorted(histories.items())}
         return {name: what for name, what in found.items() if what}
 
-    async def _let_go(self, quarantine: Mapping[str, float]) -> list[str]:
+    async def _released_bundles(self, quarantine: Mapping[str, float]) -> list[str]:
         """The quarantined bundles that are deleted, or that a person released by an annotation, which is removed."""
         bundles = self.context.stores.bundles.items
         released = [name for name in quarantine if name in bundles and bundles[name].released]
@@ -167,12 +167,12 @@ class InterferenceController:
             await self.publisher.event("Warning", str(Reason.QUARANTINED), f"left alone from now on: {shown}")
         if competition.retreats and competition.until != before.until:
             last = next((change for change in reversed(changes) if change.kind in UNDOING), None)
-            await self.publisher.event("Warning", str(Reason.CONTESTED), await self._rival(last, competition))
+            await self.publisher.event("Warning", str(Reason.CONTESTED), await self._competitor(last, competition))
         if before.retreating(self.context.now()) and not competition.retreats:
             text = "its moves are carried out again, as a person asked; earlier interference is forgotten"
             await self.publisher.event("Normal", "Released", text)
 
-    async def _rival(self, last: OwnershipChange | None, competition: Competition) -> str:
+    async def _competitor(self, last: OwnershipChange | None, competition: Competition) -> str:
         """The competing balancer, as far as it is known, and what to do. last: its last change, None: none seen."""
         until = f"this policy {advises_until(competition)}"
         if last is None:
@@ -198,14 +198,14 @@ class InterferenceController:
         kept, competition, now = run.remembered.quarantine, run.remembered.competition, self.context.now()
         self.context.metrics.quarantined.labels(self.policy).set(len(kept))
         generation, until = run.settings.generation, competition.until if competition.retreating(now) else 0.0
-        if self._told is None and not (kept or until or _told_of(policy)):
+        if self._reported is None and not (kept or until or _reports_interference(policy)):
             return
-        if (news := (kept, until, generation)) != self._told:
+        if (news := (kept, until, generation)) != self._reported:
             await self.publisher.status(lambda previous: _status(previous, kept, competition, now, generation))
-            self._told = news
+            self._reported = news
 
 
-def _told_of(policy: Mapping[str, Any]) -> bool:
+def _reports_interference(policy: Mapping[str, Any]) -> bool:
     """Whether the status of a policy reports interference, even if it is over."""
     conditions = (policy.get("status") or {}).get("conditions") or ()
     return any(
@@ -224,13 +224,13 @@ def _status(
         else ("False", ConditionReason.SETTLED, "no bundle comes back again")
     )
     until = f"others undo what this policy moves: it {advises_until(competition)}"
-    rival = (
+    competing = (
         ("True", str(Reason.CONTESTED), until)
         if competition.retreating(now)
         else ("False", ConditionReason.ALONE, "no one undoes its moves")
     )
-    for kind, told in ((PolicyCondition.FLAPPING, flap), (PolicyCondition.COMPETING_BALANCER, rival)):
-        conditions = set_condition(conditions, kind, *told, generation, now)
+    for kind, values in ((PolicyCondition.FLAPPING, flap), (PolicyCondition.COMPETING_BALANCER, competing)):
+        conditions = set_condition(conditions, kind, *values, generation, now)
     shown = sorted(kept.items(), key=lambda item: (-item[1], item[0]))[:SHOWN]
     listed = [{"bundle": name, "until": timestamp(end)} for name, end in shown]
     return {"conditions": conditions, "quarantined": {"total": len(kept), "bundles": listed}}

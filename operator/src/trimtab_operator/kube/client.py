@@ -320,4 +320,4 @@ class Api:
 
 
 def _ignore(_verb: str, _code: str, _seconds: float) -> None:
-    """Nobody is told of requests."""
+    """Ignore a request."""

@@ -108,8 +108,10 @@ def default_namespace(kubeconfig: str | None, context: str | None) -> str:
     found, current = contexts(kubeconfig)
     name = context or current
     if name not in found:
-        told = f"context {name!r} is not in the kubeconfig" if name else "the kubeconfig has no current context"
-        raise ConnectionSettingsError(f"{told}; with --context it may be: {', '.join(found) or 'none, as it has none'}")
+        problem = f"context {name!r} is not in the kubeconfig" if name else "the kubeconfig has no current context"
+        raise ConnectionSettingsError(
+            f"{problem}; with --context it may be: {', '.join(found) or 'none, as it has none'}"
+        )
     return found[name] or "default"
 
 

@@ -83,15 +83,15 @@ class CostSummary:
     def __str__(self) -> str:
         of = "one sampled move"
         if self.moves > 1:
-            of = f"median of {self.moves} sampled moves, {told(self.longest)} the longest of these"
-        return f"{told(self.median)} ({of})"
+            of = f"median of {self.moves} sampled moves, {in_seconds(self.longest)} the longest of these"
+        return f"{in_seconds(self.median)} ({of})"
 
 
 NOT_MEASURED = MoveCosts()
 """A namespace without measured moves."""
 
 
-def told(seconds: float) -> str:
+def in_seconds(seconds: float) -> str:
     """``0.13 s``, ``12 s``: two digits that count."""
     digits = max(0, 1 - math.floor(math.log10(seconds))) if seconds > 0 else 0
     return f"{seconds:.{min(digits, 3)}f} s"

@@ -63,7 +63,7 @@ def in_short(proposal: Proposal) -> str:
 log = logging.getLogger(__name__)
 
 
-TELL_EVERY = 2.0
+REPORT_EVERY = 2.0
 """Seconds between two reports of an execution's progress, and between two writes of it. Its end is reported at once.
 Progress that was not stored is found again from the bundles."""
 
@@ -84,20 +84,20 @@ class Approver:
     policy: str
     uid: str
     publisher: StatusPublisher
-    _speaker: ProposalPublisher = field(init=False)
+    _publisher: ProposalPublisher = field(init=False)
     _store: ConfigMapStore[Standing] = field(init=False)
     _standing: Standing | None = None
     _executor: Executor | None = None
     _mode: Mode | None = None
     _trusted: dict[str, bool] = field(default_factory=dict)
-    _tell_at: float = 0.0
-    _untold: bool = False
+    _report_at: float = 0.0
+    _unreported: bool = False
     _generation: int = 0
-    _told_of: int = 0
+    _reported_generation: int = 0
 
     def __post_init__(self) -> None:
         self._store = proposal_store(self.context.api, self.context.namespace, self.policy, self.uid)
-        self._speaker = ProposalPublisher(self.publisher)
+        self._publisher = ProposalPublisher(self.publisher)
 
     @property
     def standing(self) -> Standing:
@@ -107,16 +107,16 @@ class Approver:
     async def attend(self, run: PolicyRun, policy: Mapping[str, Any]) -> Attended:
         """Take the command if there is one, and advance the execution. policy: as read. Raises `ApiError`."""
         self._generation = run.settings.generation
-        await self._recall()
-        await self._see_mode(run.settings, policy)
+        await self._load()
+        await self._follow_mode(run.settings, policy)
         if run.settings.mode is Mode.APPROVE:
             await self._withdraw(run.settings)
         decide = False
         if Asked.of(policy) is not None:
-            decide = await self._obey(run.settings)
-        if self._mode is Mode.APPROVE and self._told_of != self._generation:
-            await self._tell()  # conditions of an older generation count as out of date, as in kubectl wait
-        return Attended(await self._carry_on(run), decide)
+            decide = await self._take_command(run.settings)
+        if self._mode is Mode.APPROVE and self._reported_generation != self._generation:
+            await self._report()  # conditions of an older generation count as out of date, as in kubectl wait
+        return Attended(await self._advance(run), decide)
 
     async def offer(self, result: CycleResult, settings: Settings) -> None:
         """Offer the plan of a cycle, if it is not empty and the state allows a new proposal. Raises `ApiError`."""
@@ -143,12 +143,12 @@ class Approver:
 
         generation: of the policy that was read. Raises `ApiError`.
         """
-        self._told_of = 0
-        await self._speaker.barred(refusal, generation)
+        self._reported_generation = 0
+        await self._publisher.barred(refusal, generation)
 
     # -- state --
 
-    async def _recall(self) -> None:
+    async def _load(self) -> None:
         """Read the stored state, once per start."""
         if self._standing is not None:
             return
@@ -171,38 +171,42 @@ class Approver:
             self.publisher.meter.became(BECAME[event])
         await self._keep(Standing(state, message, proposal, self.standing.execution))
         if changed:
-            await self._speaker.reached(state, message)
+            await self._publisher.reached(state, message)
 
     async def _keep(self, standing: Standing) -> None:
-        """Stored first, then told: what was shown can always be carried out."""
+        """Store, then report: a proposal that is shown can always be carried out."""
         await self._store.save(standing)
         self._standing = standing
-        await self._tell()
+        await self._report()
 
-    async def _tell(self, command: Command | None = None) -> None:
-        self._tell_at, self._untold, self._told_of = self.context.clock() + TELL_EVERY, False, self._generation
+    async def _report(self, command: Command | None = None) -> None:
+        self._report_at, self._unreported, self._reported_generation = (
+            self.context.clock() + REPORT_EVERY,
+            False,
+            self._generation,
+        )
         shown = self.standing if self._mode is Mode.APPROVE else None
         self._gauge(shown)
-        await self._speaker.status(shown, self.standing.execution, self._generation, command)
+        await self._publisher.status(shown, self.standing.execution, self._generation, command)
 
     def _gauge(self, shown: Standing | None) -> None:
         waits = None if shown is None else shown.proposal
         self.publisher.meter.proposal(shown.state if shown else None, waits.expires_at if waits else None)
 
-    async def _see_mode(self, settings: Settings, policy: Mapping[str, Any]) -> None:
+    async def _follow_mode(self, settings: Settings, policy: Mapping[str, Any]) -> None:
         """Begin when the mode becomes Approve, end when it is another: as by stop, and nothing waits any more."""
         if settings.mode is self._mode:
             return
         before, self._mode = self._mode, settings.mode
         if settings.mode is Mode.APPROVE:
-            await self._tell()
+            await self._report()
             return
         if self.standing.state is not ProposalState.PENDING_PROPOSAL:
             if self.standing.execution is not None:
                 self.standing.execution.stopped = True
             await self._keep(Standing(execution=self.standing.execution))
         elif before is Mode.APPROVE or ((policy.get("status") or {}).get("proposal") or {}).get("state"):
-            await self._tell()
+            await self._report()
 
     async def _withdraw(self, settings: Settings) -> None:
         """Withdraw a proposal that may no longer be approved."""
@@ -217,7 +221,7 @@ class Approver:
 
     # -- commands --
 
-    async def _obey(self, settings: Settings) -> bool:
+    async def _take_command(self, settings: Settings) -> bool:
         """Take the command as it is on the API server now; whether it asks for a new plan at once."""
         policy = await self.context.api.get(POLICIES, self.context.namespace, self.policy)
         asked, meta = Asked.of(policy), policy["metadata"]
@@ -230,8 +234,8 @@ class Approver:
             command = Command(word, f"{word}: {await self._do(COMMANDS[word])}")
         else:
             command = Command(word, f"{word} was refused: {why}", refused=True)
-            await self._speaker.refused(command)
-        await self._tell(command)
+            await self._publisher.refused(command)
+        await self._report(command)
         await take_off(self.context.api, policy, asked)
         return why is None and COMMANDS[word] is Event.REFRESH
 
@@ -257,11 +261,11 @@ class Approver:
             return "nothing is proposed until refresh"
         execution.stopped = True
         left = execution.counts[Mark.WAITING]
-        return f"{counted(left, 'move')} not begun; {execution.in_flight} in flight land or are withdrawn"
+        return f"{counted(left, 'move')} not started; {execution.in_flight} pending moves land or are withdrawn"
 
     # -- execution --
 
-    async def _carry_on(self, run: PolicyRun) -> int:
+    async def _advance(self, run: PolicyRun) -> int:
         """Run a round of the execution, if there is one; returns the number of moves written."""
         if (executor := self._executor) is None:
             return 0
@@ -270,14 +274,14 @@ class Approver:
         if self.standing.state is ProposalState.REBALANCING and not run.settings.paused:
             written = await executor.advance(run, self._trusted)
         news = [execution.failures[row] for row in sorted(execution.failures.keys() - failed)]
-        await self._speaker.round(execution, written, news)
+        await self._publisher.round(execution, written, news)
         if execution.ended:
             await self._finish(execution)
             return written
-        self._untold |= bool(ended or written or news)
-        if self._untold and self.context.clock() >= self._tell_at:
+        self._unreported |= bool(ended or written or news)
+        if self._unreported and self.context.clock() >= self._report_at:
             await self._store.save(self.standing)  # half a mebibyte for 10,000 moves, and each landing is a round
-            await self._tell()
+            await self._report()
         return written
 
     async def _finish(self, execution: Execution) -> None:

@@ -18,7 +18,7 @@ import numpy as np
 
 from trimtab_operator.kube.conditions import timestamp
 from trimtab_operator.kube.config_map_store import check_version, reading
-from trimtab_operator.kube.move_costs import NOT_MEASURED, Measured, told
+from trimtab_operator.kube.move_costs import NOT_MEASURED, Measured, in_seconds
 from trimtab_operator.observe.snapshot import trusted_only
 from trimtab_operator.resources.bundle_split import MOST_BOUNDARIES
 from trimtab_operator.resources.policy_status import SHOWN, ProposalState
@@ -52,7 +52,7 @@ class Cost:
         if self.seconds is None or self.worst is None:
             return "; for how long is not measured yet" if self.unmeasured else ""
         rest = f", of {counted(self.unmeasured, 'bundle')} not measured yet" if self.unmeasured else ""
-        return f"; publishers for about {told(self.seconds)}, {told(self.worst)} the longest sampled{rest}"
+        return f"; publishers for about {in_seconds(self.seconds)}, {in_seconds(self.worst)} the longest sampled{rest}"
 
 
 def cost(bundles: Sequence[str], load: ClusterLoad | None, measured: Measured | None = None) -> Cost:

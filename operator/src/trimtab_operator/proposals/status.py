@@ -77,10 +77,8 @@ class ProposalPublisher:
             metrics.moves.labels(policy, _reason(execution), "Written").inc(written)
         for why in failures:
             metrics.held_back.labels(policy, str(why.reason)).inc()
-        told = [
-            why for why in failures if why.reason is not Reason.TIMED_OUT
-        ]  # that is told with the flights' outcomes
-        await self.publisher.failures([(str(why.reason), f"{why.subject}: not moved: {why.detail}") for why in told])
+        failed = [why for why in failures if why.reason is not Reason.TIMED_OUT]  # the outcomes of moves report that
+        await self.publisher.failures([(str(why.reason), f"{why.subject}: not moved: {why.detail}") for why in failed])
 
 
 def _reason(execution: Execution) -> str:

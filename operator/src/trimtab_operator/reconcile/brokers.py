@@ -102,7 +102,7 @@ def _readiness(ready: bool, now: float) -> dict[str, Any]:  # noqa: FBT001  it i
     return {"ready": ready} if ready else {"ready": False, "lastSeen": timestamp(now)}
 
 
-Told = tuple[str, str, str]
+ConditionValues = tuple[str, str, str]
 """Status, reason and message of a condition."""
 
 
@@ -120,18 +120,18 @@ class DrainReporter:
         for name, broker in self.context.brokers_of(settings.name).items():
             if name in departures.ending:
                 continue  # a pod that is replaced does not end the drain that a person asked for
-            wanted = self._told(name, settings) if name in drained else None
+            wanted = self._condition(name, settings) if name in drained else None
             if wanted != _shown(broker) or (wanted is not None and _outdated(broker)):
                 await self._write(broker, wanted)
 
-    def _told(self, broker: str, settings: Settings) -> Told:
+    def _condition(self, broker: str, settings: Settings) -> ConditionValues:
         bundles, spaces = self.context.stores.bundles.items, self.context.stores.topic_namespaces.items
         served = sorted(self.context.served.get(broker, ()))
         own = [bundles[name] for name in served if name in bundles]
         excluded = {space.name for space in spaces.values() if not space.policy.unload}
-        return told(own, excluded, settings)
+        return drain_condition(own, excluded, settings)
 
-    async def _write(self, broker: BrokerRecord, wanted: Told | None) -> None:
+    async def _write(self, broker: BrokerRecord, wanted: ConditionValues | None) -> None:
         context = self.context
         kept: list[Any] = [
             dict(c) for c in broker.conditions if wanted is not None or c["type"] != BrokerCondition.DRAINED
@@ -150,7 +150,7 @@ class DrainReporter:
             )
 
 
-def told(own: Sequence[BundleRecord], excluded: set[str], settings: Settings) -> Told:
+def drain_condition(own: Sequence[BundleRecord], excluded: set[str], settings: Settings) -> ConditionValues:
     """The condition of a drained broker that serves `own`. excluded: names of TopicNamespaces that are not balanced."""
     if not own:
         return "True", str(Reason.DRAINED), "it owns nothing"
@@ -183,7 +183,7 @@ def _hindrance(settings: Settings) -> tuple[str, str]:
     return str(ConditionReason.DRAINING), ""
 
 
-def _shown(broker: BrokerRecord) -> Told | None:
+def _shown(broker: BrokerRecord) -> ConditionValues | None:
     """The condition in the broker's status, None without one."""
     found = next((c for c in broker.conditions if c["type"] == BrokerCondition.DRAINED), None)
     return None if found is None else (found["status"], found["reason"], found["message"])

@@ -75,7 +75,7 @@ class BundleReconciler:
         await self._note(work.notes, run.actuator)
         done = await self._write(work, run.actuator)
         done += await self._assign(work, run)
-        await publisher.upkeep(work, done)
+        await publisher.repairs(work, done)
 
     def _lost(self, settings: Settings, now: float) -> frozenset[str]:
         brokers = self.context.stores.brokers.items

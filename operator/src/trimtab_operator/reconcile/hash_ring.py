@@ -78,8 +78,8 @@ class RingStatus:
         rings = {name: ring for name, ring in rings.items() if name in lasting}
         strays = {name: found for name, found in strays.items() if name in lasting}
         self._count(rings, strays)
-        await self._tell_rings(rings)
-        await self._tell_strays(strays)
+        await self._report_rings(rings)
+        await self._report_strays(strays)
 
     def _faulty(self) -> dict[str, Ring]:
         """The rings with faults, of watched namespaces."""
@@ -106,26 +106,26 @@ class RingStatus:
         gauge.labels(str(Fault.OVERLAP)).set(sum(len(ring.overlaps) for ring in rings.values()))
         gauge.labels(str(Fault.UNKNOWN)).set(sum(map(len, strays.values())))
 
-    async def _tell_rings(self, rings: Mapping[str, Ring]) -> None:
+    async def _report_rings(self, rings: Mapping[str, Ring]) -> None:
         spaces = self.context.stores.topic_namespaces.items
         whole = self._broken - self._since.keys()
         found = [spaces[name] for name in sorted({*rings, *whole}) if name in spaces]
         for record in filter(_watched, found):
             ring = rings.get(record.name, Ring(len(self.context.rings.members(record.name))))
-            told = _ready(ring)
-            if told != _says(record):
-                await self._tell(record, told)
+            values = _ready(ring)
+            if values != _reported(record):
+                await self._report(record, values)
 
-    async def _tell(self, record: TopicNamespaceRecord, told: tuple[str, str, str]) -> None:
-        status, reason, message = told
+    async def _report(self, record: TopicNamespaceRecord, values: tuple[str, str, str]) -> None:
+        status, reason, message = values
         now = self.context.now()
-        conditions = set_condition(record.conditions, TopicNamespaceCondition.READY, *told, record.generation, now)
+        conditions = set_condition(record.conditions, TopicNamespaceCondition.READY, *values, record.generation, now)
         if await write_conditions(self.context, record, conditions) and record.ready != (status, reason):
             kind = "Normal" if status == "True" else "Warning"
             log.warning("topic namespace %s: %s", record.name, message)
             await self._event("TopicNamespace", record.name, record.uid, (kind, reason, message))
 
-    async def _tell_strays(self, strays: Mapping[str, list[BundleRecord]]) -> None:
+    async def _report_strays(self, strays: Mapping[str, list[BundleRecord]]) -> None:
         """One Event for each unknown TopicNamespace, however many bundles name it."""
         for space in sorted(strays.keys() - self._strays):
             names = [bundle.name for bundle in strays[space]]
@@ -135,9 +135,9 @@ class RingStatus:
             await self._event("Bundle", names[0], "", ("Warning", "UnknownTopicNamespace", text))
         self._strays = frozenset(strays)
 
-    async def _event(self, kind: str, name: str, uid: str, told: tuple[str, str, str]) -> None:
+    async def _event(self, kind: str, name: str, uid: str, event: tuple[str, str, str]) -> None:
         involved: dict[str, Any] = {"apiVersion": API_VERSION, "kind": kind, "name": name, "uid": uid}
-        await self.context.events.post({**involved, "namespace": self.context.namespace}, *told, action="Watch")
+        await self.context.events.post({**involved, "namespace": self.context.namespace}, *event, action="Watch")
 
 
 def _watched(record: TopicNamespaceRecord) -> bool:
@@ -163,7 +163,7 @@ def _overlaps(ring: Ring) -> str:
     return f"{pairs}: each first one gets no owner; delete it"
 
 
-def _says(record: TopicNamespaceRecord) -> tuple[str, str, str]:
+def _reported(record: TopicNamespaceRecord) -> tuple[str, str, str]:
     message = next(
         (str(c.get("message", "")) for c in record.conditions if c["type"] == TopicNamespaceCondition.READY), ""
     )

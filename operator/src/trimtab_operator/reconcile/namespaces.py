@@ -95,17 +95,17 @@ def examined(record: TopicNamespaceRecord, problem: str, now: float) -> list[Con
     before = next((c for c in record.conditions if c["type"] == TopicNamespaceCondition.VALID), None)
     if before is None and not problem:
         return None
-    told = (
+    values = (
         ("False", str(Reason.INVALID_POLICY), shortened(problem))
         if problem
         else ("True", str(ConditionReason.VALID), "")
     )
-    if before is not None and _says(before) == (*told, record.generation):
+    if before is not None and _values(before) == (*values, record.generation):
         return None
-    return set_condition(record.conditions, TopicNamespaceCondition.VALID, *told, record.generation, now)
+    return set_condition(record.conditions, TopicNamespaceCondition.VALID, *values, record.generation, now)
 
 
-def _says(condition: Mapping[str, Any]) -> tuple[str, str, str, int]:
+def _values(condition: Mapping[str, Any]) -> tuple[str, str, str, int]:
     words = (condition["status"], condition["reason"], condition.get("message", ""))
     return (*words, condition.get("observedGeneration", 0))
 

@@ -96,7 +96,7 @@ def unspent(decision: Decision, before: Memory, asked: Sequence[WriteResult]) ->
 log = logging.getLogger(__name__)
 
 
-LOOK_EVERY = 2.0
+ROUND_EVERY = 2.0
 """Seconds between two rounds when nothing changed."""
 
 
@@ -135,7 +135,7 @@ class SplitController:
             if not self.context.stores.stale():
                 await self.round()
             try:
-                async with asyncio.timeout(LOOK_EVERY):
+                async with asyncio.timeout(ROUND_EVERY):
                     await wake.wait()
             except TimeoutError:
                 continue
@@ -155,7 +155,7 @@ class SplitController:
 
     async def _safely(self, record: SplitRecord) -> None:
         try:
-            await self._look_after(record)
+            await self._handle(record)
         except (ConflictError, NotFoundError) as error:
             log.info("split %s changed meanwhile: %s", record.name, error)
         except ApiError as error:
@@ -163,7 +163,7 @@ class SplitController:
         except Exception:
             log.exception("split %s: this round failed, the next one starts again", record.name)
 
-    async def _look_after(self, record: SplitRecord) -> None:
+    async def _handle(self, record: SplitRecord) -> None:
         if record.finished:
             await self._expire(record)
             return
@@ -253,7 +253,7 @@ class SplitController:
             reason = progress.reason or (Reason.TIMED_OUT if late else Reason.SUPERSEDED)
             await self._finish(record, Phase.FAILED, reason, progress.text)
         elif waited > TELL_AFTER:
-            await self._tell_waiting(record, progress)
+            await self._report_waiting(record, progress)
 
     def _order(self, record: SplitRecord) -> SplitOrder:
         """The order of an accepted split, from its status. A child whose new broker is gone stays with its source."""
@@ -273,7 +273,7 @@ class SplitController:
             reason=asked_for(record),
         )
 
-    async def _tell_waiting(self, record: SplitRecord, progress: SplitProgress) -> None:
+    async def _report_waiting(self, record: SplitRecord, progress: SplitProgress) -> None:
         if progress.text and shortened(progress.text) != record.status.message:
             await self._write(record, message=shortened(progress.text))
 

@@ -99,13 +99,13 @@ def _whole(order: SplitOrder, seen: PulsarSplitObservation, give_up: str) -> tup
     if seen.parent is None or gone(seen.parent):
         if seen.children and not give_up:  # the broker that answered does not know of the split yet
             return PulsarSplitStep.WAIT, f"Pulsar's boundaries of {order.bundle} are older than its children"
-        return PulsarSplitStep.UNDONE, f"{order.bundle} was deleted before Pulsar divided it"
+        return PulsarSplitStep.UNDONE, f"{order.bundle} was deleted before Pulsar split it"
     if why := _overtaken(order, seen.parent) or give_up:
         return _backwards(order, seen), why
     if split_of(seen.parent) == order.split:
         return PulsarSplitStep.CUT, ""  # a later request for its own broker is ended by no one else
     return (
-        (PulsarSplitStep.WAIT, f"{order.bundle} has an open wish")
+        (PulsarSplitStep.WAIT, f"{order.bundle} has a pending owner")
         if owner_pending(seen.parent)
         else (PulsarSplitStep.LOCK, "")
     )
@@ -115,11 +115,11 @@ def _overtaken(order: SplitOrder, parent: Raw) -> str:
     """Why the bundle no longer belongs to this split, while Pulsar has not cut it."""
     owner = owner_of(parent)
     if (other := split_of(parent)) not in {"", order.split}:
-        return f"{order.bundle} is divided by {other}"
+        return f"{order.bundle} is being split by {other}"
     if owner != order.source:
-        return f"{order.bundle} went from {order.source} to {owner or 'nobody'}"
-    if owner_pending(parent) and (wished := parent["spec"].get("owner") or "") != order.source:
-        return f"somebody wishes {order.bundle} on {wished or 'nobody'}"
+        return f"{order.bundle} went from {order.source} to {owner or 'no broker'}"
+    if owner_pending(parent) and (desired := parent["spec"].get("owner") or "") != order.source:
+        return f"{order.bundle} is to move to {desired or 'no broker'}"
     return ""
 
 

@@ -146,13 +146,13 @@ def _backwards(order: SplitOrder, parent: Raw, seen: SplitObservation) -> SplitS
 
 def overtaken(order: SplitOrder, parent: Raw, seen: SplitObservation) -> str:
     """Why the parent, or a child's name, no longer belongs to this split; empty if it does."""
-    wished, owner = parent["spec"].get("owner") or "", owner_of(parent)
+    desired, owner = parent["spec"].get("owner") or "", owner_of(parent)
     if (other := split_of(parent)) not in {"", order.split}:
         return f"{order.bundle} is being split by {other}"
     if owner != order.source:
         return f"{order.bundle} went from {order.source} to {owner or 'no broker'}"
-    if owner_pending(parent) and wished != order.source:
-        return f"{order.bundle} is to move to {wished}"
+    if owner_pending(parent) and desired != order.source:
+        return f"{order.bundle} is to move to {desired}"
     for child in (raw for raw in seen.children if raw is not None):
         name, elsewhere = child["metadata"]["name"], child["spec"].get("owner") or order.source
         if parent_of(child) != order.bundle:

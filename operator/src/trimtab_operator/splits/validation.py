@@ -162,7 +162,7 @@ def _boundaries(
         return [int(boundary) for boundary in range_equally_divide(lower, upper)]
     if inside is None:
         text = (
-            f"{spec.algorithm} needs the bundle's topics, and no policy has seen those: name boundaries, or use"
+            f"{spec.algorithm} needs the bundle's topics, and no policy has measured those: name boundaries, or use"
             f" {Algorithm.RANGE}"
         )
         raise InvalidSplitError(Reason.NO_LOAD_DATA, text)

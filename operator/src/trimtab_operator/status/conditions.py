@@ -291,16 +291,16 @@ def _ready(result: CycleResult) -> tuple[str, str, str]:
     if result.refusal is not None:
         return "False", str(result.refusal.reason), result.refusal.detail
     split = f", {len(result.split)} to be split" if result.split else ""
-    told = f"last cycle: {result.outcome}, {len(result.moved)} moved{split}"
-    return "True", ConditionReason.CYCLED, f"{told}{where_to_ask(result.plan, result.namespace)}"
+    text = f"last cycle: {result.outcome}, {len(result.moved)} moved{split}"
+    return "True", ConditionReason.CYCLED, f"{text}{where_to_ask(result.plan, result.namespace)}"
 
 
 def without_old_answer(conditions: Iterable[Mapping[str, Any]], now: float) -> list[dict[str, Any]]:
     """`conditions` without a `CommandTaken` that is more than an hour old. now: epoch seconds."""
 
     def old(condition: Mapping[str, Any]) -> bool:
-        told = epoch(condition.get("lastTransitionTime"))
-        return condition["type"] == PolicyCondition.COMMAND_TAKEN and now - told > ANSWERED_FOR
+        since = epoch(condition.get("lastTransitionTime"))
+        return condition["type"] == PolicyCondition.COMMAND_TAKEN and now - since > ANSWERED_FOR
 
     return [dict(condition) for condition in conditions if not old(condition)]
 

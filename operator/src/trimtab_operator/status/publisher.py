@@ -57,10 +57,10 @@ class StatusPublisher:
     policy: str
     uid: str
     meter: PolicyMetrics = field(init=False)
-    _told_waiting: frozenset[tuple[str, str]] = frozenset()
+    _reported_waiting: frozenset[tuple[str, str]] = frozenset()
     _in_flight: int | None = None
-    _told_landed: frozenset[str] = frozenset()
-    _told_at: float = 0.0
+    _reported_landed: frozenset[str] = frozenset()
+    _reported_at: float = 0.0
     _planned: int = 0
     _destinations: Mapping[str, str] = field(default_factory=dict)
 
@@ -84,17 +84,17 @@ class StatusPublisher:
         self._planned = 0 if result.plan is None else len(result.plan.moves)
         self._destinations = {result.names.get(move.bundle, move.bundle): move.destination for move in result.moved}
         await self._status_and_events(lambda previous: policy_status(result, previous, in_flight))
-        self._in_flight, self._told_landed, self._told_at = in_flight, frozenset(), self.context.clock()
+        self._in_flight, self._reported_landed, self._reported_at = in_flight, frozenset(), self.context.clock()
 
     async def landings(self) -> None:
         """Update the number of pending moves and the brokers' bundles between two cycles. Raises `ApiError`."""
         in_flight, clock = self.context.in_flight(self.policy), self.context.clock()
-        landed = self._told_landed | self._landed()
-        same = (in_flight, landed) == (self._in_flight, self._told_landed)
-        if self._in_flight is None or same or (in_flight and clock - self._told_at < PACE):
+        landed = self._reported_landed | self._landed()
+        same = (in_flight, landed) == (self._in_flight, self._reported_landed)
+        if self._in_flight is None or same or (in_flight and clock - self._reported_at < PACE):
             return
         await self._status_and_events(lambda previous: landed_status(previous, in_flight, self._planned, landed))
-        self._in_flight, self._told_landed, self._told_at = in_flight, landed, clock
+        self._in_flight, self._reported_landed, self._reported_at = in_flight, landed, clock
         if not in_flight:
             await self.counts()
 
@@ -217,7 +217,7 @@ class StatusPublisher:
                 late.append((str(outcome.reason), f"{pending.bundle}: {pending.destination} {what}"))
         await self.failures(late)
 
-    async def upkeep(self, work: BundleRepairs, done: Sequence[WriteResult]) -> None:
+    async def repairs(self, work: BundleRepairs, done: Sequence[WriteResult]) -> None:
         """Post one Event for a round of reconciliation, with the number of bundles for each reason."""
         reasons = Counter(str(why) for _, why in work.unassigned)
         reasons.update(str(desired.reason) for desired in work.desired_owners)
@@ -260,9 +260,9 @@ class StatusPublisher:
 
     async def _waiting(self, failures: Sequence[tuple[str, str]]) -> None:
         """Post Events for unassigned bundles that no broker takes: once, and not at each attempt."""
-        if (news := frozenset(failures)) - self._told_waiting:
+        if (news := frozenset(failures)) - self._reported_waiting:
             await self.failures(failures)
-        self._told_waiting = news
+        self._reported_waiting = news
 
     async def brake(self, text: str) -> None:
         """Report that the mass-failure brake stops all moves of lost brokers' bundles."""

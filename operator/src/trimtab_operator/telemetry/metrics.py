@@ -205,7 +205,7 @@ class Metrics:
             "pulsar_own_balancing_off", "1 while Trimtab has switched off Pulsar's own shedding or automatic split."
         )
         self.own_balancing_undone = self._counter(
-            "pulsar_own_balancing_undone_total", "Times that somebody switched on again what Trimtab had switched off."
+            "pulsar_own_balancing_undone_total", "Times that Pulsar's own balancer was switched on again."
         )
         self.mirror_seconds = self._gauge(
             "pulsar_mirror_seconds",

@@ -75,9 +75,9 @@ class Readings:
         if self.on:
             return OwnBalancerState(held=False, text=f"{described(self.on)}{also}: {remedy}")
         if self.unread:
-            told = [f"{broker} ({why})" for broker, why in sorted(self.unread.items())]
+            unread = [f"{broker} ({why})" for broker, why in sorted(self.unread.items())]
             return OwnBalancerState(
-                held=None, text=f"the configuration of {some(told, 3)} can't be read: nothing moves until it is"
+                held=None, text=f"the configuration of {some(unread, 3)} can't be read: nothing moves until it is"
             )
         if not self.brokers:
             return OwnBalancerState(held=None, text="Pulsar lists no active broker")
