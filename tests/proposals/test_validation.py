@@ -94,7 +94,11 @@ IN_THE_WAY: dict[str, tuple[ValidationContext, Reason, str]] = {
         Reason.ISOLATION,
         "names other brokers",
     ),
-    "the source is another policy's": (scene(x=None), Reason.UNKNOWN_BROKER, "broker x is gone, or not the policy's"),
+    "the source is another policy's": (
+        scene(x=None),
+        Reason.UNKNOWN_BROKER,
+        "broker x is gone, or no longer selected by the policy",
+    ),
     "the destination is gone": (scene(y=None), Reason.UNKNOWN_BROKER, "broker y is gone"),
     "the destination is down": (scene(y=broker("y", ready=False)), Reason.NOT_READY, "broker y is not ready"),
     "the destination is closed": (scene(y=broker("y", schedulable=False)), Reason.UNSCHEDULABLE, "spec.schedulable"),
