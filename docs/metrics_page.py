@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trimtab_operator.telemetry.metrics import Described, Metrics
+from trimtab_operator.telemetry.metrics import DescribedMetric, Metrics
 
 _HEAD = """\
 # Metrics
@@ -20,6 +20,6 @@ def page() -> str:
     return _HEAD + "\n".join(map(_row, sorted(Metrics().described))) + "\n"
 
 
-def _row(metric: Described) -> str:
+def _row(metric: DescribedMetric) -> str:
     labels = ", ".join(f"`{label}`" for label in metric.labels) or "none"
     return f"| `{metric.name}` | {metric.type} | {labels} | {metric.text} |"

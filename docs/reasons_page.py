@@ -6,60 +6,18 @@ import inspect
 import re
 from collections.abc import Iterator
 
+from trimtab_operator.resources.conditions import CONDITIONS, REASONS
 from trimtab_strategies.model import reason
 
 _HEAD = """\
 # Reasons and conditions
 
-<!-- made by docs/generate.py from trimtab_strategies/model/reason.py and docs/reasons_page.py: `make docs` -->
+<!-- made by docs/generate.py from trimtab_strategies/model/reason.py and
+     trimtab_operator/resources/conditions.py: `make docs` -->
 
 One closed vocabulary is used unchanged in conditions, Events, logs, labels of metrics, `trimtab explain` and the
 history. Pulsar's words are kept where it has one. [How it works](../concepts.md#reasons) says which you meet first.
 """
-
-CONDITIONS = (
-    ("BalancingPolicy", "Ready", "the last cycle could be run", "it was refused; reason and message say why"),
-    ("BalancingPolicy", "Valid", "it can be run as written", "something in it can't be kept to; nothing is decided"),
-    (
-        "BalancingPolicy",
-        "DataTrusted",
-        "every broker's metrics are believed",
-        "some are not: those brokers neither give nor take",
-    ),
-    ("BalancingPolicy", "Balanced", "no broker is far enough from the others", "something should move, or can't"),
-    ("BalancingPolicy", "Acting", "plans are carried out", "they are only shown: mode, pause, window, brake"),
-    ("BalancingPolicy", "Led", "an operator leads; it names it and its epoch", "-"),
-    ("BalancingPolicy", "ProposalReady", "mode `Approve`: a proposal waits for a person", "none waits"),
-    ("BalancingPolicy", "Rebalancing", "an approved proposal is carried out", "none is under way"),
-    (
-        "BalancingPolicy",
-        "CommandTaken",
-        "the last annotation, within the hour, was obeyed",
-        "it was refused; the message says why",
-    ),
-    ("BalancingPolicy", "RightSized", "the number of brokers fits the load", "more or fewer would fit it better"),
-    ("BalancingPolicy", "HistoryWritable", "the last cycle is in the history", "it is not; averages go on in memory"),
-    ("BalancingPolicy", "Flapping", "bundles that came back again and again are left alone", "none is"),
-    ("BalancingPolicy", "CompetingBalancer", "somebody else undoes its moves: it only advises", "nobody does"),
-    ("BalancingPolicy", "Linked", "actuator `Pulsar`: the cluster answers", "it does not; nothing is moved"),
-    (
-        "BalancingPolicy",
-        "PulsarBalancerDisabled",
-        "actuator `Pulsar`: its own shedding and automatic split are off",
-        "one is on, or could not be read; nothing is moved",
-    ),
-    (
-        "Broker",
-        "Drained",
-        "closed, and owns nothing any more",
-        "it still has bundles; the message says why",
-    ),
-    ("BundleSplit", "Accepted", "it can be done", "it can't: a person's mistake, or a cap"),
-    ("BundleSplit", "Complete", "its children have taken the bundle's place", "it failed; the bundle is whole"),
-    ("TopicNamespace", "Ready", "all of its bundles exist", "they do not, or Pulsar no longer has it"),
-    ("TopicNamespace", "Valid", "its isolation can be kept to", "it can't, until it is mended"),
-)
-"""Kind, type, and what True and False mean."""
 
 EVENTS = (
     ("BalancingPolicy", "Assigned", "bundles without an owner, or of a lost broker, got owners"),
@@ -84,12 +42,12 @@ _MEMBER = re.compile(r'^    [A-Z_]+ = "(\w+)"  # (.+)$')
 
 def page() -> str:
     """The whole page."""
-    conditions = [f"| {kind} | `{name}` | {true} | {false} |" for kind, name, true, false in CONDITIONS]
-    head = [_HEAD, "## Conditions\n", "| of a | condition | True | False |", "|---|---|---|---|", *conditions, ""]
+    rows = [f"| {row.kind} | `{row.type}` | {row.true} | {row.false} |" for row in CONDITIONS]
+    head = [_HEAD, "## Conditions\n", "| of a | condition | True | False |", "|---|---|---|---|", *rows, ""]
     events = [f"| {kind} | `{reason}` | {text} |" for kind, reason, text in EVENTS]
     told = [_EVENTS, "| of a | Event | what it says |", "|---|---|---|", *events, ""]
     wait = ["They are made for `kubectl wait`:\n", *_WAIT, "## Reasons\n"]
-    return "\n".join([*head, *wait, *_reasons(), *told])
+    return "\n".join([*head, *wait, *_reasons(), *_of_conditions(), *told, ""])
 
 
 _EVENTS = """
@@ -104,6 +62,14 @@ _WAIT = (
     "kubectl wait bpol/balance --for=condition=Ready --timeout=2m",
     "```\n",
 )
+
+
+def _of_conditions() -> Iterator[str]:
+    """The reasons that only conditions have."""
+    yield "\n### Only in conditions\n\n| reason | what it means |\n|---|---|"
+    for word, meaning in REASONS.items():
+        of = ", ".join(dict.fromkeys(f"`{row.type}`" for row in CONDITIONS if word in row.reasons))
+        yield f"| `{word}` | of {of}: {meaning} |"
 
 
 def _reasons() -> Iterator[str]:

@@ -233,7 +233,7 @@ def test_a_split_waits_for_a_bundle_that_moves(play: Play) -> None:
 
         await operator.round()
         assert split_status(scene, "halve")["phase"] == "Pending"
-        assert "open wish" in split_status(scene, "halve")["message"]
+        assert "pending owner" in split_status(scene, "halve")["message"]
         await scene.land()
         await operator.finish("halve")
 
@@ -299,7 +299,7 @@ def test_who_moves_the_parent_in_the_middle_gets_it_whole(play: Play) -> None:
         await operator.round()
 
         assert failed(scene) == ("Complete", "Superseded")
-        assert f"somebody wishes {whole} on b" in split_status(scene, "halve")["message"]
+        assert f"{whole} is to move to b" in split_status(scene, "halve")["message"]
         await scene.land()
         assert scene.owners()[whole] == "b"
         assert not leftovers(scene)
