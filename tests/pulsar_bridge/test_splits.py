@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from policy_scene import PolicyScene, played
-from pulsar_in_memory import InMemoryPulsar
 from pulsar_split_scene import Crew, ask, at, link, parent
 from split_scene import DiedError, condition, half, halves, leftovers, order, split_status
 from trimtab_operator.kube.naming import parse_pulsar_bundle
@@ -22,6 +21,7 @@ from trimtab_operator.splits.declarative import DeclarativeSplitExecutor
 from trimtab_operator.splits.pulsar import ChosenSplitExecutor
 from trimtab_strategies.testing import cluster
 from trimtab_testbed.servers.kube import ControlPlane
+from trimtab_testbed.simulated.pulsar_in_memory import InMemoryPulsar
 
 pytestmark = pytest.mark.apiserver
 
@@ -77,7 +77,7 @@ def test_several_positions_are_cut_at_once_or_one_after_the_other(
         assert status["phase"] == "Completed"
         assert crew.mirrored() == crew.truth()
         assert len(crew.truth()) == 7
-        accepted = [asked for asked in crew.pulsar.asked if asked.startswith("split")]
+        accepted = [asked for asked in crew.pulsar.written if asked.startswith("split")]
         assert len(accepted) == (5 if extensible else 1)  # three at once, two at once, and each alone
 
     divide(story, extensible=extensible)
@@ -92,7 +92,7 @@ def test_fewer_than_two_topics_are_refused_before_pulsar_is_asked(
         status = await crew.finish()
         assert condition(status, "Complete") == ("False", "TooFewTopics")
         assert f"{len(topics)} loaded topic" in status["message"]
-        assert crew.pulsar.asked == []
+        assert crew.pulsar.written == []
         assert not leftovers(scene)
         assert scene.bundles()[parent(scene)]["status"]["state"] == "Owned"
 
@@ -198,7 +198,7 @@ def test_old_boundaries_are_read_again(divide: Callable[..., None]) -> None:
         crew.pulsar.stale = 2
         ask(scene, 0.5)
         assert (await crew.finish())["phase"] == "Completed"
-        assert len(crew.pulsar.asked) == 1
+        assert len(crew.pulsar.written) == 1
 
     divide(story)
 
@@ -252,7 +252,10 @@ def test_a_404_that_is_not_pulsars_ends_no_split(divide: Callable[..., None]) ->
     async def story(scene: PolicyScene, crew: Crew) -> None:
         ask(scene, 0.5)
         await until_the_parent_is_gone(scene, crew)
-        crew.pulsar.astray = 1
+        crew.pulsar.astray = {"boundaries"}
+        await crew.round()
+        assert crew.pulsar.asked["boundaries"]
+        crew.pulsar.astray.clear()
 
         assert (await crew.finish())["phase"] == "Completed"
 
@@ -263,7 +266,7 @@ def test_a_split_in_a_namespace_that_is_gone_ends(divide: Callable[..., None]) -
     async def story(scene: PolicyScene, crew: Crew) -> None:
         ask(scene, 0.5)
         await until_the_parent_is_gone(scene, crew)
-        del crew.pulsar.rings["public/a"]
+        del crew.pulsar.spaces["public/a"]
 
         assert condition(await crew.finish(), "Complete") == ("False", "Superseded")
 
@@ -327,7 +330,7 @@ def test_a_bundle_that_went_elsewhere_is_not_divided(divide: Callable[..., None]
         crew.begin()
         status = await crew.finish()
         assert condition(status, "Complete") == ("False", "Superseded")
-        assert crew.pulsar.asked == []
+        assert crew.pulsar.written == []
 
     divide(story)
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from policy_scene import PolicyScene
-from pulsar_in_memory import InMemoryPulsar
 from split_scene import PARENT, DiedError, order, split_status
 from trimtab_operator.kube.naming import parse_pulsar_bundle
 from trimtab_operator.resources.pulsar import PulsarSpec
 from trimtab_operator.splits.controller import SplitController
 from trimtab_operator.splits.pulsar import PulsarSplitExecutor
 from trimtab_strategies.hash_ring import check_ring
+from trimtab_testbed.simulated.pulsar_in_memory import InMemoryPulsar
 
 
 class Crew:
@@ -109,7 +109,7 @@ def link(scene: PolicyScene, *, extensible: bool, topics: tuple[float, ...]) -> 
         tenant, name, lower, upper = parse_pulsar_bundle(full)
         edges.setdefault(f"{tenant}/{name}", set()).update((int(lower, 16), int(upper, 16)))
         pulsar.owners[full] = f"{scene.load.brokers.names[row]}:8080"
-    pulsar.rings = {space: tuple(sorted(found)) for space, found in edges.items()}
+    pulsar.spaces = {space: tuple(sorted(found)) for space, found in edges.items()}
     *_, lower, upper = parse_pulsar_bundle(scene.load.bundles.names[0])
     low, high = int(lower, 16), int(upper, 16)
     pulsar.topics["public/a"] = {f"t{k}": int(low + ratio * (high - low)) for k, ratio in enumerate(topics)}
