@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from contest_entrants import Entrant
 from trimtab_testbed.programs import find
 from trimtab_testbed.pulsar.cluster import PulsarCluster
-from trimtab_testbed.pulsar.exporter import Limits
+from trimtab_testbed.pulsar.exporter import PodLimits
 
 _IDLE: dict[str, Any] = {"shedder": {"type": "OverloadShedder", "overloadShedder": {"overloadThreshold": 100}}}
 """Sheds nothing: the strategy's memory begins when Pulsar's does, with the story."""
@@ -38,7 +38,7 @@ def trimtab(entrant: Entrant, cluster: PulsarCluster, work: Path, cores: float) 
     from pulsar_stage import PulsarStage  # noqa: PLC0415  (shared with the tests, and needed here only)
 
     work.mkdir(parents=True, exist_ok=True)
-    limits = Limits(cores=cores)
+    limits = PodLimits(cores=cores)
     with PulsarStage(find.find_kube(), find.find_prometheus(), work, cluster, limits=limits) as stage:
 
         def prepare() -> None:

@@ -17,9 +17,9 @@ from pulsar_stage import PulsarStage
 from trimtab_testbed.programs.find import KubeBinaries
 from trimtab_testbed.pulsar import distribution
 from trimtab_testbed.pulsar.cluster import PulsarCluster
-from trimtab_testbed.pulsar.exporter import Limits
-from trimtab_testbed.pulsar.security import Tls
-from trimtab_testbed.pulsar.settings import LoadManager
+from trimtab_testbed.pulsar.exporter import PodLimits
+from trimtab_testbed.pulsar.security import TlsSecurity
+from trimtab_testbed.pulsar.settings import LoadManagerKind
 
 HERE = Path(__file__).parent
 
@@ -37,7 +37,7 @@ class ByCluster(LoadScopeScheduling):  # type: ignore[misc]  # pytest-xdist says
     """All tests that share a cluster run in one process, one after the other."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return next((str(manager) for manager in LoadManager if f"[{manager}" in nodeid), REST)
+        return next((str(manager) for manager in LoadManagerKind if f"[{manager}" in nodeid), REST)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByCluster:
@@ -63,7 +63,7 @@ def _turn(item: pytest.Item) -> tuple[int, int]:
         return 0, 0
     callspec = getattr(item, "callspec", None)
     manager = callspec.params.get("load_manager") if callspec is not None else None
-    managers = list(LoadManager)
+    managers = list(LoadManagerKind)
     run = {"test_settling": 0, "test_board": 2}.get(item.path.stem, 1)
     return managers.index(manager) if manager in managers else len(managers), run
 
@@ -94,16 +94,16 @@ def pulsar_distribution() -> Path:
     return distribution.find()
 
 
-@pytest.fixture(scope="session", params=list(LoadManager), ids=str)
-def load_manager(request: pytest.FixtureRequest) -> LoadManager:
+@pytest.fixture(scope="session", params=list(LoadManagerKind), ids=str)
+def load_manager(request: pytest.FixtureRequest) -> LoadManagerKind:
     """Each of the two; pytest takes all tests of the one first."""
-    manager: LoadManager = request.param
+    manager: LoadManagerKind = request.param
     return manager
 
 
 @pytest.fixture(scope="session")
 def pulsar_cluster(
-    pulsar_distribution: Path, load_manager: LoadManager, tmp_path_factory: pytest.TempPathFactory
+    pulsar_distribution: Path, load_manager: LoadManagerKind, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[PulsarCluster]:
     """Three brokers, with nothing beside them."""
     with PulsarCluster(
@@ -121,7 +121,7 @@ def whole_pulsar_stage(
 ) -> Iterator[PulsarStage]:
     """Everything running, with no policy. A few hundred msg/s use most of the CPU that counts as 100 %."""
     work_dir = tmp_path_factory.mktemp("pulsar-stage")
-    with PulsarStage(kube_binaries, prometheus_binary, work_dir, pulsar_cluster, limits=Limits(cores=0.15)) as stage:
+    with PulsarStage(kube_binaries, prometheus_binary, work_dir, pulsar_cluster, limits=PodLimits(cores=0.15)) as stage:
         yield stage
 
 
@@ -139,9 +139,9 @@ def guarded_cluster(pulsar_distribution: Path, tmp_path_factory: pytest.TempPath
     with PulsarCluster(
         pulsar_distribution,
         work_dir,
-        LoadManager.MODULAR,
+        LoadManagerKind.MODULAR,
         brokers=2,
-        guard=Tls(work_dir / "keys"),
+        guard=TlsSecurity(work_dir / "keys"),
         persistent=False,
         boxed=False,
     ) as cluster:

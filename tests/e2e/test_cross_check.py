@@ -7,9 +7,9 @@ import pytest
 from pulsar_stage import BY_RATE, PulsarStage
 from stage import until
 from trimtab_testbed.pulsar.clients import Flow, topics_of
-from trimtab_testbed.pulsar.settings import LoadManager
+from trimtab_testbed.pulsar.settings import LoadManagerKind
 
-ONE = pytest.mark.parametrize("load_manager", [LoadManager.MODULAR], indirect=True, ids=str, scope="session")
+ONE = pytest.mark.parametrize("load_manager", [LoadManagerKind.MODULAR], indirect=True, ids=str, scope="session")
 """Either of them tells its topics in the same way: one is enough."""
 
 

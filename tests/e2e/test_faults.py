@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from pulsar_stage import PulsarStage
 from pulsar_witness import Witness
 from stage import until
-from trimtab_testbed.pulsar.clients import Flow, Traffic, topics_of
+from trimtab_testbed.pulsar.clients import ClientTraffic, Flow, topics_of
 from trimtab_testbed.pulsar.rest import PulsarRestError
-from trimtab_testbed.pulsar.settings import LoadManager
+from trimtab_testbed.pulsar.settings import LoadManagerKind
 from trimtab_testbed.simulated.cluster import object_name
 
 HOT, COOL, SPARE = "pulsar-broker-0", "pulsar-broker-1", "pulsar-broker-2"
@@ -20,7 +20,7 @@ HOT, COOL, SPARE = "pulsar-broker-0", "pulsar-broker-1", "pulsar-broker-2"
 @contextmanager
 def _busy(
     stage: PulsarStage, owners: list[str], move_timeout: str = "15s"
-) -> Iterator[tuple[list[str], Witness, Traffic]]:
+) -> Iterator[tuple[list[str], Witness, ClientTraffic]]:
     """A namespace with a bundle for each of `owners`, two lively topics in each, known to a policy that only shows."""
     namespace = stage.new_namespace(len(owners), "faults")
     bundles = list(stage.admin.bundles(namespace))
@@ -52,7 +52,7 @@ def _agreed(stage: PulsarStage, bundles: list[str]) -> bool:
     return all(truth) and _told(stage, bundles) == truth and stage.settled()
 
 
-def _nothing_lost(traffic: Traffic) -> None:
+def _nothing_lost(traffic: ClientTraffic) -> None:
     counts = traffic.drain(within=60)
     assert counts.errors == 0, traffic.errors()
     assert counts.acked == counts.sent
@@ -80,7 +80,7 @@ def test_what_a_killed_broker_served_is_served_by_others_and_objects_say_so(stag
 
 
 def test_wishes_are_carried_out_by_the_operator_that_comes_after_a_killed_one(
-    stage: PulsarStage, load_manager: LoadManager
+    stage: PulsarStage, load_manager: LoadManagerKind
 ) -> None:
     with _busy(stage, [HOT] * 8, move_timeout="3m") as (bundles, witness, traffic):  # longer than a start takes
         for n, bundle in enumerate(bundles):
@@ -97,7 +97,7 @@ def test_wishes_are_carried_out_by_the_operator_that_comes_after_a_killed_one(
 
     assert done < len(bundles), "it was killed too late: nothing was left to do"
     assert sum(at is not None and at > killed_at for at in landed) >= len(bundles) - done
-    if load_manager is LoadManager.EXTENSIBLE:  # modular brokers forget where to at times; it is moved once more
+    if load_manager is LoadManagerKind.EXTENSIBLE:  # modular brokers forget where to at times; it is moved once more
         assert witness.strays() == []
 
 

@@ -20,17 +20,17 @@ from trimtab_operator.kube.naming import bundle_name, parse_pulsar_bundle
 from trimtab_pipeline.api import PrometheusSettings, SourceUnavailableError, Topology
 from trimtab_pipeline.factory import direct_sources
 from trimtab_strategies.model import RATE_IN
-from trimtab_testbed.pulsar.clients import Flow, Traffic, topics_of
+from trimtab_testbed.pulsar.clients import ClientTraffic, Flow, topics_of
 from trimtab_testbed.pulsar.exporter import broker_targets
-from trimtab_testbed.pulsar.settings import LoadManager
-from trimtab_testbed.servers.prometheus import Prometheus
+from trimtab_testbed.pulsar.settings import LoadManagerKind
+from trimtab_testbed.servers.prometheus import PrometheusServer
 
 RATES = (60, 40, 20, 10)
 """Messages a second of each bundle: half persistent and half not. A topic of four partitions is spread over them."""
 BY_RATE = {"type": "LeastLongTermMessageRate"}
 WAYS = {
-    LoadManager.MODULAR: ("auto", "bundle", "topic", "statistics"),
-    LoadManager.EXTENSIBLE: ("auto", "topic", "statistics"),
+    LoadManagerKind.MODULAR: ("auto", "bundle", "topic", "statistics"),
+    LoadManagerKind.EXTENSIBLE: ("auto", "topic", "statistics"),
 }
 
 
@@ -46,7 +46,7 @@ def _flows(stage: PulsarStage, bundles: tuple[str, ...]) -> list[Flow]:
     return [*flows, *(Flow(f"persistent://{space}/parts-partition-{n}", 8) for n in range(4))]
 
 
-def _true_rates(traffic: Traffic, bundles: tuple[str, ...]) -> list[float]:
+def _true_rates(traffic: ClientTraffic, bundles: tuple[str, ...]) -> list[float]:
     """Messages a second that were acknowledged, by bundle."""
     return [sum(traffic.rate(topic, 4.0) for topic in traffic.inside(bundle)) for bundle in bundles]
 
@@ -71,12 +71,15 @@ def _measures(settings: PrometheusSettings, folder: Path, world: Topology, truth
 
 @pytest.mark.parametrize("labels", ["exported", "honored"])
 def test_each_way_finds_of_each_bundle_what_clients_send(
-    stage: PulsarStage, load_manager: LoadManager, prometheus_binary: Path, tmp_path: Path, labels: str
+    stage: PulsarStage, load_manager: LoadManagerKind, prometheus_binary: Path, tmp_path: Path, labels: str
 ) -> None:
     bundles = stage.admin.bundles(stage.new_namespace(len(RATES), "load"))
     flows = _flows(stage, bundles)
     targets = broker_targets(stage.cluster, stage.names, NAMESPACE, honor_labels=labels == "honored")
-    with Prometheus(prometheus_binary, tmp_path / "prometheus", targets) as server, stage.traffic(flows) as traffic:
+    with (
+        PrometheusServer(prometheus_binary, tmp_path / "prometheus", targets) as server,
+        stage.traffic(flows) as traffic,
+    ):
         until("messages flow", lambda: traffic.counts().acked > 4 * sum(RATES))
         world = _world(stage, bundles)
         sent = partial(_true_rates, traffic, bundles)
@@ -103,7 +106,7 @@ def _costs(stage: PulsarStage, space: str) -> list[Mapping[str, Any]]:
 
 
 def test_what_a_move_cost_is_what_its_producers_waited(
-    stage: PulsarStage, load_manager: LoadManager, record_figures: Callable[[list[str]], None]
+    stage: PulsarStage, load_manager: LoadManagerKind, record_figures: Callable[[list[str]], None]
 ) -> None:
     space = stage.new_namespace(4, "cost")
     bundles = stage.admin.bundles(space)

@@ -8,13 +8,13 @@ import yaml
 from pulsar_stage import PulsarStage
 from stage import API, until
 from trimtab_operator.cli import main
-from trimtab_testbed.pulsar.settings import LoadManager
+from trimtab_testbed.pulsar.settings import LoadManagerKind
 
-SHEDDERS = {LoadManager.MODULAR: "ThresholdShedder", LoadManager.EXTENSIBLE: "TransferShedder"}
+SHEDDERS = {LoadManagerKind.MODULAR: "ThresholdShedder", LoadManagerKind.EXTENSIBLE: "TransferShedder"}
 
 
 def test_the_policy_of_a_running_cluster_is_applied_and_run(
-    stage: PulsarStage, load_manager: LoadManager, capsys: pytest.CaptureFixture[str]
+    stage: PulsarStage, load_manager: LoadManagerKind, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["--admin-url", stage.admin.url, "--prometheus-url", stage.prometheus.url, "--name", "policy"]
     assert main(["migrate", *words]) == 0

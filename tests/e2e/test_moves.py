@@ -9,7 +9,7 @@ import pytest
 from pulsar_stage import PulsarStage
 from stage import until
 from trimtab_testbed.pulsar.clients import Flow, topics_of
-from trimtab_testbed.pulsar.settings import LoadManager
+from trimtab_testbed.pulsar.settings import LoadManagerKind
 from trimtab_testbed.simulated.cluster import object_name
 
 
@@ -31,7 +31,7 @@ def _unloads(stage: PulsarStage, result: str) -> float:
 
 
 def test_ten_wishes_of_a_person_land_under_load_and_nothing_is_lost(
-    stage: PulsarStage, load_manager: LoadManager
+    stage: PulsarStage, load_manager: LoadManagerKind
 ) -> None:
     namespace = stage.new_namespace(10, "moves")
     bundles = list(stage.admin.bundles(namespace))
@@ -57,12 +57,12 @@ def test_ten_wishes_of_a_person_land_under_load_and_nothing_is_lost(
     assert _unloads(stage, "Landed") - before == len(bundles)
     assert _unloads(stage, "Elsewhere") == failed
     # where two clients ask at once, a modular broker may forget where to: such a bundle is unloaded once more
-    assert len(strays) <= (len(bundles) // 3 if load_manager is LoadManager.MODULAR else 0), strays
+    assert len(strays) <= (len(bundles) // 3 if load_manager is LoadManagerKind.MODULAR else 0), strays
 
 
 @pytest.mark.parametrize("served", [True, False], ids=["served", "unserved"])
 def test_bundles_that_no_client_asks_for_land_where_they_are_wished(
-    stage: PulsarStage, load_manager: LoadManager, *, served: bool
+    stage: PulsarStage, load_manager: LoadManagerKind, *, served: bool
 ) -> None:
     namespace = stage.new_namespace(4, "quiet")
     bundles = list(stage.admin.bundles(namespace))

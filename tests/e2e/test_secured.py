@@ -36,7 +36,7 @@ from trimtab_operator.status.conditions import linked
 from trimtab_strategies.testing import cluster
 from trimtab_testbed.pulsar.clients import topics_of
 from trimtab_testbed.pulsar.cluster import PulsarCluster
-from trimtab_testbed.pulsar.security import SUPERUSER, Tls
+from trimtab_testbed.pulsar.security import SUPERUSER, TlsSecurity
 from trimtab_testbed.servers.certificates import Authority
 from trimtab_testbed.servers.kube import ControlPlane
 
@@ -57,9 +57,9 @@ class Secured:
     shown: set[str] = field(default_factory=set)
 
     @property
-    def tls(self) -> Tls:
+    def tls(self) -> TlsSecurity:
         """What the brokers want."""
-        assert isinstance(self.cluster.guard, Tls)
+        assert isinstance(self.cluster.guard, TlsSecurity)
         return self.cluster.guard
 
     def put(self, name: str, *, secret: bool = True, **entries: str) -> None:
@@ -195,7 +195,7 @@ def test_a_token_and_an_authority_from_secrets(play: Play, tmp_path: Path) -> No
 def issuer(guarded_cluster: PulsarCluster) -> Iterator[GuardedServer]:
     """An OAuth 2 issuer by https, which gives the client `trimtab` tokens that the brokers take, for a minute each."""
     guard = guarded_cluster.guard
-    assert isinstance(guard, Tls)
+    assert isinstance(guard, TlsSecurity)
 
     def answer(asked: Asked) -> tuple[int, str]:
         if asked.path.endswith("/openid-configuration"):

@@ -12,8 +12,8 @@ from pulsar_costs import costs, keep, table
 from pulsar_stage import BY_RATE, PulsarStage
 from pulsar_witness import Witness
 from stage import until
-from trimtab_testbed.pulsar.clients import Flow, Traffic, topics_of
-from trimtab_testbed.pulsar.settings import LoadManager
+from trimtab_testbed.pulsar.clients import ClientTraffic, Flow, topics_of
+from trimtab_testbed.pulsar.settings import LoadManagerKind
 
 RATES = (60, 50, 40, 30, 25, 20, 15, 10, 10, 5, 5, 5)
 """Messages a second of each of a namespace's bundles, each from two topics: 275 in all."""
@@ -62,7 +62,7 @@ def _settle(stage: PulsarStage, witness: Witness, level: Callable[[], bool]) -> 
     until("the cluster is level and quiet", settled, within=120, every=0.5)
 
 
-def _check(witness: Witness, traffic: Traffic, strays: int) -> None:
+def _check(witness: Witness, traffic: ClientTraffic, strays: int) -> None:
     """Every move landed, at most so many by way of another broker, and all that was acknowledged was received."""
     lost = [move for move in witness.moves() if move.landed is None]
     assert not lost
@@ -75,7 +75,11 @@ def _check(witness: Witness, traffic: Traffic, strays: int) -> None:
 
 @pytest.mark.parametrize(("name", "strategy"), [("rate", BY_RATE), ("cpu", BY_CPU)], ids=["rate", "cpu"])
 def test_uneven_load_comes_level_and_every_move_lands(
-    stage: PulsarStage, load_manager: LoadManager, record_figures: Callable[[list[str]], None], name: str, strategy: Any
+    stage: PulsarStage,
+    load_manager: LoadManagerKind,
+    record_figures: Callable[[list[str]], None],
+    name: str,
+    strategy: Any,
 ) -> None:
     namespace = stage.new_namespace(len(RATES), "settling")
     flows = _uneven(stage, namespace)
@@ -85,7 +89,7 @@ def test_uneven_load_comes_level_and_every_move_lands(
         stage.apply_policy(mode="Auto", limits={"coolDown": "5m"}, **strategy)
         _settle(stage, witness, lambda: _spread(stage, namespace) < before / 2)
         # modular brokers forget where to at times, and it is moved once more
-        _check(witness, traffic, len(witness.moves()) // 3 if load_manager is LoadManager.MODULAR else 0)
+        _check(witness, traffic, len(witness.moves()) // 3 if load_manager is LoadManagerKind.MODULAR else 0)
         found, title = costs(witness, traffic), f"{load_manager}, by {name}"
 
     record_figures(table(title, found))

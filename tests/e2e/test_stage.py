@@ -15,7 +15,7 @@ from stage import until
 from trimtab_testbed.pulsar.clients import Flow, topics_of
 from trimtab_testbed.pulsar.cluster import PulsarCluster
 from trimtab_testbed.pulsar.rest import PulsarRest, PulsarRestError
-from trimtab_testbed.pulsar.settings import LoadManager
+from trimtab_testbed.pulsar.settings import LoadManagerKind
 
 
 def _asked(stage: PulsarStage, promql: str, label: str = "pod") -> dict[str, float]:
@@ -26,7 +26,7 @@ def _asked(stage: PulsarStage, promql: str, label: str = "pod") -> dict[str, flo
 
 
 def test_brokers_run_the_load_manager_that_was_asked_for(
-    pulsar_cluster: PulsarCluster, load_manager: LoadManager
+    pulsar_cluster: PulsarCluster, load_manager: LoadManagerKind
 ) -> None:
     rest = pulsar_cluster.rest()
 

@@ -15,7 +15,7 @@ from replicas import NAMESPACE, Replica, ReplicaStage, now, pause, resume, start
 from stage import until
 from trimtab_testbed.programs.find import KubeBinaries
 from trimtab_testbed.servers.kube import ControlPlane
-from trimtab_testbed.servers.prometheus import Prometheus
+from trimtab_testbed.servers.prometheus import PrometheusServer
 
 pytestmark = pytest.mark.apiserver
 
@@ -140,7 +140,7 @@ def test_a_leader_told_to_end_hands_over_at_once(stage: ReplicaStage) -> None:
 @pytest.mark.spark
 def test_a_warm_standby_decides_soon_after_the_leaders_death(stage: ReplicaStage, prometheus_binary: Path) -> None:
     """Within 20 s where it has the cores to itself; here other tests share them, so the bound only catches a hang."""
-    with Prometheus(prometheus_binary, stage.folder / "prometheus", stage.world.targets) as prometheus:
+    with PrometheusServer(prometheus_binary, stage.folder / "prometheus", stage.world.targets) as prometheus:
         stage.apply_policy(prometheus.url, interval="60s", mode="DryRun")
         with started(stage.measuring_replica(), stage.measuring_replica()) as (leader, standby):
             until("the leader decides", lambda: stage.decided()[0] == leader.name and stage.decided()[1], within=60)

@@ -10,7 +10,7 @@ import pytest
 
 from stage import API, Stage, until
 from trimtab_testbed.programs.find import KubeBinaries
-from trimtab_testbed.simulated.scenarios import LEARNING_POLICY, NamespaceShape, Scenario, brokers
+from trimtab_testbed.simulated.scenarios import LEARNING_POLICY, ClusterScenario, NamespaceShape, brokers
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.prometheus, pytest.mark.spark]
 
@@ -22,7 +22,7 @@ REST = 5
 QUICK = {"type": "WeightedBalancer", "weightedBalancer": {"window": 5, "stabilization": 6}}
 """Learns in some cycles of two seconds what it learns in half an hour in life."""
 
-LEVEL = Scenario(
+LEVEL = ClusterScenario(
     name="level-40",
     summary="four brokers alike, all at 55 %",
     brokers=brokers(55, 55, 55, 55),

@@ -15,15 +15,15 @@ from rich.console import Console
 
 from manifests import broker
 from trimtab_operator.cli import main
-from trimtab_testbed.demo.follow import BrokerRow, Cycle, Follower, Look, SeenMove
+from trimtab_testbed.demo.follow import BrokerRow, ClusterObserver, DemoSnapshot, ObservedCycle, SeenMove
 from trimtab_testbed.demo.run import Settling, looking_around, unlike
 from trimtab_testbed.demo.stage import Stage
 from trimtab_testbed.demo.summary import Result, as_json, as_lines
-from trimtab_testbed.demo.view import Lines, picture, state
+from trimtab_testbed.demo.view import LineView, picture, state
 from trimtab_testbed.simulated.scenarios import Solved, scenario
 
-QUIET = Cycle("2026-01-31T12:00:05Z", "Balanced", 0, 0.5, {"spark": 0.4, "decide": 0.1})
-BUSY = Cycle("2026-01-31T12:00:00Z", "Overloaded", 2, 0.7, {"spark": 0.6, "decide": 0.1})
+QUIET = ObservedCycle("2026-01-31T12:00:05Z", "Balanced", 0, 0.5, {"spark": 0.4, "decide": 0.1})
+BUSY = ObservedCycle("2026-01-31T12:00:00Z", "Overloaded", 2, 0.7, {"spark": 0.6, "decide": 0.1})
 MOVE = SeenMove("t-n-0x00000000-0x80000000", "a", "b", "Overloaded", at=3.0, landed=True)
 
 
@@ -32,11 +32,11 @@ def look(
     cpu: tuple[float | None, ...] = (50, 50),
     *,
     moves: tuple[SeenMove, ...] = (),
-    cycles: tuple[Cycle, ...] = (QUIET,),
+    cycles: tuple[ObservedCycle, ...] = (QUIET,),
     unconfirmed: int = 0,
-) -> Look:
+) -> DemoSnapshot:
     rows = tuple(BrokerRow(name, percent, 20, 5, 9, 4) for name, percent in zip("abcdef", cpu, strict=False))
-    return Look(at, rows, moves, cycles, unconfirmed, "Balanced: all is well")
+    return DemoSnapshot(at, rows, moves, cycles, unconfirmed, "Balanced: all is well")
 
 
 def test_a_level_cluster_at_rest_is_settled_after_a_while() -> None:
@@ -62,7 +62,7 @@ def test_a_disturbance_starts_the_wait_again() -> None:
         (look(cycles=(QUIET, BUSY)), "the last cycle still moved something"),
     ],
 )
-def test_what_is_missing_is_said(seen: Look, missing: str) -> None:
+def test_what_is_missing_is_said(seen: DemoSnapshot, missing: str) -> None:
     assert Settling(Solved()).missing(seen) == missing
 
 
@@ -89,7 +89,7 @@ def test_the_summary_says_what_kept_it_from_settling_and_who_moved_twice() -> No
 
 def test_lines_tell_each_move_once_with_its_reason() -> None:
     out = io.StringIO()
-    lines = Lines(Console(file=out))
+    lines = LineView(Console(file=out))
     lines.update(look(3, moves=(MOVE,)))
     lines.update(look(4, moves=(MOVE,)))
     assert out.getvalue().splitlines() == [
@@ -100,13 +100,13 @@ def test_lines_tell_each_move_once_with_its_reason() -> None:
 
 def test_a_cycle_without_phases_has_no_brackets() -> None:
     out = io.StringIO()
-    bare = Cycle("2026-01-31T12:00:05Z", "NoData", 0, 0.1, {})
+    bare = ObservedCycle("2026-01-31T12:00:05Z", "NoData", 0, 0.1, {})
     Console(file=out, width=80).print(picture(look(cycles=(bare,)), "a demo", 80))
     assert "last cycle 0.10 s: NoData\n" in out.getvalue()
 
 
 def test_cycles_before_the_operator_sees_the_brokers_are_not_counted() -> None:
-    follower = Follower(cast("Stage", None))
+    follower = ClusterObserver(cast("Stage", None))
     for second, outcome in enumerate(["StoreNotSynced", "NoBrokers", "Balanced", "NoBrokers"]):
         follower._note_cycle({"time": f"2026-01-31T12:00:0{second}Z", "outcome": outcome, "seconds": 0.5})
     assert [cycle.outcome for cycle in follower.cycles] == ["Balanced", "NoBrokers"]
@@ -126,7 +126,7 @@ def test_the_table_shows_an_unmeasured_broker_as_unknown() -> None:
 def test_a_narrow_terminal_costs_bars_and_never_a_number(width: int) -> None:
     rows = tuple(BrokerRow(f"pulsar-broker-{n}", 91.0, 72.0, 53.0, 34.0, 115) for n in range(2))
     out = io.StringIO()
-    Console(file=out, width=width).print(picture(Look(0, rows, (), (), 0, ""), "a demo", width))
+    Console(file=out, width=width).print(picture(DemoSnapshot(0, rows, (), (), 0, ""), "a demo", width))
     numbers = [line for line in out.getvalue().splitlines() if "91 %" in line]
     assert len(numbers) == 2
     for line in numbers:
@@ -189,7 +189,7 @@ def test_the_stage_shows_load_and_a_move_with_its_reason(tmp_path: Path) -> None
         for name in stage.world.brokers:  # as discovery would: no operator runs here
             stage.control_plane.rest.create(stage.path("brokers"), broker(name))
         stage.create_policy()
-        follower = Follower(stage)
+        follower = ClusterObserver(stage)
         while (seen := follower.look()).cpu_range is None or seen.cpu_range < 40:
             assert seen.at < 40, f"the skewed load is not measured: {seen}"
             time.sleep(0.5)

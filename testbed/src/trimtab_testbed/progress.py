@@ -14,7 +14,7 @@ LINE_EVERY = 4.0
 """Seconds between two lines when the output is no terminal."""
 
 
-class Progress:
+class ProgressLine:
     """One task that takes a while, shown on stderr. Use as a context manager; `update` may come from any thread."""
 
     def __init__(self, task: str, *, console: Console | None = None, every: float = LINE_EVERY) -> None:

@@ -19,9 +19,9 @@ from faulty_proxy import FaultyProxy
 from kube_watch import Watch
 from trimtab_testbed.programs.find import KubeBinaries
 from trimtab_testbed.servers.kube import ControlPlane
-from trimtab_testbed.servers.prometheus import Prometheus
-from trimtab_testbed.simulated.cluster import POD_LABELS, World
-from trimtab_testbed.simulated.scenarios import NamespaceShape, Scenario, brokers
+from trimtab_testbed.servers.prometheus import PrometheusServer
+from trimtab_testbed.simulated.cluster import POD_LABELS, SimulatedCluster
+from trimtab_testbed.simulated.scenarios import ClusterScenario, NamespaceShape, brokers
 
 NAMESPACE, POLICY = "messaging", "policy"
 API = f"/apis/trimtab.dev/v1alpha1/namespaces/{NAMESPACE}"
@@ -33,8 +33,8 @@ SHEDDER = {
 _CRDS = Path(__file__).parents[3] / "crds"
 
 
-def _scenario(seed: int) -> Scenario:
-    return Scenario(
+def _scenario(seed: int) -> ClusterScenario:
+    return ClusterScenario(
         name="chaos",
         summary="four brokers with 24 bundles",
         brokers=brokers(60, 25, 15, 40, cores=2.0),
@@ -78,7 +78,9 @@ class ChaosStage:
         self.rest.create_namespace(NAMESPACE)
         kubeconfig, told = plane.kubeconfig, self.served.told
         self.world = self._open.enter_context(
-            World(_scenario(self.schedule.seed), rest=self.rest, kubeconfig=kubeconfig, namespace=NAMESPACE, told=told)
+            SimulatedCluster(
+                _scenario(self.schedule.seed), rest=self.rest, kubeconfig=kubeconfig, namespace=NAMESPACE, told=told
+            )
         )
         self._start_source()
         self.world.seed_bundles()
@@ -94,7 +96,9 @@ class ChaosStage:
         self.url = "http://127.0.0.1:9"
         if self.schedule.measured:
             targets = self.world.targets
-            server = Prometheus(self._prometheus_program, self.folder / "prometheus", targets, scrape_interval=0.5)
+            server = PrometheusServer(
+                self._prometheus_program, self.folder / "prometheus", targets, scrape_interval=0.5
+            )
             self.prometheus = self._open.enter_context(server)
             self.proxy = self._open.enter_context(FaultyProxy(server.url))
             self.url = self.proxy.url

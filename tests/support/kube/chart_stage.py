@@ -16,8 +16,8 @@ from stage import until
 from trimtab_testbed.servers.kube import ControlPlane
 from trimtab_testbed.servers.kube_rest import KubeApiError
 from trimtab_testbed.servers.processes import HOST, Server, free_ports
-from trimtab_testbed.servers.prometheus import Prometheus
-from trimtab_testbed.simulated.cluster import POD_LABELS, World, landed
+from trimtab_testbed.servers.prometheus import PrometheusServer
+from trimtab_testbed.simulated.cluster import POD_LABELS, SimulatedCluster, landed
 from trimtab_testbed.simulated.scenarios import SCENARIOS
 
 API = f"/apis/trimtab.dev/v1alpha1/namespaces/{NAMESPACE}"
@@ -60,9 +60,11 @@ class ChartStage:
     def _start(self) -> None:
         until("the kinds are served", self._served, within=120)
         kubeconfig = self.plane.kubeconfig
-        self.world = World(SCENARIOS["uneven-8"], rest=self.rest, kubeconfig=kubeconfig, namespace=NAMESPACE)
+        self.world = SimulatedCluster(SCENARIOS["uneven-8"], rest=self.rest, kubeconfig=kubeconfig, namespace=NAMESPACE)
         self._enter(self.world)
-        self.prometheus = self._enter(Prometheus(self._prometheus_program, self.dir / "prometheus", self.world.targets))
+        self.prometheus = self._enter(
+            PrometheusServer(self._prometheus_program, self.dir / "prometheus", self.world.targets)
+        )
         self.world.seed_bundles()
         self.world.wait_until_owned(timeout=120)
 

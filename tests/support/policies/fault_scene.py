@@ -19,7 +19,7 @@ from trimtab_strategies import registry
 from trimtab_strategies.guard import Limits
 from trimtab_strategies.model import ClusterLoad, Memory, Move
 from trimtab_strategies.planner.decide import decide
-from trimtab_testbed.servers.prometheus import Prometheus, Target
+from trimtab_testbed.servers.prometheus import PrometheusServer, Target
 
 SCRAPE, WINDOW, MAX_AGE = 0.5, 4.0, 3.0
 CORES = {"pulsar-0": 3.6, "pulsar-1": 0.4, "pulsar-2": 0.4, "pulsar-3": 0.4}
@@ -35,7 +35,7 @@ class FaultScene:
     """The scene; `source` is a policy's, with a history of its own in `history`."""
 
     exporters: dict[str, Exporter]
-    server: Prometheus
+    server: PrometheusServer
     proxy: FaultyProxy
     sources: SparkLoadSources
     policy: str = ""
@@ -91,7 +91,7 @@ def fault_scene(program: Path, folder: Path, sources: SparkLoadSources) -> Itera
     """The scene, with Prometheus (`program`) in `folder` and cycles of `sources`."""
     with ExitStack() as running:
         exporters = {pod: running.enter_context(_exporter(pod)) for pod in CORES}
-        server = running.enter_context(Prometheus(program, folder, scrape_interval=SCRAPE))
+        server = running.enter_context(PrometheusServer(program, folder, scrape_interval=SCRAPE))
         scene = FaultScene(exporters, server, running.enter_context(FaultyProxy(server.url)), sources)
         scene.scrape(*CORES)
         yield scene

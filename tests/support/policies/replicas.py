@@ -30,8 +30,8 @@ from stage import until
 from trimtab_testbed.servers.kube import ControlPlane
 from trimtab_testbed.servers.kube_rest import KubeApiError
 from trimtab_testbed.servers.processes import Server
-from trimtab_testbed.simulated.cluster import POD_LABELS, World, landed
-from trimtab_testbed.simulated.scenarios import NamespaceShape, Scenario, brokers
+from trimtab_testbed.simulated.cluster import POD_LABELS, SimulatedCluster, landed
+from trimtab_testbed.simulated.scenarios import ClusterScenario, NamespaceShape, brokers
 
 NAMESPACE, POLICY = "messaging", "policy"
 API = "/apis/trimtab.dev/v1alpha1/namespaces/messaging"
@@ -174,7 +174,7 @@ class ReplicaStage:
         crds = _HERE.parents[2] / "crds"
         self.rest.apply_crds([yaml.safe_load(file.read_text()) for file in sorted(crds.glob("*.yaml"))])
         self.rest.create_namespace(NAMESPACE)
-        scenario = Scenario(
+        scenario = ClusterScenario(
             name="replicas",
             summary="three brokers with many small bundles",
             brokers=brokers(60, 20, 10, cores=2.0),
@@ -183,7 +183,7 @@ class ReplicaStage:
             largest=5.0,
             policy={},
         )
-        self.world = World(scenario, rest=self.rest, kubeconfig=self.plane.kubeconfig, namespace=NAMESPACE)
+        self.world = SimulatedCluster(scenario, rest=self.rest, kubeconfig=self.plane.kubeconfig, namespace=NAMESPACE)
         self.world.__enter__()
         self.world.seed_bundles()
         self.world.wait_until_owned(60)

@@ -17,8 +17,8 @@ from typing import Any, Self
 from stage import NAMESPACE, Stage, until
 from trimtab_testbed.servers.kube import ControlPlane
 from trimtab_testbed.servers.kube_rest import KubeRest
-from trimtab_testbed.simulated.cluster import POD_LABELS, World, pod_spec, running_status
-from trimtab_testbed.simulated.scenarios import NamespaceShape, Scenario, brokers
+from trimtab_testbed.simulated.cluster import POD_LABELS, SimulatedCluster, pod_spec, running_status
+from trimtab_testbed.simulated.scenarios import ClusterScenario, NamespaceShape, brokers
 
 SET = "pulsar-broker"
 """Name of the StatefulSet; its pods are called as the brokers of a scenario."""
@@ -31,9 +31,9 @@ GRACE = 30.0
 """Seconds between two looks at the pods; from a pod's creation until it is ready; that one may take to end."""
 
 
-def level(count: int, bundles: int) -> Scenario:
+def level(count: int, bundles: int) -> ClusterScenario:
     """`count` equal brokers at 40 %, each with about as many `bundles`."""
-    return Scenario(
+    return ClusterScenario(
         name="level",
         summary="equal brokers that restart",
         brokers=brokers(*[40.0] * count),
@@ -83,7 +83,7 @@ class Kubelet:
     """
 
     rest: KubeRest
-    world: World
+    world: SimulatedCluster
     starts_within: float = 0.0
     cut_off: list[str] = field(default_factory=list)
     peak: float = 0.0
@@ -147,15 +147,15 @@ class RollingStage(Stage):
     plane: running, and left running.
     """
 
-    def __init__(self, plane: ControlPlane, prometheus: Path, work_dir: Path, scenario: Scenario) -> None:
+    def __init__(self, plane: ControlPlane, prometheus: Path, work_dir: Path, scenario: ClusterScenario) -> None:
         super().__init__(plane.binaries, prometheus, work_dir, scenario)
         self.control_plane, self.witness = plane, Witness()
 
     def _open_plane(self) -> None:
         """It runs."""
 
-    def _world(self, **where: Any) -> World:
-        return World(self.scenario, **where, told=self.witness.told, pods=False)
+    def _world(self, **where: Any) -> SimulatedCluster:
+        return SimulatedCluster(self.scenario, **where, told=self.witness.told, pods=False)
 
     def _start(self) -> None:
         super()._start()

@@ -20,9 +20,9 @@ from trimtab_testbed.programs.find import KubeBinaries
 from trimtab_testbed.servers.kube import ControlPlane
 from trimtab_testbed.servers.kube_rest import KubeApiError
 from trimtab_testbed.servers.processes import Server
-from trimtab_testbed.servers.prometheus import Prometheus
-from trimtab_testbed.simulated.cluster import POD_LABELS, World, landed
-from trimtab_testbed.simulated.scenarios import SCENARIOS, Scenario
+from trimtab_testbed.servers.prometheus import PrometheusServer
+from trimtab_testbed.simulated.cluster import POD_LABELS, SimulatedCluster, landed
+from trimtab_testbed.simulated.scenarios import SCENARIOS, ClusterScenario
 
 NAMESPACE = "messaging"
 POLICY = "policy"
@@ -123,7 +123,11 @@ class Stage:
     """
 
     def __init__(
-        self, binaries: KubeBinaries, prometheus: Path, work_dir: Path, scenario: Scenario = SCENARIOS["uneven-8"]
+        self,
+        binaries: KubeBinaries,
+        prometheus: Path,
+        work_dir: Path,
+        scenario: ClusterScenario = SCENARIOS["uneven-8"],
     ) -> None:
         self.dir, self.scenario = work_dir, scenario
         self.control_plane = ControlPlane(binaries, work_dir / "control-plane", audit=True)
@@ -156,7 +160,9 @@ class Stage:
         kubeconfig = self.control_plane.kubeconfig
         world = self._world(rest=self.rest, kubeconfig=kubeconfig, namespace=NAMESPACE)
         self.world = self._enter(world)
-        self.prometheus = self._enter(Prometheus(self._prometheus_program, self.dir / "prometheus", world.targets))
+        self.prometheus = self._enter(
+            PrometheusServer(self._prometheus_program, self.dir / "prometheus", world.targets)
+        )
         self.proxy = self._enter(FaultyProxy(self.prometheus.url))
         world.seed_bundles()
         world.wait_until_owned()
@@ -168,8 +174,8 @@ class Stage:
     def _open_plane(self) -> None:
         self._enter(self.control_plane)
 
-    def _world(self, **where: Any) -> World:
-        return World(self.scenario, **where)
+    def _world(self, **where: Any) -> SimulatedCluster:
+        return SimulatedCluster(self.scenario, **where)
 
     # -- what a person does --
 

@@ -18,7 +18,7 @@ from stage import until
 from trimtab_testbed.demo.stage import Stage
 from trimtab_testbed.servers.processes import ServerFailedError
 from trimtab_testbed.simulated.cluster import landed
-from trimtab_testbed.simulated.scenarios import Scenario
+from trimtab_testbed.simulated.scenarios import ClusterScenario
 
 ROOT = Path(__file__).parents[3]
 SERVING = "serving /metrics"
@@ -107,7 +107,7 @@ def _ended(process: subprocess.Popen[bytes]) -> None:
 
 
 @contextmanager
-def told_world(work_dir: Path, scenario: Scenario) -> Iterator[ToldWorld]:
+def told_world(work_dir: Path, scenario: ClusterScenario) -> Iterator[ToldWorld]:
     """Start a world of the demo, its operator and its policy; everything is stopped in the end."""
     world = Stage(scenario, work_dir, lambda _: None)
     with world as stage, settings_brokers(defaults()) as pulsar, _deployed(stage):

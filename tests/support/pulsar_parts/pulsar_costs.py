@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from pulsar_witness import Move, Witness
-from trimtab_testbed.pulsar.clients import Traffic
+from trimtab_testbed.pulsar.clients import ClientTraffic
 
 ARTEFACTS = Path(__file__).parents[3] / ".trimtab" / "e2e"
 """Where the figures of the last run are kept."""
@@ -35,12 +35,12 @@ class Cost:
     to_fresh: bool
 
 
-def costs(witness: Witness, traffic: Traffic) -> list[Cost]:
+def costs(witness: Witness, traffic: ClientTraffic) -> list[Cost]:
     """Of all moves that landed."""
     return [_cost(move, move.landed, traffic) for move in witness.moves() if move.landed is not None]
 
 
-def _cost(move: Move, landed: float, traffic: Traffic) -> Cost:
+def _cost(move: Move, landed: float, traffic: ClientTraffic) -> Cost:
     topics, end = traffic.inside(move.bundle), landed + AFTER
     return Cost(
         move.bundle,

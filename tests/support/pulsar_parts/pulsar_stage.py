@@ -21,12 +21,12 @@ from pulsar_witness import Witness
 from shipped_role import shipped_kubeconfig
 from stage import API, NAMESPACE, Operator, Stage, until
 from trimtab_testbed.programs.find import KubeBinaries
-from trimtab_testbed.pulsar.clients import Flow, Traffic, topics_of
+from trimtab_testbed.pulsar.clients import ClientTraffic, Flow, topics_of
 from trimtab_testbed.pulsar.cluster import PulsarCluster
-from trimtab_testbed.pulsar.exporter import Kubelet, Limits, broker_targets
+from trimtab_testbed.pulsar.exporter import Kubelet, PodLimits, broker_targets
 from trimtab_testbed.pulsar.rest import PulsarRest, PulsarRestError
 from trimtab_testbed.servers.kube_rest import KubeApiError
-from trimtab_testbed.servers.prometheus import Prometheus, Target
+from trimtab_testbed.servers.prometheus import PrometheusServer, Target
 from trimtab_testbed.simulated.cluster import POD_LABELS, landed
 
 TENANT = "e2e"
@@ -53,7 +53,7 @@ _numbers = itertools.count(1)
 class PulsarStage(Stage):
     """Context manager. `cluster` runs already and goes on running. A policy is applied by the test.
 
-    limits: what counts as 100 % of a broker (`exporter.Limits`). honor_labels: how Prometheus scrapes the brokers.
+    limits: what counts as 100 % of a broker (`exporter.PodLimits`). honor_labels: how Prometheus scrapes the brokers.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class PulsarStage(Stage):
         work_dir: Path,
         cluster: PulsarCluster,
         *,
-        limits: Limits | None = None,
+        limits: PodLimits | None = None,
         honor_labels: bool = False,
     ) -> None:
         super().__init__(binaries, prometheus, work_dir)
@@ -79,7 +79,7 @@ class PulsarStage(Stage):
         self.rest.apply_crds([yaml.safe_load(file.read_text()) for file in sorted(crds.glob("*.yaml"))])
         self.rest.create_namespace(NAMESPACE)
         self.kubelet = self._enter(Kubelet(self.cluster, self.names, NAMESPACE, self._limits))
-        self.prometheus = self._enter(Prometheus(self._prometheus_program, self.dir / "prometheus"))
+        self.prometheus = self._enter(PrometheusServer(self._prometheus_program, self.dir / "prometheus"))
         for name, address in zip(self.names, self.cluster.ids, strict=True):
             self._create_broker(name, address)
         self._kubeconfig = shipped_kubeconfig(self.control_plane)
@@ -154,9 +154,9 @@ class PulsarStage(Stage):
 
         until(f"{bundle} is served by {broker}", there, within=90)
 
-    def traffic(self, flows: Iterable[Flow]) -> Traffic:
+    def traffic(self, flows: Iterable[Flow]) -> ClientTraffic:
         """Clients of the cluster: use it as a context manager."""
-        return Traffic(self.cluster.service_url, flows, token=self.cluster.token(), log=self.dir / "clients.log")
+        return ClientTraffic(self.cluster.service_url, flows, token=self.cluster.token(), log=self.dir / "clients.log")
 
     def witness(self, *namespaces: str) -> Witness:
         """Sees who serves what, as it happens: use it as a context manager."""

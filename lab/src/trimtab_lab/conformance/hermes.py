@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from trimtab_lab.conformance.hermes_model import Cycle, Outcome, Rules, State, balance, diff, run
+from trimtab_lab.conformance.hermes_model import HermesCycle, HermesOutcome, HermesState, Rules, balance, diff, run
 from trimtab_lab.conformance.hermes_selective import selective
 from trimtab_lab.conformance.pulsar_clusters import Algorithm, Answer, Input
 from trimtab_strategies.java_compat import plain_sum
@@ -42,7 +42,7 @@ def weighted(given: Input) -> Answer:
 
 def weighted_cycles(given: Input) -> Answer:
     """``hermes.weighted.cycles``: several cycles with all that is carried on between them."""
-    state = State(
+    state = HermesState(
         assignments={name: sorted(held) for name, held in given.get("initial_assignments", {}).items()},
         profiles=Profiles(
             _profiles(given.get("initial_profiles", {})), _instant(given.get("initial_profiles_update_ms"))
@@ -61,13 +61,15 @@ def weighted_cycles(given: Input) -> Answer:
     return {"cycles": cycles}
 
 
-def _cycle(state: State, given: Input) -> Outcome:
+def _cycle(state: HermesState, given: Input) -> HermesOutcome:
     constraints = _constraints(given, len(given["consumers"]))
-    cycle = Cycle(given["now_ms"], given["subscriptions"], given["consumers"], _loads(given["loads"]), constraints)
+    cycle = HermesCycle(
+        given["now_ms"], given["subscriptions"], given["consumers"], _loads(given["loads"]), constraints
+    )
     return run(state, cycle, rules(given), given["weight_window_ms"])
 
 
-def _told(outcome: Outcome) -> Answer:
+def _told(outcome: HermesOutcome) -> Answer:
     profiles = outcome.state.profiles
     return {
         "assignments": _lists(outcome.balance.assignments),

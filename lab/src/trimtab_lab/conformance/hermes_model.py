@@ -226,7 +226,7 @@ def _beyond(these: Mapping[str, Sequence[str]], those: Mapping[str, Sequence[str
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class HermesState:
     """What a cycle leaves to the next one."""
 
     assignments: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -235,7 +235,7 @@ class State:
 
 
 @dataclass(frozen=True, slots=True)
-class Cycle:
+class HermesCycle:
     """What a cycle sees: the clock (ms), who is active, and the reports (those of others are left aside)."""
 
     now: float
@@ -246,15 +246,15 @@ class Cycle:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class HermesOutcome:
     """What a cycle decides, what that changes, and the state for the next one."""
 
     balance: Balance
     diff: Diff
-    state: State
+    state: HermesState
 
 
-def run(state: State, cycle: Cycle, rules: Rules, window: float) -> Outcome:
+def run(state: HermesState, cycle: HermesCycle, rules: Rules, window: float) -> HermesOutcome:
     """One cycle; `window` (ms) is that of the profiles.
 
     Placements on consumers that are gone are forgotten first; that alone is no deletion.
@@ -272,4 +272,4 @@ def run(state: State, cycle: Cycle, rules: Rules, window: float) -> Outcome:
     decided = balance(work, rules, state.scores)
     changed = diff(holders, decided.assignments)
     after = stamped(profiles, changed.rebalanced, cycle.now)
-    return Outcome(decided, changed, State(decided.assignments, after, decided.scores))
+    return HermesOutcome(decided, changed, HermesState(decided.assignments, after, decided.scores))

@@ -18,7 +18,7 @@ from trimtab_strategies.shedding.weighted.nodes import Work
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class SelectiveBalance:
     """assignments: by subscription its consumers, ascending; those without any are left out. missing: placements that
     were wanted and not made. counts: tasks of each consumer.
     """
@@ -28,7 +28,7 @@ class Selection:
     counts: Mapping[str, int]
 
 
-def selective(work: Work) -> Selection:
+def selective(work: Work) -> SelectiveBalance:
     """One balance of `work` by counts; profiles and loads are not looked at."""
     selecting = _Selecting(work)
     selecting.place()
@@ -100,8 +100,8 @@ class _Selecting:
                 return
             self.transfer(min(self.held[fullest] - self.held[emptiest]), fullest, emptiest)
 
-    def result(self) -> Selection:
+    def result(self) -> SelectiveBalance:
         """What came of it."""
         assignments = {name: tuple(sorted(holders)) for name, holders in self.holders.items() if holders}
         missing = sum(wanted - len(self.holders[name]) for name, wanted in self.wanted.items())
-        return Selection(assignments, missing, {name: len(held) for name, held in self.held.items()})
+        return SelectiveBalance(assignments, missing, {name: len(held) for name, held in self.held.items()})

@@ -150,7 +150,7 @@ def _throughputs(entry: Fields) -> tuple[float, float]:
 
 def _round(scene: _Scene, tuned: TransferShedderParams, changes: Fields) -> Answer:
     scene.step(changes)
-    view = _View(scene, changes, frozenset(tuned.excluded_namespaces))
+    view = _RoundView(scene, changes, frozenset(tuned.excluded_namespaces))
     shedder = TransferShedder(tuned, view.reports)
     outcome = shedder.outcome(view.cluster, np.ones(len(view.cluster.bundles), dtype=bool), view.memory())
     scene.hits = int(outcome.shedding.memory["hits"])
@@ -159,7 +159,7 @@ def _round(scene: _Scene, tuned: TransferShedderParams, changes: Fields) -> Answ
     return view.answer(outcome, scene)
 
 
-class _View:
+class _RoundView:
     """One round as our strategy sees it."""
 
     def __init__(self, scene: _Scene, changes: Fields, excluded: frozenset[str]) -> None:
@@ -233,7 +233,7 @@ class _View:
 class _Recorded:
     """The reports of one round; rows are those of its cluster."""
 
-    def __init__(self, view: _View) -> None:
+    def __init__(self, view: _RoundView) -> None:
         changes, scene = view.changes, view.scene
         self._view = view
         self._not_owned = frozenset(changes.get("not_owned", ()))

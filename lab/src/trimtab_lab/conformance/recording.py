@@ -16,7 +16,7 @@ class InvalidRecordingError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Scenario:
+class RecordedScenario:
     """One recorded scenario.
 
     input:           what the Java class was given.
@@ -33,7 +33,7 @@ class Scenario:
     alternatives: tuple[Any, ...] = ()
 
 
-def read(lines: Iterable[str], source: str = "") -> Iterator[Scenario]:
+def read(lines: Iterable[str], source: str = "") -> Iterator[RecordedScenario]:
     """The scenarios of a recording, one after the other; blank lines are passed over.
 
     Raises `InvalidRecordingError` naming `source` and the line.
@@ -43,7 +43,7 @@ def read(lines: Iterable[str], source: str = "") -> Iterator[Scenario]:
             yield _scenario(line, f"{source}:{number}" if source else f"line {number}")
 
 
-def _scenario(line: str, place: str) -> Scenario:
+def _scenario(line: str, place: str) -> RecordedScenario:
     try:
         found = json.loads(line)
     except json.JSONDecodeError as error:
@@ -53,15 +53,17 @@ def _scenario(line: str, place: str) -> Scenario:
     if isinstance(found.get("expect"), dict):
         return _pulsar(found, place)
     if isinstance(found.get("expected"), dict) and isinstance(found.get("input"), dict):
-        return Scenario(str(found.get("scenario", place)), found["algorithm"], found["input"], found["expected"])
+        return RecordedScenario(
+            str(found.get("scenario", place)), found["algorithm"], found["input"], found["expected"]
+        )
     raise InvalidRecordingError(f"{place} has neither 'expect' (Pulsar) nor 'input' and 'expected' (Hermes)")
 
 
-def _pulsar(found: Mapping[str, Any], place: str) -> Scenario:
+def _pulsar(found: Mapping[str, Any], place: str) -> RecordedScenario:
     sensitive = found.get("order_sensitive", "no")
     if sensitive not in ("no", "within", "yes"):
         raise InvalidRecordingError(f"{place} has order_sensitive {sensitive!r}: no, within or yes is needed")
-    return Scenario(
+    return RecordedScenario(
         id=str(found.get("id", place)),
         algorithm=found["algorithm"],
         input=found,

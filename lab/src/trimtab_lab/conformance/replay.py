@@ -11,7 +11,7 @@ from dataclasses import replace
 from trimtab_lab.conformance import ground_rules, hermes, pulsar_placements, pulsar_shedders, pulsar_transfer, splits
 from trimtab_lab.conformance.hermes import SETTLED
 from trimtab_lab.conformance.pulsar_clusters import Algorithm
-from trimtab_lab.conformance.recording import InvalidRecordingError, Scenario, read
+from trimtab_lab.conformance.recording import InvalidRecordingError, RecordedScenario, read
 from trimtab_lab.conformance.report import Report, Tally, first_difference, is_alternative
 
 ALGORITHMS: Mapping[str, Algorithm] = {
@@ -45,7 +45,7 @@ def replay_files(files: Mapping[str, Iterable[str]]) -> Report:
     return report
 
 
-def _judge(scenario: Scenario, tally: Tally) -> None:
+def _judge(scenario: RecordedScenario, tally: Tally) -> None:
     """Count one scenario. Undecided is only what hangs on map order and is none of the answers recorded for it."""
     try:
         answer = ALGORITHMS[scenario.algorithm](scenario.input)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from trimtab_lab.conformance.recording import Scenario
+from trimtab_lab.conformance.recording import RecordedScenario
 
 TOLERANCE = 1e-9
 """Relative tolerance of averages: the order in which Java sums them is that of its hash maps."""
@@ -17,7 +17,7 @@ AVERAGES = frozenset({"ema", "load_avg", "load_std", "state", "std_after"})
 """Fields of an answer that hold such averages; everything else must be equal to the last bit."""
 
 
-def first_difference(scenario: Scenario, answer: Mapping[str, Any]) -> Mismatch | None:
+def first_difference(scenario: RecordedScenario, answer: Mapping[str, Any]) -> Mismatch | None:
     """The first place where `answer` differs from the recorded one, or None."""
     unordered = scenario.order_sensitive == "within"
     for where, expected, got in _differences(scenario.expect, answer, "", unordered=unordered, exact=True):
@@ -25,7 +25,7 @@ def first_difference(scenario: Scenario, answer: Mapping[str, Any]) -> Mismatch 
     return None
 
 
-def is_alternative(scenario: Scenario, answer: Mapping[str, Any]) -> bool:
+def is_alternative(scenario: RecordedScenario, answer: Mapping[str, Any]) -> bool:
     """Whether `answer`, averages left aside, is one of the other decisions that Java gave under another map order."""
     (decisions,) = answer.values()
     rounds = decisions if isinstance(decisions, list) else [answer]  # an answer without rounds is one decision

@@ -7,10 +7,18 @@ caches, metadata stores, garbage collection, and usage that does not follow traf
     world = SCENARIOS[0].build(rng); record = run(world, UnderTrimtab(pair), rng); score(record)
 """
 
-from trimtab_lab.simulation.compare import CUSTOMARY, Contender, Outcome, compare, comparison, contenders, played
+from trimtab_lab.simulation.compare import (
+    CUSTOMARY,
+    Contender,
+    SimulationResult,
+    compare,
+    comparison,
+    contenders,
+    played,
+)
 from trimtab_lab.simulation.run import AsPulsar, Decider, Record, UnderTrimtab, run
-from trimtab_lab.simulation.scenarios import SCENARIOS, Scenario
-from trimtab_lab.simulation.score import LEVEL, Score, score
+from trimtab_lab.simulation.scenarios import SCENARIOS, SimulationScenario
+from trimtab_lab.simulation.score import LEVEL, RunScore, score
 from trimtab_lab.simulation.world import World
 
 __all__ = [
@@ -20,10 +28,10 @@ __all__ = [
     "AsPulsar",
     "Contender",
     "Decider",
-    "Outcome",
     "Record",
-    "Scenario",
-    "Score",
+    "RunScore",
+    "SimulationResult",
+    "SimulationScenario",
     "UnderTrimtab",
     "World",
     "compare",

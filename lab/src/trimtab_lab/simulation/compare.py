@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from trimtab_lab.simulation.run import AsPulsar, Decider, Record, UnderTrimtab, run
-from trimtab_lab.simulation.scenarios import SCENARIOS, Scenario
-from trimtab_lab.simulation.score import Score, score
+from trimtab_lab.simulation.scenarios import SCENARIOS, SimulationScenario
+from trimtab_lab.simulation.score import RunScore, score
 from trimtab_strategies import registry
 from trimtab_strategies.params import Compatibility, StrategyParams
 
@@ -65,25 +65,25 @@ def contenders() -> Iterator[Contender]:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class SimulationResult:
     """What a contender made of a scenario."""
 
     record: Record
-    score: Score
+    score: RunScore
 
 
-def compare(scenario: Scenario) -> dict[Contender, Outcome]:
+def compare(scenario: SimulationScenario) -> dict[Contender, SimulationResult]:
     """The outcome for every contender in the same world, with the same chance."""
     return {contender: played(scenario, contender) for contender in contenders()}
 
 
-def played(scenario: Scenario, contender: Contender, seed: int = SEED) -> Outcome:
+def played(scenario: SimulationScenario, contender: Contender, seed: int = SEED) -> SimulationResult:
     """One run."""
     world = scenario.build(np.random.default_rng(seed))
     record = run(world, contender.decider(), np.random.default_rng(seed))
-    return Outcome(record, score(record, scenario.event))
+    return SimulationResult(record, score(record, scenario.event))
 
 
-def comparison() -> dict[str, dict[Contender, Outcome]]:
+def comparison() -> dict[str, dict[Contender, SimulationResult]]:
     """The whole table: by the scenario's title, then by contender."""
     return {scenario.title: compare(scenario) for scenario in SCENARIOS}

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from trimtab_lab.simulation.world import MINUTE, START, Camera, Measured, World
+from trimtab_lab.simulation.world import MINUTE, START, Camera, MeasuredAverages, World
 from trimtab_strategies.guard import Limits, movable_bundles
 from trimtab_strategies.model import ClusterLoad, Memory, Plan, Reason
 from trimtab_strategies.model.cluster_load import FloatArray, IntArray
@@ -152,7 +152,7 @@ class _Loop:
         self.times = np.zeros(len(world.owner), dtype=np.int64)
         self.landing: list[tuple[int, int, int]] = []
         self.backward = 0
-        self.measured = Measured(np.zeros(len(world.size)), np.zeros(len(world.size)))
+        self.measured = MeasuredAverages(np.zeros(len(world.size)), np.zeros(len(world.size)))
         for minute in range(len(world.before)):
             self.measured.see(world.served_before(minute, self.serving))
         self.imbalance: list[float] = []

@@ -23,7 +23,7 @@ KIBIBYTE = 1024.0
 
 
 @dataclass(frozen=True, slots=True)
-class Scenario:
+class SimulationScenario:
     """A world and what is asked of it.
 
     title: a few words. story: what happens, in a sentence or two. build: makes the world. event: the round of the last
@@ -132,35 +132,39 @@ def skewed(rng: np.random.Generator) -> World:
     return replace(made, noise=noise, before=before)
 
 
-SCENARIOS: tuple[Scenario, ...] = (
-    Scenario("Skewed load", "Ten alike brokers stand between 20 and 95 %; traffic jitters by up to 30 %.", skewed),
-    Scenario("Two brokers", "One broker is at 90 %, the other at 10 %.", over_unloading),
-    Scenario("Two hot ones among six", "Brokers are at 40, 40, 40, 40, 69 and 70 %.", over_placement),
-    Scenario("A new broker", "Nine brokers are at about 60 %, a tenth has just joined and has no bundles.", new_broker),
-    Scenario("Twenty new brokers", "Twenty brokers are at about 80 %, twenty have just joined.", slow),
-    Scenario(
+SCENARIOS: tuple[SimulationScenario, ...] = (
+    SimulationScenario(
+        "Skewed load", "Ten alike brokers stand between 20 and 95 %; traffic jitters by up to 30 %.", skewed
+    ),
+    SimulationScenario("Two brokers", "One broker is at 90 %, the other at 10 %.", over_unloading),
+    SimulationScenario("Two hot ones among six", "Brokers are at 40, 40, 40, 40, 69 and 70 %.", over_placement),
+    SimulationScenario(
+        "A new broker", "Nine brokers are at about 60 %, a tenth has just joined and has no bundles.", new_broker
+    ),
+    SimulationScenario("Twenty new brokers", "Twenty brokers are at about 80 %, twenty have just joined.", slow),
+    SimulationScenario(
         "A broker is lost and comes back",
         "Ten brokers are at about 50 %. In round 5 one is gone, in round 20 it is back without bundles.",
         lost_broker,
         event=20,
     ),
-    Scenario(
+    SimulationScenario(
         "Mixed machines",
         "Four machines have 32 cores and six have 8; all carry about the same traffic: some 20 and some 80 %.",
         mixed_machines,
     ),
-    Scenario(
+    SimulationScenario(
         "A shared machine",
         "Brokers at 10 and 50 %, and one without bundles on whose machine another program takes 70 %.",
         shared_machine,
     ),
-    Scenario(
+    SimulationScenario(
         "Foreign load arrives",
         "Ten brokers are at about 45 %. In round 5 another program begins to take 45 % of one machine.",
         foreign_load,
         event=5,
     ),
-    Scenario(
+    SimulationScenario(
         "Load jitter",
         "Ten brokers are level at about 45 %. Traffic jitters by up to 30 %, and in 3 of 100 rounds all bundles of a"
         " broker carry twice as much for a minute. Whatever moves, moves in vain.",

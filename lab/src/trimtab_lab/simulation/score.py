@@ -17,7 +17,7 @@ OVERLOADED = 0.85
 
 
 @dataclass(frozen=True, slots=True)
-class Score:
+class RunScore:
     """One run.
 
     balanced:  rounds after the last event until the imbalance is below `LEVEL` and stays there; None never.
@@ -38,12 +38,12 @@ class Score:
     overload: int
 
 
-def score(record: Record, event: int = 0) -> Score:
+def score(record: Record, event: int = 0) -> RunScore:
     """The score of a run whose last event (a broker came or went) happened in round `event`."""
     moving = np.flatnonzero(record.moves[event:])
     rounds = len(record.moves) - event
     quiet = int(moving[-1]) + 1 if len(moving) else 0
-    return Score(
+    return RunScore(
         balanced=_first_of_the_rest(record.imbalance[event:] < LEVEL),
         quiet=quiet if quiet < rounds else None,
         moves=int(record.moves.sum()),

@@ -163,7 +163,7 @@ RECEIVED = 1 / 3
 
 
 @dataclass
-class Measured:
+class MeasuredAverages:
     """The averages of the bundles' traffic so far: bytes/s (m,) over the short and the long window."""
 
     short: FloatArray
@@ -193,7 +193,7 @@ class Camera:
         self._zeros = np.zeros(len(world.size))
 
     def picture(
-        self, turn: int, owner: IntArray, moving_from: IntArray, last_unload: FloatArray, measured: Measured
+        self, turn: int, owner: IntArray, moving_from: IntArray, last_unload: FloatArray, measured: MeasuredAverages
     ) -> ClusterLoad:
         """The cluster after round `turn`: `owner` (m,) has been serving, moves with `moving_from` (m,) are open."""
         m = len(owner)

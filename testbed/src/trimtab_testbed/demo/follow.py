@@ -64,7 +64,7 @@ class SeenMove:
 
 
 @dataclass(frozen=True, slots=True)
-class Cycle:
+class ObservedCycle:
     """One cycle as the policy's status tells it. seconds: by phase."""
 
     time: str
@@ -75,13 +75,13 @@ class Cycle:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class DemoSnapshot:
     """One look at the cluster. at: seconds since the first; unconfirmed: bundles not with their wished owner."""
 
     at: float
     brokers: tuple[BrokerRow, ...]
     moves: tuple[SeenMove, ...]
-    cycles: tuple[Cycle, ...]
+    cycles: tuple[ObservedCycle, ...]
     unconfirmed: int
     balanced: str
 
@@ -93,18 +93,18 @@ class Look:
 
 
 @dataclass
-class Follower:
+class ClusterObserver:
     """Looks again and again, and remembers moves and cycles. Look at least once an interval, or cycles are missed."""
 
     stage: Stage
     moves: list[SeenMove] = field(default_factory=list)
-    cycles: list[Cycle] = field(default_factory=list)
+    cycles: list[ObservedCycle] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._began = time.monotonic()
         self._owners: dict[str, str] = {}
 
-    def look(self, *, policy: bool = True) -> Look:
+    def look(self, *, policy: bool = True) -> DemoSnapshot:
         """How things are now; `policy`: whether there is a policy to look at yet."""
         at = time.monotonic() - self._began
         bundles = self.stage.world.bundles()
@@ -113,7 +113,7 @@ class Follower:
         self._note_cycle(status.get("lastCycle"))
         unconfirmed = sum(not landed(bundle) for bundle in bundles.values())
         rows = self._rows(bundles)
-        return Look(at, rows, tuple(self.moves), tuple(self.cycles), unconfirmed, _balanced(status))
+        return DemoSnapshot(at, rows, tuple(self.moves), tuple(self.cycles), unconfirmed, _balanced(status))
 
     def _note_moves(self, bundles: Mapping[str, Any], at: float) -> None:
         for name, bundle in bundles.items():
@@ -130,7 +130,9 @@ class Follower:
             return
         if not self.cycles or self.cycles[-1].time != last["time"]:
             phases = dict(last.get("phases", {}))
-            self.cycles.append(Cycle(last["time"], last["outcome"], last.get("moved", 0), last["seconds"], phases))
+            self.cycles.append(
+                ObservedCycle(last["time"], last["outcome"], last.get("moved", 0), last["seconds"], phases)
+            )
 
     def _rows(self, bundles: Mapping[str, Any]) -> tuple[BrokerRow, ...]:
         measured = {name: self._query(promql) for name, promql in _QUERIES.items()}

@@ -12,14 +12,14 @@ from pathlib import Path
 from rich.console import Console
 
 from trimtab_strategies.model import counted
-from trimtab_testbed.demo.follow import Follower, Look
+from trimtab_testbed.demo.follow import ClusterObserver, DemoSnapshot
 from trimtab_testbed.demo.stage import Stage
 from trimtab_testbed.demo.summary import Result, as_lines
 from trimtab_testbed.demo.view import show_on
 from trimtab_testbed.programs import find
 from trimtab_testbed.programs.setup import check_java
 from trimtab_testbed.servers.processes import ServerFailedError
-from trimtab_testbed.simulated.scenarios import Scenario, Solved
+from trimtab_testbed.simulated.scenarios import ClusterScenario, Solved
 
 
 @dataclass
@@ -29,7 +29,7 @@ class Settling:
     solved: Solved
     since: float | None = None
 
-    def settled(self, look: Look) -> bool:
+    def settled(self, look: DemoSnapshot) -> bool:
         """Whether the cluster has been level, and at rest, for long enough."""
         if self.missing(look):
             self.since = None
@@ -38,7 +38,7 @@ class Settling:
             self.since = look.at
         return look.at - self.since >= self.solved.seconds
 
-    def missing(self, look: Look) -> str:
+    def missing(self, look: DemoSnapshot) -> str:
         """What keeps the cluster from counting as level now, in words; empty when nothing does."""
         if not look.cycles:
             return "the operator has not finished a cycle yet"
@@ -60,7 +60,7 @@ _MEASURED = 45.0  # seconds until all brokers must have been measured
 _CLOSE = 4.0  # percent points between the scenario's CPU and the measured one; rates that still ramp are further off
 
 
-def run(scenario: Scenario, console: Console, *, timeout: float, keep: bool) -> Result:
+def run(scenario: ClusterScenario, console: Console, *, timeout: float, keep: bool) -> Result:
     """Play `scenario`, showing it on `console`, until it is solved or `timeout` seconds after the policy was created.
 
     keep: afterwards leave everything running until Ctrl-C. Logs stay only when it failed or did not settle.
@@ -103,7 +103,7 @@ def _play(stage: Stage, console: Console, timeout: float, say: _Voice) -> Result
     start = _first_measured(stage)
     stage.operator_ready()
     stage.create_policy()
-    follower, settling = Follower(stage), Settling(stage.scenario.solved)
+    follower, settling = ClusterObserver(stage), Settling(stage.scenario.solved)
     show = show_on(console, f"trimtab demo {stage.scenario.name}")
     with show.running():
         while True:
@@ -117,9 +117,9 @@ def _play(stage: Stage, console: Console, timeout: float, say: _Voice) -> Result
             time.sleep(_LOOK_EVERY)
 
 
-def _first_measured(stage: Stage) -> Look:
+def _first_measured(stage: Stage) -> DemoSnapshot:
     """The cluster before anyone acts, once a whole window of samples shows every broker."""
-    follower, deadline = Follower(stage), time.monotonic() + _MEASURED
+    follower, deadline = ClusterObserver(stage), time.monotonic() + _MEASURED
     expected = {broker.shape.name: broker.cpu for broker in stage.scenario.brokers}
     while True:
         stage.operator.check()
@@ -132,7 +132,7 @@ def _first_measured(stage: Stage) -> Look:
         time.sleep(_LOOK_EVERY)
 
 
-def unlike(look: Look, expected: Mapping[str, float]) -> str:
+def unlike(look: DemoSnapshot, expected: Mapping[str, float]) -> str:
     """The brokers whose CPU is not as `expected` (percent, by broker) within a few points, in words; empty if all are.
 
     The range alone does not tell: all rates ramp up together, so it may be right while every broker is too low.

@@ -14,9 +14,9 @@ from trimtab_operator.resources.crd import manifests
 from trimtab_testbed.programs import find
 from trimtab_testbed.servers.kube import ControlPlane
 from trimtab_testbed.servers.processes import HOST, Server, free_ports
-from trimtab_testbed.servers.prometheus import Prometheus
-from trimtab_testbed.simulated.cluster import POD_LABELS, World
-from trimtab_testbed.simulated.scenarios import Scenario
+from trimtab_testbed.servers.prometheus import PrometheusServer
+from trimtab_testbed.simulated.cluster import POD_LABELS, SimulatedCluster
+from trimtab_testbed.simulated.scenarios import ClusterScenario
 
 NAMESPACE = "demo"
 POLICY = "balance"
@@ -33,7 +33,7 @@ class Stage:
     Raises `MissingToolError` or `ServerFailedError`.
     """
 
-    def __init__(self, scenario: Scenario, work_dir: Path, say: Callable[[str], None]) -> None:
+    def __init__(self, scenario: ClusterScenario, work_dir: Path, say: Callable[[str], None]) -> None:
         self.scenario, self.work_dir, self._say = scenario, work_dir, say
         self._stack = ExitStack()
 
@@ -97,11 +97,11 @@ class Stage:
         rest.create_namespace(NAMESPACE)
         self._say(f"starting {len(self.scenario.brokers)} brokers: {self.scenario.summary}")
         self.world = opening.enter_context(
-            World(self.scenario, rest=rest, kubeconfig=self.kubeconfig, namespace=NAMESPACE)
+            SimulatedCluster(self.scenario, rest=rest, kubeconfig=self.kubeconfig, namespace=NAMESPACE)
         )
         self.world.seed_bundles()
         self.world.wait_until_owned()
         self._say("starting Prometheus")
         self.prometheus = opening.enter_context(
-            Prometheus(prometheus, self.work_dir / "prometheus", self.world.targets)
+            PrometheusServer(prometheus, self.work_dir / "prometheus", self.world.targets)
         )

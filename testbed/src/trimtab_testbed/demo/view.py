@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from trimtab_strategies.model import counted
-from trimtab_testbed.demo.follow import BrokerRow, Look
+from trimtab_testbed.demo.follow import BrokerRow, DemoSnapshot
 
 _RECENT = 10  # moves shown in the live table
 _BAR = 12  # characters of a full bar; with it all columns fit into 80
@@ -28,16 +28,16 @@ class Show(Protocol):
     def running(self) -> AbstractContextManager[Any]:
         """Around all calls of `update`."""
 
-    def update(self, look: Look) -> None:
+    def update(self, look: DemoSnapshot) -> None:
         """Show `look`."""
 
 
 def show_on(console: Console, title: str) -> Show:
     """The live table if `console` is a terminal, else lines."""
-    return LiveTable(console, title) if console.is_terminal else Lines(console)
+    return LiveTable(console, title) if console.is_terminal else LineView(console)
 
 
-class Lines:
+class LineView:
     """A line for each move, and one every few seconds for the whole."""
 
     def __init__(self, console: Console) -> None:
@@ -49,7 +49,7 @@ class Lines:
         """Nothing needs to be held."""
         return nullcontext()
 
-    def update(self, look: Look) -> None:
+    def update(self, look: DemoSnapshot) -> None:
         """Print the moves that are new, and the state if it is time."""
         for move in look.moves[self._told :]:
             self._print(f"{move.at:4.0f} s  {move.bundle}: {move.source} -> {move.destination} ({move.reason})")
@@ -62,7 +62,7 @@ class Lines:
         self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
-def state(look: Look) -> str:
+def state(look: DemoSnapshot) -> str:
     """The cluster in one line."""
     cpu = [row.cpu for row in look.brokers if row.cpu is not None]
     spread = f"CPU {min(cpu):.0f}-{max(cpu):.0f} %" if cpu else "CPU unknown"
@@ -84,18 +84,18 @@ class LiveTable:
         """Holds the terminal while the table is live."""
         return self._live
 
-    def update(self, look: Look) -> None:
+    def update(self, look: DemoSnapshot) -> None:
         """Redraw."""
         self._live.update(picture(look, self._title, self._console.width))
 
 
-def picture(look: Look, title: str, width: int) -> Group:
+def picture(look: DemoSnapshot, title: str, width: int) -> Group:
     """The whole picture as one renderable for a terminal `width` characters wide."""
     heading = Text(f"{title}   {look.at:.0f} s", style="bold")
     return Group(heading, broker_table(look, width), move_table(look), _footer(look))
 
 
-def broker_table(look: Look, width: int) -> Table:
+def broker_table(look: DemoSnapshot, width: int) -> Table:
     """One row a broker. Where `width` is short, bars shrink or go, then names fold: numbers stay whole."""
     bars = _bar_width(look, width)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
@@ -108,7 +108,7 @@ def broker_table(look: Look, width: int) -> Table:
     return table
 
 
-def _bar_width(look: Look, width: int) -> int:
+def _bar_width(look: DemoSnapshot, width: int) -> int:
     """Characters of the CPU's bar (the memory's is half as long) that leave room for all else; 0: no bars."""
     names = max((len(row.name) for row in look.brokers), default=0)
     room = (width - names - _NUMBERS) * 2 // 3
@@ -134,7 +134,7 @@ def _percent(value: float | None) -> str:
     return "  ?" if value is None else f"{value:3.0f} %"
 
 
-def move_table(look: Look) -> Table:
+def move_table(look: DemoSnapshot) -> Table:
     """The latest moves, newest last."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for column in ("", "bundle", "from", "to", "why"):
@@ -145,7 +145,7 @@ def move_table(look: Look) -> Table:
     return table
 
 
-def _footer(look: Look) -> Text:
+def _footer(look: DemoSnapshot) -> Text:
     if not look.cycles:
         return Text(_WAITING, style="dim")
     last = look.cycles[-1]

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from trimtab_testbed.progress import Progress
+from trimtab_testbed.progress import ProgressLine
 
 _ENVIRONMENT = {
     "CGO_ENABLED": "0",  # static: needs no C compiler and runs anywhere
@@ -102,7 +102,7 @@ def build_lock(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            with Progress(f"waiting for another process that fills {folder}"):
+            with ProgressLine(f"waiting for another process that fills {folder}"):
                 fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
@@ -126,7 +126,7 @@ def build(module: Path, package: str, target: Path, *, kubernetes: str | None = 
         str(partial),
         package,
     ]
-    with Progress(f"building {target.name} ({kubernetes or package})") as progress:
+    with ProgressLine(f"building {target.name} ({kubernetes or package})") as progress:
         _run_go(command, module, progress)
     partial.replace(target)
 
@@ -138,7 +138,7 @@ def _linker_flags(kubernetes: str | None) -> str:
     return " ".join([_STRIP, *(_STAMP.format(at=at, version=kubernetes, minor=minor) for at in _VERSION_VARIABLES)])
 
 
-def _run_go(command: list[str], module: Path, progress: Progress) -> None:
+def _run_go(command: list[str], module: Path, progress: ProgressLine) -> None:
     environment = {**os.environ, **_ENVIRONMENT}
     lines: list[str] = []
     with subprocess.Popen(command, cwd=module, env=environment, stderr=subprocess.PIPE, text=True) as process:

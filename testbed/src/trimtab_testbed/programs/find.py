@@ -15,7 +15,7 @@ from pathlib import Path
 
 from trimtab_testbed.programs import build
 from trimtab_testbed.programs.build import MissingToolError
-from trimtab_testbed.progress import Progress
+from trimtab_testbed.progress import ProgressLine
 
 SERVER, TOOL = "prometheus", "promtool"
 
@@ -61,7 +61,7 @@ def _unpack_from_debian(target: Path) -> bool:
     """Whether Debian's (or Ubuntu's) package could be fetched and its programs put into the folder `target`."""
     if not (shutil.which("apt-get") and shutil.which("dpkg")):
         return False
-    with tempfile.TemporaryDirectory() as scratch, Progress("fetching Debian's package prometheus") as progress:
+    with tempfile.TemporaryDirectory() as scratch, ProgressLine("fetching Debian's package prometheus") as progress:
         folder = Path(scratch)
         if not _download_package(folder, progress):
             progress.gave_up("not to be had")
@@ -75,7 +75,7 @@ def _unpack_from_debian(target: Path) -> bool:
     return True
 
 
-def _download_package(folder: Path, progress: Progress) -> bool:
+def _download_package(folder: Path, progress: ProgressLine) -> bool:
     if _apt(["download", "prometheus"], folder):
         return True
     if os.geteuid() != 0:  # only root may fetch the package lists that a bare image lacks
@@ -199,7 +199,7 @@ def _download() -> None:
     wanted = ".".join([*version().removeprefix("v").split(".")[:2], "x"])
     folder = build.cache_root() / "envtest"
     command = [go, "run", _SETUP_ENVTEST, "use", wanted, "--bin-dir", str(folder), "-p", "path"]
-    with Progress(f"downloading Kubernetes {wanted} with setup-envtest"):
+    with ProgressLine(f"downloading Kubernetes {wanted} with setup-envtest"):
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise MissingToolError(f"setup-envtest could not fetch Kubernetes {wanted}: {done.stderr.strip()[-500:]}")

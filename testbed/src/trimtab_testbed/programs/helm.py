@@ -20,7 +20,7 @@ from pathlib import Path
 
 from trimtab_testbed.programs import build
 from trimtab_testbed.programs.build import MissingToolError
-from trimtab_testbed.progress import Progress
+from trimtab_testbed.progress import ProgressLine
 
 HELM = "HELM"
 
@@ -114,7 +114,7 @@ def _build(major: int) -> None:
     partial = target.parent / ".partial"
     environment = {**os.environ, "GOBIN": str(partial), "CGO_ENABLED": "0", "GOFLAGS": "-buildvcs=false -trimpath"}
     command = [go, "install", "-ldflags", _linker_flags(major), package]
-    with Progress(f"building helm ({package})"):
+    with ProgressLine(f"building helm ({package})"):
         done = subprocess.run(command, cwd=target.parent, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         raise MissingToolError(f"`go install {package}` failed:\n{done.stderr.strip()[-1500:]}")

@@ -41,7 +41,7 @@ class Flow:
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class MessageCounts:
     """Messages; `errors` are sends that failed for good. `received` is 0 where nothing is consumed."""
 
     sent: int
@@ -92,7 +92,7 @@ class _Line:
             consumer.acknowledge(message)
 
 
-class Traffic(Startable):
+class ClientTraffic(Startable):
     """Clients of `service_url` that send and read `flows`; a context manager.
 
     token: for a cluster that wants one. log: where the client's own words go, e.g. of lookups it had to repeat.
@@ -130,7 +130,7 @@ class Traffic(Startable):
         if self._sender.is_alive():
             self._sender.join()
 
-    def drain(self, within: float = 30.0) -> Counts:
+    def drain(self, within: float = 30.0) -> MessageCounts:
         """Stop sending, wait until all is answered and what was acknowledged has been read, and count."""
         self.fall_quiet()
         deadline = time.monotonic() + within
@@ -155,10 +155,10 @@ class Traffic(Startable):
         mine = (topic for topic in self._lines if topic.partition("://")[2].rpartition("/")[0] == namespace)
         return [topic for topic in mine if low <= zlib.crc32(topic.encode()) < high]
 
-    def counts(self, topics: Sequence[str] | None = None) -> Counts:
+    def counts(self, topics: Sequence[str] | None = None) -> MessageCounts:
         """Of these topics, or of all."""
         lines = [self._lines[topic] for topic in topics or self._lines]
-        return Counts(
+        return MessageCounts(
             sent=sum(line.sent for line in lines),
             acked=sum(len(line.acked) for line in lines),
             errors=sum(len(line.errors) for line in lines),

@@ -18,8 +18,8 @@ from typing import Self
 from trimtab_testbed.pulsar import settings as conf
 from trimtab_testbed.pulsar.cgroups import Box
 from trimtab_testbed.pulsar.rest import PulsarRest, PulsarRestError
-from trimtab_testbed.pulsar.security import SUPERUSER, Open
-from trimtab_testbed.pulsar.settings import CLUSTER, LoadManager, Settings
+from trimtab_testbed.pulsar.security import SUPERUSER, OpenSecurity
+from trimtab_testbed.pulsar.settings import CLUSTER, LoadManagerKind, Settings
 from trimtab_testbed.servers.processes import HOST, Server, ServerFailedError, Startable, free_ports
 
 READY_WITHIN = 300.0
@@ -54,19 +54,19 @@ class PulsarCluster(Startable):
         self,
         distribution: Path,
         work_dir: Path,
-        load_manager: LoadManager,
+        load_manager: LoadManagerKind,
         *,
         brokers: int = 3,
         settings: Settings | None = None,
         persistent: bool = True,
-        guard: Open | None = None,
+        guard: OpenSecurity | None = None,
         boxed: bool = True,
         cores: float | None = None,
     ) -> None:
         self._lib, self._dir, self.load_manager = distribution / "lib", work_dir.resolve(), load_manager
         self._settings = {} if settings is None else dict(settings)
         self._persistent, self._cores = persistent, cores
-        self.guard = guard or Open()
+        self.guard = guard or OpenSecurity()
         self._zookeeper_port, self._bookie_port, *ports = free_ports(2 + 2 * brokers)
         self._web, self._binary = ports[:brokers], ports[brokers:]
         self.ids = tuple(f"{HOST}:{port}" for port in self._web)
@@ -185,7 +185,7 @@ class PulsarCluster(Startable):
             bookie = self._java("bookie", "org.apache.bookkeeper.server.Main", "--conf", written)
             bookie.start()
             self._others.append(bookie)
-            if self.load_manager is LoadManager.EXTENSIBLE:
+            if self.load_manager is LoadManagerKind.EXTENSIBLE:
                 self._until("the bookie listens", lambda: _listens(self._bookie_port))
 
     def _describe(self) -> None:

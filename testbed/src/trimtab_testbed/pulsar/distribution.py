@@ -9,7 +9,7 @@ from pathlib import Path
 
 from trimtab_testbed.programs import build
 from trimtab_testbed.programs.build import MissingToolError
-from trimtab_testbed.progress import Progress
+from trimtab_testbed.progress import ProgressLine
 
 VERSION = "4.0.8"
 """The newest version whose full distribution Maven Central has."""
@@ -61,7 +61,7 @@ def _fetch(folder: Path) -> None:
         )
     with (
         tempfile.TemporaryDirectory(dir=folder) as scratch,
-        Progress(f"fetching Pulsar {VERSION} (245 MB)") as progress,
+        ProgressLine(f"fetching Pulsar {VERSION} (245 MB)") as progress,
     ):
         archive = _download(maven, Path(scratch))
         progress.update("unpacking")

@@ -33,7 +33,7 @@ _BYTES = re.compile(r"^pulsar_(in|out)_bytes_total(\{.*\}) (\S+)", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class PodLimits:
     """What counts as 100 % of each broker: CPU cores, bytes of memory.
 
     One core by default. A few hundred msg/s are a tenth of that: a small limit makes them look like a load, where a
@@ -70,10 +70,10 @@ class Kubelet(Startable):
     """The page of metrics of `cluster`, whose brokers are the pods `pods` of the Kubernetes namespace `namespace`."""
 
     def __init__(
-        self, cluster: PulsarCluster, pods: Iterable[str], namespace: str, limits: Limits | None = None
+        self, cluster: PulsarCluster, pods: Iterable[str], namespace: str, limits: PodLimits | None = None
     ) -> None:
         self._cluster, self._pods, self._namespace = cluster, tuple(pods), namespace
-        self._limits = limits or Limits()
+        self._limits = limits or PodLimits()
         self._payload: dict[int, tuple[int, Payload]] = {}  # by broker, with the process that it is of
         self._done = threading.Event()
         self._threads: list[threading.Thread] = []
@@ -184,7 +184,7 @@ def _network_rows(pod: Mapping[str, str], payload: Mapping[str, float]) -> Itera
             yield Sample(f"container_network_{name}_bytes_total", card, payload[direction])
 
 
-def _limit_rows(pod: Mapping[str, str], limits: Limits) -> Iterator[Sample]:
+def _limit_rows(pod: Mapping[str, str], limits: PodLimits) -> Iterator[Sample]:
     for resource, unit, limit in (("cpu", "core", limits.cores), ("memory", "byte", float(limits.memory))):
         row = {**pod, "container": CONTAINER, "resource": resource, "unit": unit}
         yield Sample("kube_pod_container_resource_limits", row, limit)

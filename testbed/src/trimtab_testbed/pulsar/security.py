@@ -50,7 +50,7 @@ SUPERUSER = "admin"
 _AUTHENTICATION = "org.apache.pulsar.broker.authentication.AuthenticationProvider"
 
 
-class Open:
+class OpenSecurity:
     """Everybody is let in, by http."""
 
     http = "http"
@@ -70,7 +70,7 @@ class Open:
         return {"webServicePort": web_port, "brokerServicePort": binary_port}
 
 
-class Tls(Open):
+class TlsSecurity(OpenSecurity):
     """Nobody is let in without a token or a client's certificate, and by TLS alone. Keys and certificates: in `folder`.
 
     authority: whose certificates brokers show and believe; a client's common name is its role.

@@ -17,7 +17,7 @@ _PATIENT = 120_000
 """Milliseconds for which a bookie may be silent, on a machine whose cores others use too."""
 
 
-class LoadManager(StrEnum):
+class LoadManagerKind(StrEnum):
     """Which of Pulsar's two load managers the brokers run."""
 
     MODULAR = "modular"
@@ -94,7 +94,7 @@ def bookie(port: int, zookeeper_port: int, data: Path) -> dict[str, object]:
     }
 
 
-def broker(load_manager: LoadManager, zookeeper_port: int) -> dict[str, object]:
+def broker(load_manager: LoadManagerKind, zookeeper_port: int) -> dict[str, object]:
     """A broker that tells its load every other second, and balances nothing by itself; its ports are the guard's."""
     return {
         **_place(zookeeper_port),
@@ -103,8 +103,8 @@ def broker(load_manager: LoadManager, zookeeper_port: int) -> dict[str, object]:
         **_HANDS_OFF,
         "loadManagerClassName": load_manager.class_name,
         # The extensible one keeps who owns what in a topic of the system; the modular one starts quicker without.
-        "topicLevelPoliciesEnabled": load_manager is LoadManager.EXTENSIBLE,
-        "systemTopicEnabled": load_manager is LoadManager.EXTENSIBLE,
+        "topicLevelPoliciesEnabled": load_manager is LoadManagerKind.EXTENSIBLE,
+        "systemTopicEnabled": load_manager is LoadManagerKind.EXTENSIBLE,
     }
 
 

@@ -29,7 +29,7 @@ class Target:
     honor_labels: bool = True
 
 
-class Prometheus(Startable):
+class PrometheusServer(Startable):
     """A Prometheus server; a context manager.
 
     Configuration, data and ``prometheus.log`` stay in `work_dir`. Intervals are in seconds.

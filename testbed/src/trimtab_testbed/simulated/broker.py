@@ -12,7 +12,7 @@ from aiohttp import web
 from kubernetes.aio import client
 
 from trimtab_testbed.servers.processes import HOST, free_ports
-from trimtab_testbed.simulated.load import BrokerLoad, BrokerShape, BundleLoad
+from trimtab_testbed.simulated.load import BrokerShape, BundleLoad, SimulatedBrokerLoad
 from trimtab_testbed.simulated.metrics_page import CONTENT_TYPE, page
 from trimtab_testbed.simulated.ownership import Ownership
 
@@ -41,7 +41,7 @@ class SimulatedBroker:
         self.shape, self.port = shape, free_ports(1)[0]
         self._told = told
         self._catalogue, self._spellings, self._api, self._namespace = catalogue, spellings, api, namespace
-        self._load = BrokerLoad(shape, catalogue, time.time())
+        self._load = SimulatedBrokerLoad(shape, catalogue, time.time())
         self._runner: web.AppRunner | None = None
         self._following: asyncio.Task[None] | None = None
         self._ownership = self._new_ownership()
@@ -65,7 +65,7 @@ class SimulatedBroker:
         """Begin like a fresh process: counters at 0, serving what the API server says it owns. Idempotent."""
         if self._following is not None:
             return
-        self._load = BrokerLoad(self.shape, self._catalogue, time.time())
+        self._load = SimulatedBrokerLoad(self.shape, self._catalogue, time.time())
         self._ownership = self._new_ownership()
         self._following = asyncio.create_task(self._ownership.run(), name=f"bundles of {self.shape.name}")
         await self.open_metrics()
@@ -77,7 +77,7 @@ class SimulatedBroker:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._following
         self._following = None
-        served, self._load = self.serving, BrokerLoad(self.shape, self._catalogue, time.time())
+        served, self._load = self.serving, SimulatedBrokerLoad(self.shape, self._catalogue, time.time())
         self._tell(served, serves=False)
         await self.close_metrics()
 

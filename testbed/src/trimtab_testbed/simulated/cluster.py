@@ -27,7 +27,7 @@ from trimtab_testbed.servers.prometheus import Target
 from trimtab_testbed.simulated.broker import SimulatedBroker, Told
 from trimtab_testbed.simulated.load import BrokerShape, Catalogue
 from trimtab_testbed.simulated.metrics_page import CONTAINER
-from trimtab_testbed.simulated.scenarios import NamespaceShape, Scenario
+from trimtab_testbed.simulated.scenarios import ClusterScenario, NamespaceShape
 
 POD_LABELS = {"app": "pulsar", "component": "broker"}
 """Labels of the broker pods, for a policy's ``brokers.podLabels``."""
@@ -37,7 +37,7 @@ _RANGE = re.compile(r"-(0x[0-9a-f]{8})-(0x[0-9a-f]{8})$")
 _T = TypeVar("_T")
 
 
-class World:
+class SimulatedCluster:
     """Brokers and bundles of `scenario` in the Kubernetes namespace `namespace`, which must exist; a context manager.
 
     rest:       for setting the stage (pods, topic namespaces, bundles).
@@ -48,7 +48,7 @@ class World:
 
     def __init__(
         self,
-        scenario: Scenario,
+        scenario: ClusterScenario,
         *,
         rest: KubeRest,
         kubeconfig: Path,

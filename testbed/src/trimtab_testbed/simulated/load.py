@@ -68,7 +68,7 @@ class BundleLoad:
 
 
 @dataclass(frozen=True, slots=True)
-class Traffic:
+class TrafficRates:
     """msg/s and bytes/s, in and out, and the cores they cost."""
 
     rate_in: float = 0.0
@@ -77,8 +77,8 @@ class Traffic:
     throughput_out: float = 0.0
     cores: float = 0.0
 
-    def __add__(self, other: Traffic) -> Traffic:
-        return Traffic(
+    def __add__(self, other: TrafficRates) -> TrafficRates:
+        return TrafficRates(
             self.rate_in + other.rate_in,
             self.rate_out + other.rate_out,
             self.throughput_in + other.throughput_in,
@@ -87,10 +87,10 @@ class Traffic:
         )
 
 
-def traffic(load: BundleLoad, at: float) -> Traffic:
+def traffic(load: BundleLoad, at: float) -> TrafficRates:
     """What `load` amounts to at `at` (epoch seconds)."""
     factor = load.swing(at)
-    return Traffic(
+    return TrafficRates(
         load.rate_in * factor,
         load.rate_out * factor,
         load.throughput_in * factor,
@@ -99,7 +99,7 @@ def traffic(load: BundleLoad, at: float) -> Traffic:
     )
 
 
-class BrokerLoad:
+class SimulatedBrokerLoad:
     """A broker's gauges and counters while it serves bundles of `catalogue`.
 
     Call `advance` with the time before reading counters and before serving changes: they grow at the rate of that
@@ -137,9 +137,9 @@ class BrokerLoad:
         """Of what it serves, the bundles that the catalogue knows, by name."""
         return [self._catalogue[name] for name in sorted(self._serving) if name in self._catalogue]
 
-    def total(self, at: float) -> Traffic:
+    def total(self, at: float) -> TrafficRates:
         """Sum over its bundles."""
-        return sum((traffic(load, at) for load in self.loads()), Traffic())
+        return sum((traffic(load, at) for load in self.loads()), TrafficRates())
 
     def cpu(self, at: float) -> float:
         """Cores in use, at most its limit."""

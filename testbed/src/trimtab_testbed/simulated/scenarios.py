@@ -62,7 +62,7 @@ class Solved:
 
 
 @dataclass(frozen=True)
-class Scenario:
+class ClusterScenario:
     """A world to begin with.
 
     seed:    decides on the size of each bundle; the same seed gives the same world everywhere.
@@ -178,11 +178,11 @@ LEARNING_POLICY: Mapping[str, Any] = MappingProxyType(
 )
 """A policy that learns quickly what each broker can carry."""
 
-SCENARIOS: Mapping[str, Scenario] = MappingProxyType(
+SCENARIOS: Mapping[str, ClusterScenario] = MappingProxyType(
     {
         scenario.name: scenario
         for scenario in (
-            Scenario(
+            ClusterScenario(
                 name="skewed-96",
                 summary="six equal brokers, 96 bundles of skewed load, CPU from 25 to 80 %",
                 brokers=brokers(80, 42, 66, 25, 54, 31),
@@ -196,7 +196,7 @@ SCENARIOS: Mapping[str, Scenario] = MappingProxyType(
                 largest=6.0,
                 policy=_DEMO_POLICY,
             ),
-            Scenario(
+            ClusterScenario(
                 name="mixed-48",
                 summary="four brokers at 60 %, one at 30 %: twice as strong, which nobody declares",
                 brokers=brokers(60, 60, 30, 60, 60, strong={2: 2.0}),
@@ -206,7 +206,7 @@ SCENARIOS: Mapping[str, Scenario] = MappingProxyType(
                 policy=LEARNING_POLICY,
                 solved=Solved(cpu_range=10.0, seconds=15.0),
             ),
-            Scenario(
+            ClusterScenario(
                 name="uneven-8",
                 summary="three brokers and eight bundles, for a quick look",
                 brokers=brokers(60, 20, 10, cores=2.0, memory=4 * GIB),
@@ -222,7 +222,7 @@ SCENARIOS: Mapping[str, Scenario] = MappingProxyType(
 """Every scenario by its name."""
 
 
-def scenario(name: str) -> Scenario:
+def scenario(name: str) -> ClusterScenario:
     """The scenario called `name`; raises `UnknownScenarioError`."""
     if name not in SCENARIOS:
         raise UnknownScenarioError(f"there is no scenario {name!r}: use one of {', '.join(SCENARIOS)}")
