@@ -9,9 +9,8 @@ from comparison_claims import Table, told
 from page_text import anchor, wrapped
 
 from trimtab_lab.simulation import LEVEL, SCENARIOS, Contender, SimulationResult, SimulationScenario, comparison
-from trimtab_lab.simulation.compare import SEED
+from trimtab_lab.simulation.compare import OVERLOADED, SEED
 from trimtab_lab.simulation.scenarios import WARM_UP
-from trimtab_lab.simulation.score import OVERLOADED
 from trimtab_strategies.params import Compatibility
 
 BARS = "▁▂▃▄▅▆▇█"

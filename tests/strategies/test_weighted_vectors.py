@@ -10,8 +10,16 @@ import pytest
 
 import hermes_vectors as vectors
 from hermes_vectors import BALANCES, VECTORS
-from trimtab_lab.conformance.hermes_model import Balance, HermesCycle, HermesState, balance, diff, run
-from trimtab_lab.conformance.hermes_selective import SelectiveBalance, selective
+from trimtab_lab.conformance.hermes_model import (
+    Balance,
+    HermesCycle,
+    HermesState,
+    SelectiveBalance,
+    balance,
+    diff,
+    run,
+    selective,
+)
 from trimtab_strategies import java_compat
 from trimtab_strategies.shedding.weighted import target_weights
 from trimtab_strategies.shedding.weighted.nodes import (

@@ -15,8 +15,8 @@ from rich.console import Console
 
 from manifests import broker
 from trimtab_operator.cli import main
-from trimtab_testbed.demo.follow import BrokerRow, ClusterObserver, DemoSnapshot, ObservedCycle, SeenMove
 from trimtab_testbed.demo.run import Settling, looking_around, unlike
+from trimtab_testbed.demo.snapshot import BrokerRow, ClusterObserver, DemoSnapshot, ObservedCycle, SeenMove
 from trimtab_testbed.demo.stage import Stage
 from trimtab_testbed.demo.summary import Result, as_json, as_lines
 from trimtab_testbed.demo.view import LineView, picture, state

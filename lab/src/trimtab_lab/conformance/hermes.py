@@ -6,8 +6,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from trimtab_lab.conformance.hermes_model import HermesCycle, HermesOutcome, HermesState, Rules, balance, diff, run
-from trimtab_lab.conformance.hermes_selective import selective
+from trimtab_lab.conformance.hermes_model import (
+    HermesCycle,
+    HermesOutcome,
+    HermesState,
+    Rules,
+    balance,
+    diff,
+    run,
+    selective,
+)
 from trimtab_lab.conformance.pulsar_clusters import Algorithm, Answer, Input
 from trimtab_strategies.java_compat import plain_sum
 from trimtab_strategies.shedding.weighted import target_weights

@@ -1,18 +1,22 @@
-"""The weighted balancer: every consumer carries its target weight, in about as many tasks as the others.
+"""Hermes' two balancers as models: the weighted one, a cycle of it, and the selective one.
 
-Idea. Keep what is placed; give what is not to the lightest consumer, heaviest first; find the target weights; then let
-each overloaded consumer move tasks out where counts are uneven, and swap heavy tasks for light ones of others until it
-is near its target. What was moved lately is not swapped, and a swap must change the weight by some percent.
+Weighted. Every consumer carries its target weight, in about as many tasks as the others. What is placed stays. What is
+not placed goes to the lightest consumer, heaviest task first. Then the target weights are found. Each overloaded
+consumer moves tasks out where counts are uneven, and swaps heavy tasks for light ones of others until it is near its
+target. A task that moved recently is not swapped, and a swap must change the weight by some percent.
 
-When it helps. Tasks of very different weight on machines of different strength, with few moves in each cycle.
-When it hurts. A single task heavier than a target can't be divided; the counts are kept even, also where weak machines
-should carry less; the original's controller overcorrects on more than a few consumers (see `targets`).
+It helps with tasks of very different weight on machines of different strength, with few moves in each cycle. It hurts
+where a single task is heavier than a target, because a task cannot be divided. Counts stay even, also where weak
+machines should carry less. The original's controller overcorrects on more than a few consumers (see `target_weights`).
 
-Source. Hermes 2.21.0, its weighted work balancer, with equal decisions in `Iteration.JAVA` with `Compatibility.JAVA`.
+Selective. Only counts matter: every consumer gets as many tasks as the others, whatever they weigh. What is placed
+stays, surplus placements are taken away, and a missing placement goes to the consumer with the fewest tasks, the
+subscription with the fewest placements first. Then the fullest gives to the emptiest while they differ by more than
+one. It helps with tasks that are all alike, and hurts everywhere else.
 
-What changes between two assignments of subscriptions to consumers.
-
-One cycle of the weighted balancer with everything that is carried on: assignments, profiles, stamps, scores.
+Source. Hermes 2.21.0, its weighted and its selective work balancer (the default there). The weighted model decides as
+the original does, in `Iteration.JAVA` with `Compatibility.JAVA`. The selective original leaves ties to hash maps. Here
+the first by name is taken, so counts equal the original's where they are settled, and holders may differ.
 """
 
 from __future__ import annotations
@@ -273,3 +277,93 @@ def run(state: HermesState, cycle: HermesCycle, rules: Rules, window: float) -> 
     changed = diff(holders, decided.assignments)
     after = stamped(profiles, changed.rebalanced, cycle.now)
     return HermesOutcome(decided, changed, HermesState(decided.assignments, after, decided.scores))
+
+
+@dataclass(frozen=True, slots=True)
+class SelectiveBalance:
+    """assignments: by subscription its consumers, ascending; those without any are left out. missing: placements that
+    were wanted and not made. counts: tasks of each consumer.
+    """
+
+    assignments: Mapping[str, tuple[str, ...]]
+    missing: int
+    counts: Mapping[str, int]
+
+
+def selective(work: Work) -> SelectiveBalance:
+    """One balance of `work` by counts; profiles and loads are not looked at."""
+    selecting = _Selecting(work)
+    selecting.place()
+    selecting.equalize()
+    return selecting.result()
+
+
+class _Selecting:
+    """One balance under way: by consumer its subscriptions, by subscription its consumers."""
+
+    def __init__(self, work: Work) -> None:
+        self.most = work.constraints.most
+        self.wanted = {name: work.constraints.wanted(name) for name in sorted(work.subscriptions)}
+        active = set(work.consumers)
+        self.holders: dict[str, set[str]] = {}
+        for name, wanted in self.wanted.items():
+            kept = sorted({holder for holder in work.holders.get(name, ()) if holder in active})
+            self.holders[name] = set(kept[:wanted])
+        self.held: dict[str, set[str]] = {name: set() for name in sorted(work.consumers)}
+        for name, holders in self.holders.items():
+            for holder in holders:
+                self.held[holder].add(name)
+
+    def place(self) -> None:
+        """Subscriptions with the fewest placements first, each to the consumer with the fewest tasks."""
+        queue = [(len(self.holders[name]), name) for name, wanted in self.wanted.items()]
+        heapq.heapify(queue)
+        while queue:
+            placed, name = heapq.heappop(queue)
+            if placed >= self.wanted[name]:
+                continue
+            able = [c for c, held in self.held.items() if name not in held and len(held) < self.most]
+            if able:
+                self.give(name, min(able, key=lambda c: len(self.held[c])))
+            if able or self.make_room(name):
+                heapq.heappush(queue, (placed + 1, name))
+
+    def make_room(self, name: str) -> bool:
+        """Place a subscription where there is no room, by letting others leave for a consumer that has it already."""
+        lacking = [c for c, held in self.held.items() if name not in held]
+        full = min(lacking, key=lambda c: len(self.held[c]), default=None)
+        if full is None:
+            return False
+        while len(self.held[full]) >= self.most:
+            roomy = next((c for c, held in self.held.items() if len(held) < self.most), None)
+            if roomy is None:
+                return False
+            self.transfer(min(self.held[full] - self.held[roomy]), full, roomy)
+        self.give(name, full)
+        return True
+
+    def transfer(self, name: str, source: str, destination: str) -> None:
+        """One placement changes hands."""
+        self.held[source].remove(name)
+        self.holders[name].remove(source)
+        self.give(name, destination)
+
+    def give(self, name: str, consumer: str) -> None:
+        """One more placement."""
+        self.holders[name].add(consumer)
+        self.held[consumer].add(name)
+
+    def equalize(self) -> None:
+        """Transfer from the fullest to the emptiest until they differ by one."""
+        while len(self.wanted) > 1 and self.held:
+            fullest = max(self.held, key=lambda c: len(self.held[c]))
+            emptiest = min(self.held, key=lambda c: len(self.held[c]))
+            if len(self.held[fullest]) - len(self.held[emptiest]) <= 1:
+                return
+            self.transfer(min(self.held[fullest] - self.held[emptiest]), fullest, emptiest)
+
+    def result(self) -> SelectiveBalance:
+        """What came of it."""
+        assignments = {name: tuple(sorted(holders)) for name, holders in self.holders.items() if holders}
+        missing = sum(wanted - len(self.holders[name]) for name, wanted in self.wanted.items())
+        return SelectiveBalance(assignments, missing, {name: len(held) for name, held in self.held.items()})

@@ -18,7 +18,6 @@ from trimtab_lab.simulation.compare import (
 )
 from trimtab_lab.simulation.run import AsPulsar, Decider, Record, UnderTrimtab, run
 from trimtab_lab.simulation.scenarios import SCENARIOS, SimulationScenario
-from trimtab_lab.simulation.score import LEVEL, RunScore, score
 from trimtab_lab.simulation.world import World
 
 __all__ = [

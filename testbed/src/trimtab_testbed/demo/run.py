@@ -12,7 +12,7 @@ from pathlib import Path
 from rich.console import Console
 
 from trimtab_strategies.model import counted
-from trimtab_testbed.demo.follow import ClusterObserver, DemoSnapshot
+from trimtab_testbed.demo.snapshot import ClusterObserver, DemoSnapshot
 from trimtab_testbed.demo.stage import Stage
 from trimtab_testbed.demo.summary import Result, as_lines
 from trimtab_testbed.demo.view import show_on

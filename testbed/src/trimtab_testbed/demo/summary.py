@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trimtab_strategies.model import counted
-from trimtab_testbed.demo.follow import DemoSnapshot, ObservedCycle, SeenMove
+from trimtab_testbed.demo.snapshot import DemoSnapshot, ObservedCycle, SeenMove
 
 
 @dataclass(frozen=True, slots=True)

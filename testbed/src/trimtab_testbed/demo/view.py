@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from trimtab_strategies.model import counted
-from trimtab_testbed.demo.follow import BrokerRow, DemoSnapshot
+from trimtab_testbed.demo.snapshot import BrokerRow, DemoSnapshot
 
 _RECENT = 10  # moves shown in the live table
 _BAR = 12  # characters of a full bar; with it all columns fit into 80
