@@ -9,12 +9,15 @@ caches, metadata stores, garbage collection, and usage that does not follow traf
 
 from trimtab_lab.simulation.compare import (
     CUSTOMARY,
+    LEVEL,
     Contender,
+    RunScore,
     SimulationResult,
     compare,
     comparison,
     contenders,
     played,
+    score,
 )
 from trimtab_lab.simulation.run import AsPulsar, Decider, Record, UnderTrimtab, run
 from trimtab_lab.simulation.scenarios import SCENARIOS, SimulationScenario
