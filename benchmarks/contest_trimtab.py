@@ -35,11 +35,11 @@ def trimtab(entrant: Entrant, cluster: PulsarCluster, work: Path, cores: float) 
     It looks at the cluster from `prepare` on, when no bundle moves any more: one that does has to stay for a while.
     """
     sys.path.append(str(Path(__file__).parents[1] / "tests" / "support"))
-    from pulsar_stage import PulsarStage  # noqa: PLC0415  (shared with the tests, and needed here only)
+    from real_pulsar_cluster import RealPulsarCluster  # noqa: PLC0415  (shared with the tests, and needed here only)
 
     work.mkdir(parents=True, exist_ok=True)
     limits = PodLimits(cores=cores)
-    with PulsarStage(find.find_kube(), find.find_prometheus(), work, cluster, limits=limits) as stage:
+    with RealPulsarCluster(find.find_kube(), find.find_prometheus(), work, cluster, limits=limits) as stage:
 
         def prepare() -> None:
             stage.apply_policy(

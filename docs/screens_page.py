@@ -31,8 +31,8 @@ from trimtab_operator.cli.why.bundle import BundleStory
 from trimtab_operator.kube.naming import bundle_name, parse_pulsar_bundle
 from trimtab_operator.resources.policy import Mode
 from trimtab_strategies.model import Move
+from trimtab_testbed.demo.cluster import NAMESPACE, POLICY
 from trimtab_testbed.demo.snapshot import BrokerRow, DemoSnapshot, SeenMove
-from trimtab_testbed.demo.stage import NAMESPACE, POLICY
 from trimtab_testbed.demo.summary import Result, as_lines
 from trimtab_testbed.demo.view import broker_table, move_table
 from trimtab_testbed.simulated.scenarios import SCENARIOS, ClusterScenario

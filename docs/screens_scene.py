@@ -29,8 +29,8 @@ from trimtab_operator.state.strategy_state import PolicyState
 from trimtab_operator.status.conditions import policy_status
 from trimtab_strategies.model import Brokers, Bundles, ClusterLoad, HeldBack, Memory, Move, Reason
 from trimtab_strategies.planner.decide import decide
+from trimtab_testbed.demo.cluster import NAMESPACE, POLICY
 from trimtab_testbed.demo.snapshot import NIC
-from trimtab_testbed.demo.stage import NAMESPACE, POLICY
 from trimtab_testbed.simulated.load import BundleLoad, SimulatedBrokerLoad
 from trimtab_testbed.simulated.scenarios import ClusterScenario
 

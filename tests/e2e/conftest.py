@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-from pulsar_stage import PulsarStage
+from real_pulsar_cluster import RealPulsarCluster
 from trimtab_testbed.programs.find import KubeBinaries
 from trimtab_testbed.pulsar import distribution
 from trimtab_testbed.pulsar.cluster import PulsarCluster
@@ -118,15 +118,17 @@ def whole_pulsar_stage(
     prometheus_binary: Path,
     pulsar_cluster: PulsarCluster,
     tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[PulsarStage]:
+) -> Iterator[RealPulsarCluster]:
     """Everything running, with no policy. A few hundred msg/s use most of the CPU that counts as 100 %."""
     work_dir = tmp_path_factory.mktemp("pulsar-stage")
-    with PulsarStage(kube_binaries, prometheus_binary, work_dir, pulsar_cluster, limits=PodLimits(cores=0.15)) as stage:
+    with RealPulsarCluster(
+        kube_binaries, prometheus_binary, work_dir, pulsar_cluster, limits=PodLimits(cores=0.15)
+    ) as stage:
         yield stage
 
 
 @pytest.fixture
-def stage(whole_pulsar_stage: PulsarStage) -> Iterator[PulsarStage]:
+def stage(whole_pulsar_stage: RealPulsarCluster) -> Iterator[RealPulsarCluster]:
     """The stage at the beginning of its story; put back afterwards."""
     yield whole_pulsar_stage
     whole_pulsar_stage.reset()

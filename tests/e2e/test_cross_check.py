@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pulsar_stage import BY_RATE, PulsarStage
-from stage import until
+from real_pulsar_cluster import BY_RATE, RealPulsarCluster
+from small_cluster import until
 from trimtab_testbed.pulsar.clients import Flow, topics_of
 from trimtab_testbed.pulsar.settings import LoadManagerKind
 
@@ -13,7 +13,7 @@ ONE = pytest.mark.parametrize("load_manager", [LoadManagerKind.MODULAR], indirec
 """Either of them tells its topics in the same way: one is enough."""
 
 
-def _told(stage: PulsarStage) -> bool:
+def _told(stage: RealPulsarCluster) -> bool:
     """Whether the policy says that nobody is believed, and why."""
     status, reason, message = stage.condition("DataTrusted")
     words = ("Prometheus shows", "msg/s in and out, and the broker tells of")
@@ -21,7 +21,9 @@ def _told(stage: PulsarStage) -> bool:
 
 
 @ONE
-def test_brokers_that_prometheus_takes_for_one_another_are_not_believed_and_nothing_moves(stage: PulsarStage) -> None:
+def test_brokers_that_prometheus_takes_for_one_another_are_not_believed_and_nothing_moves(
+    stage: RealPulsarCluster,
+) -> None:
     namespace, (first, second, third) = stage.new_namespace(4, "shown"), stage.names
     bundles = stage.admin.bundles(namespace)
     for bundle in bundles:

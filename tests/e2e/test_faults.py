@@ -6,9 +6,9 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from pulsar_stage import PulsarStage
 from pulsar_witness import Witness
-from stage import until
+from real_pulsar_cluster import RealPulsarCluster
+from small_cluster import until
 from trimtab_testbed.pulsar.clients import ClientTraffic, Flow, topics_of
 from trimtab_testbed.pulsar.rest import PulsarRestError
 from trimtab_testbed.pulsar.settings import LoadManagerKind
@@ -19,7 +19,7 @@ HOT, COOL, SPARE = "pulsar-broker-0", "pulsar-broker-1", "pulsar-broker-2"
 
 @contextmanager
 def _busy(
-    stage: PulsarStage, owners: list[str], move_timeout: str = "15s"
+    stage: RealPulsarCluster, owners: list[str], move_timeout: str = "15s"
 ) -> Iterator[tuple[list[str], Witness, ClientTraffic]]:
     """A namespace with a bundle for each of `owners`, two lively topics in each, known to a policy that only shows."""
     namespace = stage.new_namespace(len(owners), "faults")
@@ -34,19 +34,19 @@ def _busy(
         yield bundles, witness, traffic
 
 
-def _told(stage: PulsarStage, bundles: list[str]) -> list[str]:
+def _told(stage: RealPulsarCluster, bundles: list[str]) -> list[str]:
     """Who serves them, as their objects say."""
     told = stage.owners()
     return [told.get(object_name(bundle), "") for bundle in bundles]
 
 
-def _true(stage: PulsarStage, bundles: list[str]) -> list[str]:
+def _true(stage: RealPulsarCluster, bundles: list[str]) -> list[str]:
     """Who serves them, as the brokers say."""
     truth = stage.truth()
     return [truth.get(bundle, "") for bundle in bundles]
 
 
-def _agreed(stage: PulsarStage, bundles: list[str]) -> bool:
+def _agreed(stage: RealPulsarCluster, bundles: list[str]) -> bool:
     """Whether all are served, and objects say by whom, and nothing else is wished."""
     truth = _true(stage, bundles)
     return all(truth) and _told(stage, bundles) == truth and stage.settled()
@@ -59,7 +59,7 @@ def _nothing_lost(traffic: ClientTraffic) -> None:
     assert counts.received >= counts.acked
 
 
-def test_what_a_killed_broker_served_is_served_by_others_and_objects_say_so(stage: PulsarStage) -> None:
+def test_what_a_killed_broker_served_is_served_by_others_and_objects_say_so(stage: RealPulsarCluster) -> None:
     with _busy(stage, [HOT, COOL, SPARE, SPARE]) as (bundles, _, traffic):
         begun = time.time()
         stage.cluster.kill(stage.names.index(SPARE))  # its pod goes on saying that it is ready
@@ -80,7 +80,7 @@ def test_what_a_killed_broker_served_is_served_by_others_and_objects_say_so(stag
 
 
 def test_wishes_are_carried_out_by_the_operator_that_comes_after_a_killed_one(
-    stage: PulsarStage, load_manager: LoadManagerKind
+    stage: RealPulsarCluster, load_manager: LoadManagerKind
 ) -> None:
     with _busy(stage, [HOT] * 8, move_timeout="3m") as (bundles, witness, traffic):  # longer than a start takes
         for n, bundle in enumerate(bundles):
@@ -101,7 +101,7 @@ def test_wishes_are_carried_out_by_the_operator_that_comes_after_a_killed_one(
         assert witness.strays() == []
 
 
-def test_a_destination_that_dies_before_it_takes_a_bundle_leaves_it_served(stage: PulsarStage) -> None:
+def test_a_destination_that_dies_before_it_takes_a_bundle_leaves_it_served(stage: RealPulsarCluster) -> None:
     with _busy(stage, [HOT, HOT, COOL]) as (bundles, _, traffic):
         stage.kill_broker(SPARE)  # its session lives on for seconds: Pulsar still takes it for alive
         stage.patch_bundle(object_name(bundles[0]), owner=SPARE)
@@ -117,7 +117,7 @@ def test_a_destination_that_dies_before_it_takes_a_bundle_leaves_it_served(stage
     assert SPARE not in _true(stage, bundles)
 
 
-def test_what_a_rival_moves_is_told_and_not_fought_over(stage: PulsarStage) -> None:
+def test_what_a_rival_moves_is_told_and_not_fought_over(stage: RealPulsarCluster) -> None:
     with _busy(stage, [HOT, COOL, SPARE]) as (bundles, witness, traffic):
         stage.edit_policy(mode="Auto")
         stage.wait_cycles(2)
@@ -132,7 +132,7 @@ def test_what_a_rival_moves_is_told_and_not_fought_over(stage: PulsarStage) -> N
     assert own == [], "it was moved back at once"
 
 
-def test_a_rival_that_unloads_what_is_just_moved_does_not_keep_it_from_landing(stage: PulsarStage) -> None:
+def test_a_rival_that_unloads_what_is_just_moved_does_not_keep_it_from_landing(stage: RealPulsarCluster) -> None:
     with _busy(stage, [HOT] * 6) as (bundles, witness, traffic):
         for bundle in bundles:
             stage.patch_bundle(object_name(bundle), owner=SPARE)
@@ -145,7 +145,7 @@ def test_a_rival_that_unloads_what_is_just_moved_does_not_keep_it_from_landing(s
     assert sum(move.landed is not None for move in moves) >= len(bundles) / 2
 
 
-def _unload_anyhow(stage: PulsarStage, bundle: str) -> None:
+def _unload_anyhow(stage: RealPulsarCluster, bundle: str) -> None:
     """As a person would at the same moment, with no destination; the brokers may refuse one of two."""
     try:
         stage.admin.unload(bundle)

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from pipeline_worlds import topology
-from pulsar_stage import PulsarStage
-from stage import API, NAMESPACE, until
+from real_pulsar_cluster import RealPulsarCluster
+from small_cluster import API, NAMESPACE, until
 from trimtab_operator.kube.naming import bundle_name, parse_pulsar_bundle
 from trimtab_pipeline.api import PrometheusSettings, SourceUnavailableError, Topology
 from trimtab_pipeline.factory import direct_sources
@@ -34,7 +34,7 @@ WAYS = {
 }
 
 
-def _flows(stage: PulsarStage, bundles: tuple[str, ...]) -> list[Flow]:
+def _flows(stage: RealPulsarCluster, bundles: tuple[str, ...]) -> list[Flow]:
     """Topics of all kinds, each bundle on a broker of its own as far as there are."""
     flows = []
     for n, (bundle, rate) in enumerate(zip(bundles, RATES, strict=True)):
@@ -51,7 +51,7 @@ def _true_rates(traffic: ClientTraffic, bundles: tuple[str, ...]) -> list[float]
     return [sum(traffic.rate(topic, 4.0) for topic in traffic.inside(bundle)) for bundle in bundles]
 
 
-def _world(stage: PulsarStage, bundles: tuple[str, ...]) -> Topology:
+def _world(stage: RealPulsarCluster, bundles: tuple[str, ...]) -> Topology:
     owners = stage.truth(bundles[0].rpartition("/")[0])
     drawn = topology({name: name for name in stage.names}, {bundle: owners.get(bundle, "") for bundle in bundles})
     return replace(drawn, admin=tuple(f"http://{stage.id_of(name)}" for name in stage.names))
@@ -71,7 +71,7 @@ def _measures(settings: PrometheusSettings, folder: Path, world: Topology, truth
 
 @pytest.mark.parametrize("labels", ["exported", "honored"])
 def test_each_way_finds_of_each_bundle_what_clients_send(
-    stage: PulsarStage, load_manager: LoadManagerKind, prometheus_binary: Path, tmp_path: Path, labels: str
+    stage: RealPulsarCluster, load_manager: LoadManagerKind, prometheus_binary: Path, tmp_path: Path, labels: str
 ) -> None:
     bundles = stage.admin.bundles(stage.new_namespace(len(RATES), "load"))
     flows = _flows(stage, bundles)
@@ -88,7 +88,7 @@ def test_each_way_finds_of_each_bundle_what_clients_send(
             until(f"{way} finds it", partial(_measures, settings, tmp_path, world, sent), within=45, every=0.5)
 
 
-def test_a_policy_balances_by_what_brokers_tell(stage: PulsarStage) -> None:
+def test_a_policy_balances_by_what_brokers_tell(stage: RealPulsarCluster) -> None:
     bundles = stage.admin.bundles(stage.new_namespace(6, "told"))
     for bundle in bundles:
         stage.put(bundle, stage.names[0])
@@ -98,7 +98,7 @@ def test_a_policy_balances_by_what_brokers_tell(stage: PulsarStage) -> None:
         until("bundles leave the broker", lambda: len(set(stage.truth(space).values())) > 1, within=90, every=0.5)
 
 
-def _costs(stage: PulsarStage, space: str) -> list[Mapping[str, Any]]:
+def _costs(stage: RealPulsarCluster, space: str) -> list[Mapping[str, Any]]:
     """The moves that the namespace's object remembers."""
     spaces = stage.rest.get(f"{API}/topicnamespaces")["items"]
     ours = [s for s in spaces if f"{s['spec']['tenant']}/{s['spec']['name']}" == space]
@@ -106,7 +106,7 @@ def _costs(stage: PulsarStage, space: str) -> list[Mapping[str, Any]]:
 
 
 def test_what_a_move_cost_is_what_its_producers_waited(
-    stage: PulsarStage, load_manager: LoadManagerKind, record_figures: Callable[[list[str]], None]
+    stage: RealPulsarCluster, load_manager: LoadManagerKind, record_figures: Callable[[list[str]], None]
 ) -> None:
     space = stage.new_namespace(4, "cost")
     bundles = stage.admin.bundles(space)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from pulsar_stage import PulsarStage
-from stage import API, until
+from real_pulsar_cluster import RealPulsarCluster
+from small_cluster import API, until
 from trimtab_operator.cli import main
 from trimtab_testbed.pulsar.settings import LoadManagerKind
 
@@ -14,7 +14,7 @@ SHEDDERS = {LoadManagerKind.MODULAR: "ThresholdShedder", LoadManagerKind.EXTENSI
 
 
 def test_the_policy_of_a_running_cluster_is_applied_and_run(
-    stage: PulsarStage, load_manager: LoadManagerKind, capsys: pytest.CaptureFixture[str]
+    stage: RealPulsarCluster, load_manager: LoadManagerKind, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["--admin-url", stage.admin.url, "--prometheus-url", stage.prometheus.url, "--name", "policy"]
     assert main(["migrate", *words]) == 0

@@ -6,14 +6,14 @@ import re
 
 import pytest
 
-from pulsar_stage import PulsarStage
-from stage import until
+from real_pulsar_cluster import RealPulsarCluster
+from small_cluster import until
 from trimtab_testbed.pulsar.clients import Flow, topics_of
 from trimtab_testbed.pulsar.settings import LoadManagerKind
 from trimtab_testbed.simulated.cluster import object_name
 
 
-def _known(stage: PulsarStage, bundles: list[str]) -> None:
+def _known(stage: RealPulsarCluster, bundles: list[str]) -> None:
     """A policy that only shows links the cluster; wait until its objects say who serves them."""
     stage.apply_policy(mode="DryRun", limits={"moveTimeout": "30s"})  # for each; the last of ten wait for the first
 
@@ -24,14 +24,14 @@ def _known(stage: PulsarStage, bundles: list[str]) -> None:
     until("the objects say who serves the bundles", told, within=60)
 
 
-def _unloads(stage: PulsarStage, result: str) -> float:
+def _unloads(stage: RealPulsarCluster, result: str) -> float:
     _, page = stage.operator.page("metrics")
     found = re.search(rf'^trimtab_pulsar_unloads_total{{result="{result}"}} (\S+)$', page, re.MULTILINE)
     return float(found[1]) if found else 0.0
 
 
 def test_ten_wishes_of_a_person_land_under_load_and_nothing_is_lost(
-    stage: PulsarStage, load_manager: LoadManagerKind
+    stage: RealPulsarCluster, load_manager: LoadManagerKind
 ) -> None:
     namespace = stage.new_namespace(10, "moves")
     bundles = list(stage.admin.bundles(namespace))
@@ -62,7 +62,7 @@ def test_ten_wishes_of_a_person_land_under_load_and_nothing_is_lost(
 
 @pytest.mark.parametrize("served", [True, False], ids=["served", "unserved"])
 def test_bundles_that_no_client_asks_for_land_where_they_are_wished(
-    stage: PulsarStage, load_manager: LoadManagerKind, *, served: bool
+    stage: RealPulsarCluster, load_manager: LoadManagerKind, *, served: bool
 ) -> None:
     namespace = stage.new_namespace(4, "quiet")
     bundles = list(stage.admin.bundles(namespace))

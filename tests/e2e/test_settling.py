@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from pulsar_costs import costs, keep, table
-from pulsar_stage import BY_RATE, PulsarStage
 from pulsar_witness import Witness
-from stage import until
+from real_pulsar_cluster import BY_RATE, RealPulsarCluster
+from small_cluster import until
 from trimtab_testbed.pulsar.clients import ClientTraffic, Flow, topics_of
 from trimtab_testbed.pulsar.settings import LoadManagerKind
 
@@ -30,7 +30,7 @@ BY_CPU = {
 }
 
 
-def _uneven(stage: PulsarStage, namespace: str) -> list[Flow]:
+def _uneven(stage: RealPulsarCluster, namespace: str) -> list[Flow]:
     """All bundles on the first broker, but for the smallest; the last serves none. What is to be sent to them."""
     flows = []
     for bundle, rate, n in zip(stage.admin.bundles(namespace), RATES, range(len(RATES)), strict=True):
@@ -39,7 +39,7 @@ def _uneven(stage: PulsarStage, namespace: str) -> list[Flow]:
     return flows
 
 
-def _rates(stage: PulsarStage, namespace: str) -> Mapping[str, float]:
+def _rates(stage: RealPulsarCluster, namespace: str) -> Mapping[str, float]:
     """Messages a second that each broker is sent, by where its bundles really are."""
     sums = dict.fromkeys(stage.names, 0.0)
     rate_of = dict(zip(stage.admin.bundles(namespace), RATES, strict=True))
@@ -48,12 +48,12 @@ def _rates(stage: PulsarStage, namespace: str) -> Mapping[str, float]:
     return sums
 
 
-def _spread(stage: PulsarStage, namespace: str) -> float:
+def _spread(stage: RealPulsarCluster, namespace: str) -> float:
     rates = _rates(stage, namespace).values()
     return max(rates) - min(rates)
 
 
-def _settle(stage: PulsarStage, witness: Witness, level: Callable[[], bool]) -> None:
+def _settle(stage: RealPulsarCluster, witness: Witness, level: Callable[[], bool]) -> None:
     """Wait until it is level, no wish is open, and nothing has moved for a while."""
 
     def settled() -> bool:
@@ -75,7 +75,7 @@ def _check(witness: Witness, traffic: ClientTraffic, strays: int) -> None:
 
 @pytest.mark.parametrize(("name", "strategy"), [("rate", BY_RATE), ("cpu", BY_CPU)], ids=["rate", "cpu"])
 def test_uneven_load_comes_level_and_every_move_lands(
-    stage: PulsarStage,
+    stage: RealPulsarCluster,
     load_manager: LoadManagerKind,
     record_figures: Callable[[list[str]], None],
     name: str,

@@ -7,19 +7,19 @@ import sys
 
 import pytest
 
-from stage import Stage, until
+from small_cluster import SmallCluster, until
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.prometheus, pytest.mark.spark]
 
 
-def trimtab(stage: Stage, verb: str, *words: str) -> subprocess.CompletedProcess[str]:
+def trimtab(stage: SmallCluster, verb: str, *words: str) -> subprocess.CompletedProcess[str]:
     """Run `trimtab` as a person would."""
     where = ["--namespace", "messaging", "--kubeconfig", str(stage.control_plane.kubeconfig)]
     command = [sys.executable, "-m", "trimtab_operator", verb, "policy", *words, *where]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=90)
 
 
-def test_what_is_approved_is_carried_out_one_by_one_and_nothing_else(stage: Stage) -> None:
+def test_what_is_approved_is_carried_out_one_by_one_and_nothing_else(stage: SmallCluster) -> None:
     stage.apply_policy(mode="Approve", limits={"maxMovesInFlight": 1})
     stage.wait_condition("ProposalReady", "True")
     proposal = stage.status()["proposal"]

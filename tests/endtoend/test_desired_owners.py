@@ -6,12 +6,12 @@ import json
 
 import pytest
 
-from stage import API, Stage, until
+from small_cluster import API, SmallCluster, until
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.prometheus, pytest.mark.spark]
 
 
-def test_a_person_moves_a_bundle_with_kubectl_while_the_policy_is_in_dry_run(stage: Stage) -> None:
+def test_a_person_moves_a_bundle_with_kubectl_while_the_policy_is_in_dry_run(stage: SmallCluster) -> None:
     name = stage.bundles_of("pulsar-broker-0")[0]
     stage.apply_policy(mode="DryRun")
     stage.wait_condition("Ready", "True")
@@ -25,7 +25,7 @@ def test_a_person_moves_a_bundle_with_kubectl_while_the_policy_is_in_dry_run(sta
     until("the move is counted", lambda: 'result="Landed"' in stage.operator.page("metrics")[1])
 
 
-def test_dry_run_proposes_and_moves_nothing(stage: Stage) -> None:
+def test_dry_run_proposes_and_moves_nothing(stage: SmallCluster) -> None:
     before = stage.owners()
     stage.apply_policy(mode="DryRun")
 
@@ -37,7 +37,7 @@ def test_dry_run_proposes_and_moves_nothing(stage: Stage) -> None:
     assert stage.status()["lastCycle"]["heldBack"]["DryRun"] == stage.status()["proposal"]["total"]
 
 
-def test_auto_moves_what_dry_run_proposed_and_ends_balanced(stage: Stage) -> None:
+def test_auto_moves_what_dry_run_proposed_and_ends_balanced(stage: SmallCluster) -> None:
     stage.apply_policy(mode="Auto")
 
     stage.wait_condition("Balanced", "False", "Overloaded")
@@ -51,7 +51,7 @@ def test_auto_moves_what_dry_run_proposed_and_ends_balanced(stage: Stage) -> Non
     assert any("moves" in note for note in stage.events("Overloaded"))
 
 
-def test_an_owner_that_changed_without_a_wish_is_adopted(stage: Stage) -> None:
+def test_an_owner_that_changed_without_a_wish_is_adopted(stage: SmallCluster) -> None:
     name = stage.bundles_of("pulsar-broker-0")[0]
     stage.apply_policy()
     stage.wait_condition("Ready", "True")
@@ -63,7 +63,7 @@ def test_an_owner_that_changed_without_a_wish_is_adopted(stage: Stage) -> None:
     assert stage.owners()[name] == "pulsar-broker-1"
 
 
-def test_a_pinned_bundle_is_driven_back(stage: Stage) -> None:
+def test_a_pinned_bundle_is_driven_back(stage: SmallCluster) -> None:
     name = stage.bundles_of("pulsar-broker-0")[0]
     stage.patch_bundle(name, pinned=True)
     until("the pin is confirmed", stage.settled)
@@ -75,7 +75,7 @@ def test_a_pinned_bundle_is_driven_back(stage: Stage) -> None:
     until("it is back where it was pinned", lambda: stage.owners()[name] == "pulsar-broker-0" and stage.settled())
 
 
-def test_a_new_namespace_is_cut_and_every_bundle_gets_an_owner(stage: Stage) -> None:
+def test_a_new_namespace_is_cut_and_every_bundle_gets_an_owner(stage: SmallCluster) -> None:
     stage.apply_policy(mode="DryRun")
     stage.wait_condition("Ready", "True")
     body = {
@@ -102,7 +102,7 @@ def test_a_new_namespace_is_cut_and_every_bundle_gets_an_owner(stage: Stage) -> 
             stage.rest.delete(f"{API}/bundles/{name}")
 
 
-def test_the_least_a_policy_changes_counts_at_the_next_cycle(stage: Stage) -> None:
+def test_the_least_a_policy_changes_counts_at_the_next_cycle(stage: SmallCluster) -> None:
     stage.apply_policy(interval="10m")
     stage.wait_condition("Ready", "True")
     assert stage.status()["observedGeneration"] == 1
@@ -113,7 +113,7 @@ def test_the_least_a_policy_changes_counts_at_the_next_cycle(stage: Stage) -> No
     assert stage.status()["observedGeneration"] == 2
 
 
-def test_memory_and_epoch_survive_a_restart_of_the_operator(stage: Stage) -> None:
+def test_memory_and_epoch_survive_a_restart_of_the_operator(stage: SmallCluster) -> None:
     stage.apply_policy()
     stage.wait_condition("Ready", "True")
     path = "/api/v1/namespaces/messaging/configmaps/trimtab-memory-policy"

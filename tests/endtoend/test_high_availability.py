@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from replicas import NAMESPACE, Replica, ReplicaStage, now, pause, resume, started, write_on
-from stage import until
+from replicas import NAMESPACE, Replica, ReplicaCluster, now, pause, resume, started, write_on
+from small_cluster import until
 from trimtab_testbed.programs.find import KubeBinaries
 from trimtab_testbed.servers.kube import ControlPlane
 from trimtab_testbed.servers.prometheus import PrometheusServer
@@ -24,30 +24,30 @@ TAKEOVER = 45.0
 
 
 @pytest.fixture(scope="module")
-def whole_stage(kube_binaries: KubeBinaries, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReplicaStage]:
+def whole_stage(kube_binaries: KubeBinaries, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReplicaCluster]:
     """A cluster that all tests here share; each begins with no operator."""
     folder = tmp_path_factory.mktemp("replicas")
     with (
         ControlPlane(kube_binaries, folder / "control-plane", audit=True) as plane,
-        ReplicaStage(plane, folder) as made,
+        ReplicaCluster(plane, folder) as made,
     ):
         yield made
 
 
 @pytest.fixture
-def stage(whole_stage: ReplicaStage) -> Iterator[ReplicaStage]:
+def stage(whole_stage: ReplicaCluster) -> Iterator[ReplicaCluster]:
     """The cluster, with a policy that always wants to move; afterwards the whole trail is looked at."""
     whole_stage.apply_policy()
     yield whole_stage
     whole_stage.check_trail()
 
 
-def moves(stage: ReplicaStage, leader: Replica) -> None:
+def moves(stage: ReplicaCluster, leader: Replica) -> None:
     """Wait until bundles carry the leader's epoch."""
     until(f"{leader.name} moves bundles", lambda: leader.epoch() in stage.epochs(), within=60)
 
 
-def took_over(stage: ReplicaStage, standby: Replica, since: float) -> None:
+def took_over(stage: ReplicaCluster, standby: Replica, since: float) -> None:
     """Wait until the standby leads and has decided; what it wrote carries a later epoch."""
     until("the standby leads", standby.leads, within=60)
     until("it says so in the policy", lambda: stage.leader_told().startswith(f"{standby.name} leads"), within=60)
@@ -56,7 +56,7 @@ def took_over(stage: ReplicaStage, standby: Replica, since: float) -> None:
     assert standby.name in {write.user for write in stage.trail(since)}
 
 
-def test_a_leader_killed_in_the_middle_is_followed_and_its_memory_goes_on(stage: ReplicaStage) -> None:
+def test_a_leader_killed_in_the_middle_is_followed_and_its_memory_goes_on(stage: ReplicaCluster) -> None:
     with started(stage.replica(), stage.replica()) as (leader, standby):
         moves(stage, leader)
         assert "trimtab_leader 0.0" in standby.page("metrics")
@@ -83,7 +83,7 @@ def _with_moves(memory: dict[str, Any]) -> dict[str, Any]:
     return memory if memory["moves"] else {}
 
 
-def test_a_leader_paused_past_its_lease_in_the_middle_of_100_moves_writes_nothing_more(stage: ReplicaStage) -> None:
+def test_a_leader_paused_past_its_lease_in_the_middle_of_100_moves_writes_nothing_more(stage: ReplicaCluster) -> None:
     stage.edit_policy(paused=True, limits={"maxMovesPerCycle": 100})
     stage.concentrate()
     with started(stage.replica(), stage.replica()) as (leader, standby):
@@ -111,7 +111,7 @@ def _stopped(replica: Replica) -> bool:
     return state == "T"
 
 
-def test_a_leader_cut_off_from_the_api_server_ends_and_another_goes_on(stage: ReplicaStage) -> None:
+def test_a_leader_cut_off_from_the_api_server_ends_and_another_goes_on(stage: ReplicaCluster) -> None:
     with started(stage.replica(), stage.replica()) as (leader, standby):
         moves(stage, leader)
 
@@ -123,7 +123,7 @@ def test_a_leader_cut_off_from_the_api_server_ends_and_another_goes_on(stage: Re
         stage.settle()
 
 
-def test_a_leader_told_to_end_hands_over_at_once(stage: ReplicaStage) -> None:
+def test_a_leader_told_to_end_hands_over_at_once(stage: ReplicaCluster) -> None:
     slow = {"--lease-duration": 60, "--renew-deadline": 40}
     with started(stage.replica(**slow), stage.replica(**slow)) as (leader, standby):
         moves(stage, leader)
@@ -138,7 +138,7 @@ def test_a_leader_told_to_end_hands_over_at_once(stage: ReplicaStage) -> None:
 
 @pytest.mark.prometheus
 @pytest.mark.spark
-def test_a_warm_standby_decides_soon_after_the_leaders_death(stage: ReplicaStage, prometheus_binary: Path) -> None:
+def test_a_warm_standby_decides_soon_after_the_leaders_death(stage: ReplicaCluster, prometheus_binary: Path) -> None:
     """Within 20 s where it has the cores to itself; here other tests share them, so the bound only catches a hang."""
     with PrometheusServer(prometheus_binary, stage.folder / "prometheus", stage.world.targets) as prometheus:
         stage.apply_policy(prometheus.url, interval="60s", mode="DryRun")
@@ -156,6 +156,6 @@ def test_a_warm_standby_decides_soon_after_the_leaders_death(stage: ReplicaStage
             assert (trusted, status["lastCycle"]["outcome"] in {"Overloaded", "Balanced"}) == ("True", True), status
 
 
-def _anew(stage: ReplicaStage, leader: Replica, before: str) -> bool:
+def _anew(stage: ReplicaCluster, leader: Replica, before: str) -> bool:
     told, began = stage.decided()
     return told == leader.name and began != before

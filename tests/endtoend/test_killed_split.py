@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from stage import API, Stage, until
+from small_cluster import API, SmallCluster, until
 from trimtab_operator.resources.bundle import PARENT
 from trimtab_strategies.hash_ring import check_ring, parse_bundle
 
@@ -21,7 +21,7 @@ CHILDREN = {"t-n-0x80000000-0x90000000", "t-n-0x90000000-0xa0000000"}
 Event = dict[str, Any]
 
 
-def served(stage: Stage) -> list[str]:
+def served(stage: SmallCluster) -> list[str]:
     """What the brokers really serve, in Pulsar's spelling, by range; no hash is served twice at any moment."""
     found = sorted(bundle for bundles in stage.world.serving().values() for bundle in bundles)
     ranges = [parse_bundle(bundle) for bundle in found]
@@ -29,18 +29,18 @@ def served(stage: Stage) -> list[str]:
     return found
 
 
-def serves_once(stage: Stage, bundles: int) -> None:
+def serves_once(stage: SmallCluster, bundles: int) -> None:
     """Wait until the brokers serve so many bundles, and check that those are the whole ring."""
     until(f"brokers serve {bundles} bundles", lambda: len(served(stage)) == bundles)
     check_ring(served(stage))
 
 
-def split(stage: Stage) -> dict[str, Any]:
+def split(stage: SmallCluster) -> dict[str, Any]:
     found: dict[str, Any] = stage.rest.get(f"{API}/bundlesplits/{SPLIT}").get("status", {})
     return found
 
 
-def kill_when(stage: Stage, happens: Callable[[Event], bool]) -> dict[str, Any]:
+def kill_when(stage: SmallCluster, happens: Callable[[Event], bool]) -> dict[str, Any]:
     """Divide the bundle, and kill the operator on the first event of a Bundle that `happens`; the Bundles then."""
     version = stage.rest.get(f"{API}/bundles")["metadata"]["resourceVersion"]
     body = {
@@ -77,12 +77,12 @@ def is_deleted(event: Event) -> bool:
     return meta["name"] == PARENT_NAME and "deletionTimestamp" in meta
 
 
-def hold(stage: Stage, finalizers: list[str]) -> None:
+def hold(stage: SmallCluster, finalizers: list[str]) -> None:
     """Let the parent, once it is deleted, stay for as long as there are `finalizers`."""
     stage.rest.patch(f"{API}/bundles/{PARENT_NAME}", {"metadata": {"finalizers": finalizers}})
 
 
-def ends(stage: Stage, phase: str) -> None:
+def ends(stage: SmallCluster, phase: str) -> None:
     """A new operator is started, and ends the split so; every other bundle is as it was."""
     stage.operator.start()
     until(f"the split is {phase}", lambda: served(stage) and split(stage)["phase"] == phase, within=60)
@@ -95,7 +95,7 @@ def ends(stage: Stage, phase: str) -> None:
     serves_once(stage, len(bundles))
 
 
-def test_killed_once_the_parent_is_locked_it_is_divided_by_the_next_operator(stage: Stage) -> None:
+def test_killed_once_the_parent_is_locked_it_is_divided_by_the_next_operator(stage: SmallCluster) -> None:
     owner = stage.owners()[PARENT_NAME]
     stage.world.deafen(
         owner
@@ -112,7 +112,9 @@ def test_killed_once_the_parent_is_locked_it_is_divided_by_the_next_operator(sta
     assert {stage.owners()[child] for child in CHILDREN} == {owner}
 
 
-def test_killed_when_the_children_are_made_and_nobody_takes_them_the_next_operator_goes_back(stage: Stage) -> None:
+def test_killed_when_the_children_are_made_and_nobody_takes_them_the_next_operator_goes_back(
+    stage: SmallCluster,
+) -> None:
     stage.apply_policy()
     stage.wait_condition("Ready", "True")
     owner = stage.owners()[PARENT_NAME]
@@ -129,7 +131,7 @@ def test_killed_when_the_children_are_made_and_nobody_takes_them_the_next_operat
 
 
 def test_killed_while_the_parent_goes_brokers_serve_its_children_and_the_next_operator_releases_them(
-    stage: Stage,
+    stage: SmallCluster,
 ) -> None:
     hold(stage, ["tests.trimtab.dev/held"])  # so it is gone only after the operator is, which has released no child
     try:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rolling_stage import STARTS_WITHIN, RollingStage, level
-from stage import until
+from small_cluster import until
+from stateful_set_cluster import STARTS_WITHIN, StatefulSetCluster, level
 from trimtab_strategies.hash_ring import check_ring
 from trimtab_testbed.servers.kube import ControlPlane
 
@@ -22,7 +22,9 @@ COARSE = {"type": "ThresholdShedder", "thresholdShedder": {"threshold": 25, "his
 def test_a_rollout_moves_each_bundle_about_once_and_cuts_none_off(
     full_control_plane: ControlPlane, prometheus_binary: Path, tmp_path: Path
 ) -> None:
-    with RollingStage(full_control_plane, prometheus_binary, tmp_path, level(BROKERS, BUNDLES // BROKERS)) as stage:
+    with StatefulSetCluster(
+        full_control_plane, prometheus_binary, tmp_path, level(BROKERS, BUNDLES // BROKERS)
+    ) as stage:
         witness, kubelet = stage.witness, stage.kubelet
         stage.apply_policy(mode="Auto", shedder=COARSE)
         stage.wait_condition("Ready", "True")

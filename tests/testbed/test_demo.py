@@ -15,9 +15,9 @@ from rich.console import Console
 
 from manifests import broker
 from trimtab_operator.cli import main
+from trimtab_testbed.demo.cluster import DemoCluster
 from trimtab_testbed.demo.run import Settling, looking_around, unlike
 from trimtab_testbed.demo.snapshot import BrokerRow, ClusterObserver, DemoSnapshot, ObservedCycle, SeenMove
-from trimtab_testbed.demo.stage import Stage
 from trimtab_testbed.demo.summary import Result, as_json, as_lines
 from trimtab_testbed.demo.view import LineView, picture, state
 from trimtab_testbed.simulated.scenarios import Solved, scenario
@@ -106,7 +106,7 @@ def test_a_cycle_without_phases_has_no_brackets() -> None:
 
 
 def test_cycles_before_the_operator_sees_the_brokers_are_not_counted() -> None:
-    follower = ClusterObserver(cast("Stage", None))
+    follower = ClusterObserver(cast("DemoCluster", None))
     for second, outcome in enumerate(["StoreNotSynced", "NoBrokers", "Balanced", "NoBrokers"]):
         follower._note_cycle({"time": f"2026-01-31T12:00:0{second}Z", "outcome": outcome, "seconds": 0.5})
     assert [cycle.outcome for cycle in follower.cycles] == ["Balanced", "NoBrokers"]
@@ -185,7 +185,7 @@ def test_bad_usage_ends_with_2_and_one_clear_line(
 @pytest.mark.prometheus
 def test_the_stage_shows_load_and_a_move_with_its_reason(tmp_path: Path) -> None:
     said: list[str] = []
-    with Stage(scenario("uneven-8"), tmp_path, said.append) as stage:
+    with DemoCluster(scenario("uneven-8"), tmp_path, said.append) as stage:
         for name in stage.world.brokers:  # as discovery would: no operator runs here
             stage.control_plane.rest.create(stage.path("brokers"), broker(name))
         stage.create_policy()

@@ -18,8 +18,8 @@ from typing import Any
 import aiohttp
 from kubernetes.aio import client
 
+from chaos_cluster import API, POLICY, SHEDDER, ChaosCluster
 from chaos_schedule import BROKERS, NO_DATA, Event, Kind
-from chaos_stage import API, POLICY, SHEDDER, ChaosStage
 from chaos_trail import Span
 from chaos_witness import AWAY
 from faulty_proxy import Fault
@@ -72,7 +72,7 @@ def insist(what: Callable[[], Any]) -> None:
 class Acts:
     """Begins and ends events on `stage`. outages: while no load was known. disturbed: while writes came late."""
 
-    stage: ChaosStage
+    stage: ChaosCluster
     outages: list[Span] = field(default_factory=list)
     disturbed: list[Span] = field(default_factory=list)
     _lanes: dict[str, ThreadPoolExecutor] = field(default_factory=dict)

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from chaos_acts import Acts
+from chaos_cluster import POLICY, ChaosCluster
 from chaos_schedule import BROKERS, Event, Schedule
-from chaos_stage import POLICY, ChaosStage
 from chaos_trail import blind, by_older_leaders, deeds, over
 from chaos_witness import AWAY, holes
 from trimtab_testbed.programs.find import KubeBinaries
@@ -64,7 +64,7 @@ class Outcome:
 def play(binaries: KubeBinaries, prometheus: Path, folder: Path, schedule: Schedule) -> Outcome:
     """A whole round on a cluster of its own, in `folder`."""
     outcome, watch = Outcome(schedule), _Stopwatch()
-    with ChaosStage(binaries, prometheus, folder, schedule) as stage:
+    with ChaosCluster(binaries, prometheus, folder, schedule) as stage:
         acts = Acts(stage)
         watch.note("stage")
         outcome.broken += _wait(
@@ -89,7 +89,7 @@ def play(binaries: KubeBinaries, prometheus: Path, folder: Path, schedule: Sched
     return outcome
 
 
-def _two_stand_by(stage: ChaosStage) -> bool:
+def _two_stand_by(stage: ChaosCluster) -> bool:
     """Whether both operators are there and warm, and one leads."""
     return any(stage.users.values()) and all(
         replica and "engine is warm" in replica.log for replica in stage.crew.slots
@@ -108,7 +108,7 @@ class _Stopwatch:
         self.seconds[phase], self._last = round(now - self._last, 1), now
 
 
-def _run(stage: ChaosStage, acts: Acts, outcome: Outcome) -> None:
+def _run(stage: ChaosCluster, acts: Acts, outcome: Outcome) -> None:
     """Until the last event has ended, or an invariant is seen to be broken; all that was begun is ended."""
     begun, number = time.monotonic(), 0
     due: list[tuple[float, int, Event | Callable[[], Any]]] = []
@@ -130,14 +130,14 @@ def _run(stage: ChaosStage, acts: Acts, outcome: Outcome) -> None:
         time.sleep(TICK)
 
 
-def _revive(stage: ChaosStage) -> None:
+def _revive(stage: ChaosCluster) -> None:
     """An API server that gave up, as it could not reach etcd, is started again, as a kubelet would."""
     server = stage.plane.server("kube-apiserver")
     if server.returncode is not None and server.returncode != -signal.SIGKILL:
         server.start()
 
 
-def _wait(stage: ChaosStage, within: float, missing: Callable[[], list[str]]) -> list[str]:
+def _wait(stage: ChaosCluster, within: float, missing: Callable[[], list[str]]) -> list[str]:
     """Until nothing is `missing`; what still is after `within` seconds."""
     until = time.monotonic() + within
     while left := missing():
@@ -149,7 +149,7 @@ def _wait(stage: ChaosStage, within: float, missing: Callable[[], list[str]]) ->
     return []
 
 
-def unsettled(stage: ChaosStage, since: float) -> Iterator[str]:
+def unsettled(stage: ChaosCluster, since: float) -> Iterator[str]:
     """What is not as it should be when nothing is wrong any more, `since` then (epoch seconds)."""
     try:
         bundles, brokers = stage.listed("bundles"), stage.listed("brokers")
@@ -174,14 +174,14 @@ def unsettled(stage: ChaosStage, since: float) -> Iterator[str]:
     yield from _not_ready(stage, policy, since)
 
 
-def _unserved(stage: ChaosStage, bundles: dict[str, Any]) -> Iterator[str]:
+def _unserved(stage: ChaosCluster, bundles: dict[str, Any]) -> Iterator[str]:
     wanted = {(name, (bundle.get("status") or {}).get("owner")) for name, bundle in bundles.items()}
     served = {(object_name(name), broker) for broker, names in stage.world.serving().items() for name in names}
     for name, broker in sorted(wanted ^ served, key=str):
         yield f"{name} {'should be' if (name, broker) in wanted else 'is'} served by {broker}"
 
 
-def _not_ready(stage: ChaosStage, policy: dict[str, Any], since: float) -> Iterator[str]:
+def _not_ready(stage: ChaosCluster, policy: dict[str, Any], since: float) -> Iterator[str]:
     status, epoch = policy.get("status") or {}, max(stage.users.values())
     told = {c["type"]: c for c in status.get("conditions", [])}
     if told.get("Ready", {}).get("status") != "True":
@@ -194,7 +194,7 @@ def _not_ready(stage: ChaosStage, policy: dict[str, Any], since: float) -> Itera
         yield f"the policy's last edit was not seen: {status.get('observedGeneration')}"
 
 
-def _judge(stage: ChaosStage, acts: Acts, outcome: Outcome) -> None:
+def _judge(stage: ChaosCluster, acts: Acts, outcome: Outcome) -> None:
     """All that can be said only now."""
     users = stage.users
     done = deeds(stage.plane.audit_log, users)

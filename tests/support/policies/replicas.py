@@ -26,7 +26,7 @@ from urllib.request import urlopen
 import yaml
 
 from faulty_api import FaultyApi
-from stage import until
+from small_cluster import until
 from trimtab_testbed.servers.kube import ControlPlane
 from trimtab_testbed.servers.kube_rest import KubeApiError
 from trimtab_testbed.servers.processes import Server
@@ -162,7 +162,7 @@ class Write:
         return self.code < HTTPStatus.BAD_REQUEST
 
 
-class ReplicaStage:
+class ReplicaCluster:
     """Context manager: an API server with an audit log, three simulated brokers with 200 bundles, and no operator."""
 
     def __init__(self, plane: ControlPlane, folder: Path) -> None:

@@ -40,7 +40,7 @@ def _bundle(owner: str, lower: str, upper: str, **meta: Any) -> dict[str, Any]:
     return {"metadata": {"generation": 1, **meta}, "spec": spec, "status": {}}
 
 
-class Model:
+class SplitModel:
     """The bundle `b` on broker `x`, which an operator divides one write at a time."""
 
     def __init__(self, what: SplitOrder) -> None:

@@ -16,7 +16,7 @@ from itertools import pairwise
 from typing import Protocol, Self
 
 from kube_watch import Raw, Watch
-from stage import API
+from small_cluster import API
 from trimtab_testbed.pulsar.cluster import PulsarCluster
 from trimtab_testbed.pulsar.rest import PulsarRestError
 from trimtab_testbed.servers.kube_rest import KubeRest
@@ -29,7 +29,7 @@ _SEEN_LATE = 2 * LOOK_EVERY
 
 
 class Scene(Protocol):
-    """What is looked at: a `PulsarStage`."""
+    """What is looked at: a `RealPulsarCluster`."""
 
     rest: KubeRest
     cluster: PulsarCluster

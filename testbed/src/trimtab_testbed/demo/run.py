@@ -12,8 +12,8 @@ from pathlib import Path
 from rich.console import Console
 
 from trimtab_strategies.model import counted
+from trimtab_testbed.demo.cluster import DemoCluster
 from trimtab_testbed.demo.snapshot import ClusterObserver, DemoSnapshot
-from trimtab_testbed.demo.stage import Stage
 from trimtab_testbed.demo.summary import Result, as_lines
 from trimtab_testbed.demo.view import show_on
 from trimtab_testbed.programs import find
@@ -73,7 +73,7 @@ def run(scenario: ClusterScenario, console: Console, *, timeout: float, keep: bo
     say = _Voice(console)
     say(f"logs and data are in {work_dir}")
     try:
-        with Stage(scenario, work_dir, say) as stage:
+        with DemoCluster(scenario, work_dir, say) as stage:
             result = _play(stage, console, timeout, say)
             for line in as_lines(result):
                 say(line)
@@ -97,7 +97,7 @@ class _Voice:
         self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
-def _play(stage: Stage, console: Console, timeout: float, say: _Voice) -> Result:
+def _play(stage: DemoCluster, console: Console, timeout: float, say: _Voice) -> Result:
     say("starting the operator, and measuring the cluster as it is")
     stage.start_operator()
     start = _first_measured(stage)
@@ -117,7 +117,7 @@ def _play(stage: Stage, console: Console, timeout: float, say: _Voice) -> Result
             time.sleep(_LOOK_EVERY)
 
 
-def _first_measured(stage: Stage) -> DemoSnapshot:
+def _first_measured(stage: DemoCluster) -> DemoSnapshot:
     """The cluster before anyone acts, once a whole window of samples shows every broker."""
     follower, deadline = ClusterObserver(stage), time.monotonic() + _MEASURED
     expected = {broker.shape.name: broker.cpu for broker in stage.scenario.brokers}
@@ -156,7 +156,7 @@ def looking_around(kubeconfig: Path, kubectl: Path) -> tuple[str, ...]:
     )
 
 
-def _leave_running(stage: Stage, say: _Voice) -> None:
+def _leave_running(stage: DemoCluster, say: _Voice) -> None:
     say("")
     say("everything keeps running until Ctrl-C; to look around, in another terminal:")
     for line in looking_around(stage.kubeconfig, stage.control_plane.binaries.kubectl):

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trimtab_strategies.model import Reason
-from trimtab_testbed.demo.stage import NAMESPACE, WINDOW, Stage
+from trimtab_testbed.demo.cluster import NAMESPACE, WINDOW, DemoCluster
 from trimtab_testbed.simulated.cluster import landed
 from trimtab_testbed.simulated.metrics_page import CONTAINER
 
@@ -96,7 +96,7 @@ class DemoSnapshot:
 class ClusterObserver:
     """Looks again and again, and remembers moves and cycles. Look at least once an interval, or cycles are missed."""
 
-    stage: Stage
+    stage: DemoCluster
     moves: list[SeenMove] = field(default_factory=list)
     cycles: list[ObservedCycle] = field(default_factory=list)
 

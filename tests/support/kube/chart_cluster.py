@@ -12,7 +12,7 @@ import yaml
 
 from chart import CHART, IMAGE, NAMESPACE, RELEASE, Runner
 from kubelet import JobRunner, operator_process, while_running
-from stage import until
+from small_cluster import until
 from trimtab_testbed.servers.kube import ControlPlane
 from trimtab_testbed.servers.kube_rest import KubeApiError
 from trimtab_testbed.servers.processes import HOST, Server, free_ports
@@ -23,7 +23,7 @@ from trimtab_testbed.simulated.scenarios import SCENARIOS
 API = f"/apis/trimtab.dev/v1alpha1/namespaces/{NAMESPACE}"
 
 
-class ChartStage:
+class ChartCluster:
     """Context manager: the release is installed, brokers and Prometheus run, the operator does not yet."""
 
     def __init__(self, plane: ControlPlane, runner: Runner, prometheus: Path, folder: Path) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from stage import NAMESPACE, Stage, until
+from small_cluster import NAMESPACE, SmallCluster, until
 from trimtab_testbed.servers.kube import ControlPlane
 from trimtab_testbed.servers.kube_rest import KubeRest
 from trimtab_testbed.simulated.cluster import POD_LABELS, SimulatedCluster, pod_spec, running_status
@@ -45,7 +45,7 @@ def level(count: int, bundles: int) -> ClusterScenario:
 
 
 @dataclass
-class Witness:
+class RestartWitness:
     """What the brokers said when they began and ended to serve, as it happened.
 
     serving: by bundle, who serves it. served_by: by bundle, who did last. moves: by bundle, how often another broker
@@ -141,7 +141,7 @@ def _seconds_since(text: str) -> float:
     return time.time() - datetime.fromisoformat(text).timestamp()
 
 
-class RollingStage(Stage):
+class StatefulSetCluster(SmallCluster):
     """The stage of a `scenario` on a control plane that has controllers; its pods belong to a StatefulSet.
 
     plane: running, and left running.
@@ -149,7 +149,7 @@ class RollingStage(Stage):
 
     def __init__(self, plane: ControlPlane, prometheus: Path, work_dir: Path, scenario: ClusterScenario) -> None:
         super().__init__(plane.binaries, prometheus, work_dir, scenario)
-        self.control_plane, self.witness = plane, Witness()
+        self.control_plane, self.witness = plane, RestartWitness()
 
     def _open_plane(self) -> None:
         """It runs."""

@@ -26,7 +26,7 @@ WINDOW = 8
 _READY = 90.0  # seconds the operator may take to start, Spark included
 
 
-class Stage:
+class DemoCluster:
     """Everything the demo needs, in `work_dir`; a context manager that stops it all, whatever happened.
 
     say: told in a few words what comes next.

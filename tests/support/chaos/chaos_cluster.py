@@ -45,7 +45,7 @@ def _scenario(seed: int) -> ClusterScenario:
     )
 
 
-class ChaosStage:
+class ChaosCluster:
     """Context manager; `schedule` says which seed, and whether load is measured. A policy in mode Auto runs."""
 
     def __init__(self, binaries: KubeBinaries, prometheus: Path, folder: Path, schedule: Schedule) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from declarative_splits import API_WRITES, PARENT, Life, Mortal, order, split_status
 from policy_scene import PolicyScene
-from split_scene import PARENT, DiedError, order, split_status
 from trimtab_operator.kube.naming import parse_pulsar_bundle
 from trimtab_operator.resources.pulsar import PulsarSpec
 from trimtab_operator.splits.controller import SplitController
@@ -14,24 +14,22 @@ from trimtab_strategies.hash_ring import check_ring
 from trimtab_testbed.simulated.pulsar_in_memory import InMemoryPulsar
 
 
-class Crew:
-    """An operator's splits, and the Pulsar cluster they are made on; `dies_after` so many writes to either."""
+class PulsarSplitOperator:
+    """An operator's splits and the Pulsar cluster they are made on. life: ends after so many writes to either."""
 
     def __init__(self, scene: PolicyScene, pulsar: InMemoryPulsar) -> None:
-        self.scene, self.pulsar, self.left = scene, pulsar, None
+        self.scene, self.pulsar = scene, pulsar
+        self.context, self.living = scene.context, scene.context.api
+        self.life = Life(check=lambda *_: self.check())
         self.whole = scene.load.bundles.names[0]
         self.begin()
 
-    left: int | None
-
-    def begin(self) -> None:
-        """An operator that knows nothing of what another one did."""
-        mortal: Any = _Mortal(self, self.scene.context.api, {"create", "patch", "delete"})
-        self.context = self.scene.context
-        self.living = self.context.api
-        self.mortal = mortal
-        admin: Any = _Mortal(self, self.pulsar, {"split"})
-        self.splits = SplitController(self.context, PulsarSplitExecutor(self.context, admin))
+    def begin(self, *, dies_after: int | None = None) -> None:
+        """Start an operator that knows nothing of what another one did."""
+        self.life.writes = dies_after
+        self.mortal: Any = Mortal(self.living, self.life, *API_WRITES)
+        self.admin: Any = Mortal(self.pulsar, self.life, "split")
+        self.splits = SplitController(self.context, PulsarSplitExecutor(self.context, self.admin))
 
     async def round(self, *, after: float = 0.0) -> None:
         self.scene.clock += after
@@ -71,29 +69,6 @@ class Crew:
         """The same, as Pulsar has it."""
         names = {address: name for name, address in (self.context.link.ids or {}).items()}
         return {b: names[owner] for b, owner in self.pulsar.owners.items() if b.startswith("public/a/")}
-
-
-class _Mortal:
-    """Passes on what is asked of `inner`, until the crew has written as often as it may."""
-
-    def __init__(self, crew: Crew, inner: Any, writes: set[str]) -> None:
-        self._crew, self._inner, self._writes = crew, inner, writes
-
-    def __getattr__(self, name: str) -> Any:
-        asked = getattr(self._inner, name)
-        if name not in self._writes:
-            return asked
-
-        async def write(*arguments: Any, **options: Any) -> Any:
-            if self._crew.left == 0:
-                raise DiedError
-            answer = await asked(*arguments, **options)
-            self._crew.check()
-            if self._crew.left is not None:
-                self._crew.left -= 1
-            return answer
-
-        return write
 
 
 def link(scene: PolicyScene, *, extensible: bool, topics: tuple[float, ...]) -> InMemoryPulsar:

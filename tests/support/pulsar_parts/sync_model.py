@@ -43,7 +43,7 @@ def existing(lower: str, upper: str, owner: str = "", **changes: Any) -> BundleR
 
 
 @dataclass
-class Objects:
+class BundleObjects:
     """The Bundle objects of one namespace, to which changes are applied as the API server would."""
 
     space: TopicNamespaceRecord

@@ -31,7 +31,7 @@ WORLD = topology({pod: pod for pod in CORES}, BUNDLES)
 
 
 @dataclass
-class FaultScene:
+class FaultySource:
     """The scene; `source` is a policy's, with a history of its own in `history`."""
 
     exporters: dict[str, Exporter]
@@ -87,12 +87,12 @@ class FaultScene:
 
 
 @contextmanager
-def fault_scene(program: Path, folder: Path, sources: SparkLoadSources) -> Iterator[FaultScene]:
+def faulty_source(program: Path, folder: Path, sources: SparkLoadSources) -> Iterator[FaultySource]:
     """The scene, with Prometheus (`program`) in `folder` and cycles of `sources`."""
     with ExitStack() as running:
         exporters = {pod: running.enter_context(_exporter(pod)) for pod in CORES}
         server = running.enter_context(PrometheusServer(program, folder, scrape_interval=SCRAPE))
-        scene = FaultScene(exporters, server, running.enter_context(FaultyProxy(server.url)), sources)
+        scene = FaultySource(exporters, server, running.enter_context(FaultyProxy(server.url)), sources)
         scene.scrape(*CORES)
         yield scene
 

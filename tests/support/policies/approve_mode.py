@@ -6,9 +6,7 @@ from typing import Any
 
 from policy_scene import PolicyScene
 from splitting_worlds import large
-from trimtab_strategies.testing import cluster
 
-HOT = cluster(bundles={"a": [1] * 8, "b": [1]}, a=0.8, b=0.2, c=0.2)
 APPROVE = {"mode": "Approve"}
 LARGE = large({0: {"topics": 10, "throughput": 200}}, bundles={"a": [1] * 4, "b": [1]}, a=0.8, b=0.2, c=0.1)
 DIVIDING: dict[str, Any] = {

@@ -41,7 +41,7 @@ def until(what: str, probe: Callable[[], T], within: float = 40.0, every: float 
     return found
 
 
-class Operator:
+class OperatorProcess:
     """`trimtab run` as a process of its own.
 
     program: what Python runs as `trimtab`. started: called after each start.
@@ -116,7 +116,7 @@ class Operator:
         self._server.kill()
 
 
-class Stage:
+class SmallCluster:
     """Context manager. Three brokers, eight bundles, far from level, unless `scenario` is another one.
 
     A policy is applied by the test.
@@ -168,7 +168,7 @@ class Stage:
         world.wait_until_owned()
         self.first_owners = self.owners()
         self._first_bundles = world.bundles()
-        self.operator = Operator(shipped_kubeconfig(self.control_plane), self.dir).start()
+        self.operator = OperatorProcess(shipped_kubeconfig(self.control_plane), self.dir).start()
         self._open.append(self.operator)
 
     def _open_plane(self) -> None:

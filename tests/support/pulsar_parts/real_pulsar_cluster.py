@@ -19,7 +19,7 @@ import yaml
 
 from pulsar_witness import Witness
 from shipped_role import shipped_kubeconfig
-from stage import API, NAMESPACE, Operator, Stage, until
+from small_cluster import API, NAMESPACE, OperatorProcess, SmallCluster, until
 from trimtab_testbed.programs.find import KubeBinaries
 from trimtab_testbed.pulsar.clients import ClientTraffic, Flow, topics_of
 from trimtab_testbed.pulsar.cluster import PulsarCluster
@@ -50,7 +50,7 @@ BY_RATE: Mapping[str, Any] = {
 _numbers = itertools.count(1)
 
 
-class PulsarStage(Stage):
+class RealPulsarCluster(SmallCluster):
     """Context manager. `cluster` runs already and goes on running. A policy is applied by the test.
 
     limits: what counts as 100 % of a broker (`exporter.PodLimits`). honor_labels: how Prometheus scrapes the brokers.
@@ -83,7 +83,7 @@ class PulsarStage(Stage):
         for name, address in zip(self.names, self.cluster.ids, strict=True):
             self._create_broker(name, address)
         self._kubeconfig = shipped_kubeconfig(self.control_plane)
-        self.operator = Operator(self._kubeconfig, self.dir, started=self._scrape)
+        self.operator = OperatorProcess(self._kubeconfig, self.dir, started=self._scrape)
         self._open.append(self.operator)
         self.operator.start()
 
@@ -108,7 +108,7 @@ class PulsarStage(Stage):
         usual = self.operator
         usual.stop()
         program = [str(Path(__file__).with_name("hasty_operator.py"))]
-        self.operator = Operator(self._kubeconfig, self.dir / "hasty", program=program, started=self._scrape)
+        self.operator = OperatorProcess(self._kubeconfig, self.dir / "hasty", program=program, started=self._scrape)
         try:
             self.operator.start()
             yield

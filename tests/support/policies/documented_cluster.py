@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from pulsar_settings import defaults, settings_brokers
-from stage import until
-from trimtab_testbed.demo.stage import Stage
+from small_cluster import until
+from trimtab_testbed.demo.cluster import DemoCluster
 from trimtab_testbed.servers.processes import ServerFailedError
 from trimtab_testbed.simulated.cluster import landed
 from trimtab_testbed.simulated.scenarios import ClusterScenario
@@ -26,10 +26,10 @@ SERVING = "serving /metrics"
 
 
 @dataclass(frozen=True)
-class ToldWorld:
+class DocumentedCluster:
     """folder: where the shell is, with everything of the repository in it. names: what the pages call otherwise."""
 
-    stage: Stage
+    stage: DemoCluster
     folder: Path
     environment: Mapping[str, str]
     names: Mapping[str, str]
@@ -107,16 +107,16 @@ def _ended(process: subprocess.Popen[bytes]) -> None:
 
 
 @contextmanager
-def told_world(work_dir: Path, scenario: ClusterScenario) -> Iterator[ToldWorld]:
+def documented_cluster(work_dir: Path, scenario: ClusterScenario) -> Iterator[DocumentedCluster]:
     """Start a world of the demo, its operator and its policy; everything is stopped in the end."""
-    world = Stage(scenario, work_dir, lambda _: None)
+    world = DemoCluster(scenario, work_dir, lambda _: None)
     with world as stage, settings_brokers(defaults()) as pulsar, _deployed(stage):
         stage.create_policy()
-        yield ToldWorld(stage, _folder(work_dir), _environment(stage), _names(stage, pulsar.url))
+        yield DocumentedCluster(stage, _folder(work_dir), _environment(stage), _names(stage, pulsar.url))
 
 
 @contextmanager
-def _deployed(stage: Stage) -> Iterator[None]:
+def _deployed(stage: DemoCluster) -> Iterator[None]:
     """The operator runs, and is begun anew whenever it ends: as a Deployment does, and as it counts on.
 
     Where other work leaves it no processor for seconds it loses its Lease, and then it ends.
@@ -139,7 +139,7 @@ def _deployed(stage: Stage) -> Iterator[None]:
         watcher.join()
 
 
-def _ready(stage: Stage) -> bool:
+def _ready(stage: DemoCluster) -> bool:
     try:
         stage.operator_ready(within=5)
     except ServerFailedError:
@@ -157,13 +157,13 @@ def _folder(work_dir: Path) -> Path:
     return folder
 
 
-def _environment(stage: Stage) -> dict[str, str]:
+def _environment(stage: DemoCluster) -> dict[str, str]:
     programs = (Path(sys.executable).parent, stage.control_plane.binaries.kubectl.parent)
     path = os.pathsep.join([*map(str, programs), os.environ["PATH"]])
     return {**os.environ, "PATH": path, "KUBECONFIG": str(stage.kubeconfig), "PAGER": "cat"}
 
 
-def _names(stage: Stage, pulsar: str) -> dict[str, str]:
+def _names(stage: DemoCluster, pulsar: str) -> dict[str, str]:
     """What is elsewhere than the pages say, as every test has ports and names of its own."""
     return {
         "http://localhost:9090": stage.prometheus.url,
