@@ -55,7 +55,7 @@ def test_a_disturbance_starts_the_wait_again() -> None:
 @pytest.mark.parametrize(
     ("seen", "missing"),
     [
-        (look(cpu=(40, 55)), "the CPU range is 15.0 points, wanted below 15"),
+        (look(cpu=(40, 55)), "the CPU range is 15.0 points, must be below 15"),
         (look(cpu=(40, None)), "not all brokers are measured"),
         (look(unconfirmed=2), "not confirmed by a broker yet: 2 bundles"),
         (look(cycles=()), "the operator has not finished a cycle yet"),

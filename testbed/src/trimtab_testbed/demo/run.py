@@ -1,4 +1,4 @@
-"""Runs the demo from an empty machine to a verdict, and judges whether the cluster is level."""
+"""Runs the demo from start to verdict, and decides whether the cluster is level."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from trimtab_testbed.simulated.scenarios import ClusterScenario, Solved
 
 @dataclass
 class Settling:
-    """Fed with one look after the other; `since` is when (seconds) all that `missing` asks for began to hold."""
+    """Decides whether the cluster has settled. since: seconds at which nothing was `missing` any more."""
 
     solved: Solved
     since: float | None = None
 
     def settled(self, look: DemoSnapshot) -> bool:
-        """Whether the cluster has been level, and at rest, for long enough."""
+        """Whether the cluster has been level and at rest for long enough."""
         if self.missing(look):
             self.since = None
             return False
@@ -39,13 +39,13 @@ class Settling:
         return look.at - self.since >= self.solved.seconds
 
     def missing(self, look: DemoSnapshot) -> str:
-        """What keeps the cluster from counting as level now, in words; empty when nothing does."""
+        """Why the cluster does not count as level now; empty when it does."""
         if not look.cycles:
             return "the operator has not finished a cycle yet"
         if look.cpu_range is None:
             return "not all brokers are measured"
         if look.cpu_range >= self.solved.cpu_range:
-            return f"the CPU range is {look.cpu_range:.1f} points, wanted below {self.solved.cpu_range:g}"
+            return f"the CPU range is {look.cpu_range:.1f} points, must be below {self.solved.cpu_range:g}"
         if look.unconfirmed:
             return f"not confirmed by a broker yet: {counted(look.unconfirmed, 'bundle')}"
         if look.cycles[-1].moved:
@@ -53,21 +53,21 @@ class Settling:
         return ""
 
 
-_LOOK_EVERY = 0.7  # seconds; several looks fall into each cycle
+_LOOK_EVERY = 0.7  # seconds between snapshots; several fall into each cycle
 
-_MEASURED = 45.0  # seconds until all brokers must have been measured
+_MEASURED = 45.0  # seconds within which all brokers must be measured
 
-_CLOSE = 4.0  # percent points between the scenario's CPU and the measured one; rates that still ramp are further off
+_CLOSE = 4.0  # percent points between the scenario's CPU and the measured CPU, once rates have ramped up
 
 
 def run(scenario: ClusterScenario, console: Console, *, timeout: float, keep: bool) -> Result:
-    """Play `scenario`, showing it on `console`, until it is solved or `timeout` seconds after the policy was created.
+    """Run `scenario` and show it on `console` until it is solved, or `timeout` seconds after the policy was created.
 
-    keep: afterwards leave everything running until Ctrl-C. Logs stay only when it failed or did not settle.
-    Raises `MissingToolError` or `ServerFailedError`; everything is stopped in any case.
+    keep: leave everything running afterwards until Ctrl-C. Logs are kept only if the run failed or did not settle.
+    Everything is stopped in any case. Raises `MissingToolError` or `ServerFailedError`.
     """
     check_java()
-    find.ensure_kube()  # may take minutes, or fail: there is no folder to name yet
+    find.ensure_kube()  # may take minutes or fail, so it comes before the work folder
     find.ensure_prometheus()
     work_dir = Path(tempfile.mkdtemp(prefix="trimtab-demo-"))
     say = _Voice(console)
@@ -80,7 +80,7 @@ def run(scenario: ClusterScenario, console: Console, *, timeout: float, keep: bo
             if keep:
                 _leave_running(stage, say)
     except KeyboardInterrupt:
-        shutil.rmtree(work_dir)  # whoever ends it early does not come back for the logs
+        shutil.rmtree(work_dir)  # a person who ends it early does not need the logs
         raise
     if result.settled:
         shutil.rmtree(work_dir)
@@ -98,7 +98,7 @@ class _Voice:
 
 
 def _play(stage: DemoCluster, console: Console, timeout: float, say: _Voice) -> Result:
-    say("starting the operator, and measuring the cluster as it is")
+    say("starting the operator and measuring the first load")
     stage.start_operator()
     start = _first_measured(stage)
     stage.operator_ready()
@@ -118,7 +118,7 @@ def _play(stage: DemoCluster, console: Console, timeout: float, say: _Voice) -> 
 
 
 def _first_measured(stage: DemoCluster) -> DemoSnapshot:
-    """The cluster before anyone acts, once a whole window of samples shows every broker."""
+    """The cluster before the first move, once a full window of samples shows every broker."""
     follower, deadline = ClusterObserver(stage), time.monotonic() + _MEASURED
     expected = {broker.shape.name: broker.cpu for broker in stage.scenario.brokers}
     while True:
@@ -128,14 +128,14 @@ def _first_measured(stage: DemoCluster) -> DemoSnapshot:
         if not off:
             return look
         if time.monotonic() > deadline:
-            raise ServerFailedError(f"after {_MEASURED:g} s Prometheus shows other CPU than wanted: {off}")
+            raise ServerFailedError(f"after {_MEASURED:g} s Prometheus shows other CPU usage than the scenario: {off}")
         time.sleep(_LOOK_EVERY)
 
 
 def unlike(look: DemoSnapshot, expected: Mapping[str, float]) -> str:
-    """The brokers whose CPU is not as `expected` (percent, by broker) within a few points, in words; empty if all are.
+    """The brokers whose CPU differs from `expected` (percent, by broker) by more than a few points; empty if none does.
 
-    The range alone does not tell: all rates ramp up together, so it may be right while every broker is too low.
+    The CPU range is not enough: all rates ramp up together, so the range may be right while every broker is too low.
     """
     far = [row for row in look.brokers if row.cpu is None or abs(row.cpu - expected[row.name]) > _CLOSE]
     return ", ".join(
@@ -145,7 +145,7 @@ def unlike(look: DemoSnapshot, expected: Mapping[str, float]) -> str:
 
 
 def looking_around(kubeconfig: Path, kubectl: Path) -> tuple[str, ...]:
-    """What to type into a shell that is to look at the demo; `kubectl` by its name is then the one that was built."""
+    """Shell lines that give access to the demo. They put the built `kubectl` first on PATH."""
     return (
         f'export PATH="{kubectl.parent}:$PATH"',
         f"export KUBECONFIG={kubeconfig}",
@@ -158,7 +158,7 @@ def looking_around(kubeconfig: Path, kubectl: Path) -> tuple[str, ...]:
 
 def _leave_running(stage: DemoCluster, say: _Voice) -> None:
     say("")
-    say("everything keeps running until Ctrl-C; to look around, in another terminal:")
+    say("everything keeps running until Ctrl-C; in another terminal:")
     for line in looking_around(stage.kubeconfig, stage.control_plane.binaries.kubectl):
         say(f"  {line}")
     say(f"  Prometheus: {stage.prometheus.url}")

@@ -1,4 +1,4 @@
-"""What the demo found, for people and (`--json`) for programs."""
+"""The demo's result, as text and (`--json`) as JSON."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from trimtab_testbed.demo.snapshot import DemoSnapshot, ObservedCycle, SeenMove
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """How it ended. cpu ranges in percent points; seconds: from the policy's creation to rest, or to the time-out.
+    """How the demo ended. seconds: from the policy's creation until the cluster settled, or until the time-out.
 
-    missing: what kept it from being level, in words; empty when `settled`.
+    missing: why the cluster is not level; empty when `settled`.
     """
 
     scenario: str
@@ -37,7 +37,7 @@ class Result:
 
 
 def as_json(result: Result) -> dict[str, Any]:
-    """The one object that `--json` prints."""
+    """The object that `--json` prints."""
     return {
         "scenario": result.scenario,
         "settled": result.settled,
@@ -76,7 +76,7 @@ def _cycle(cycle: ObservedCycle) -> dict[str, Any]:
 
 
 def as_lines(result: Result) -> Iterable[str]:
-    """The summary for people."""
+    """The summary as text."""
     verdict = "settled" if result.settled else "NOT settled"
     yield f"{result.scenario}: {verdict} after {result.seconds:.0f} s"
     if result.missing:

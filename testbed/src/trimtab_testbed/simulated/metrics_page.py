@@ -1,8 +1,8 @@
-"""A broker's `/metrics` page, in Prometheus' text format and with the names a real cluster has.
+"""A broker's `/metrics` page in Prometheus' text format, with the metric names of a real cluster.
 
-In a cluster these come from three places: the kubelet (cAdvisor), kube-state-metrics and the broker. Here the broker's
-page carries all that concerns it. Like the kubelet, it repeats CPU and memory in a pod-level row without a container,
-so that a query that forgets ``container=`` counts twice here as it would there.
+In a cluster these metrics come from the kubelet (cAdvisor), kube-state-metrics and the broker. Here one page has them
+all. Like the kubelet, it repeats CPU and memory in a pod-level row without a container. So a query that forgets
+``container=`` counts twice here, as it would in a cluster.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ class Sample(NamedTuple):
 
 
 def page(load: SimulatedBrokerLoad, namespace: str, at: float) -> str:
-    """All that is known of a broker at `at` (epoch seconds); `namespace` is its pod's Kubernetes namespace."""
+    """The page of a broker at `at` (epoch seconds). namespace: the Kubernetes namespace of its pod."""
     load.advance(at)
     pod = {"namespace": namespace, "pod": load.shape.name}
     return render([*_kubelet(load, pod, at), *_kube_state(load, pod), *_broker(load, at), *_bundles(load, at)])
 
 
 def render(samples: Iterable[Sample]) -> str:
-    """Text format; samples of one metric are brought together, as the format wants."""
+    """Text format, with the samples of each metric grouped, as the format requires."""
     lines: list[str] = []
     for name, group in groupby(sorted(samples, key=lambda sample: sample.name), key=lambda sample: sample.name):
         lines.append(f"# TYPE {name} {'counter' if name.endswith('_total') else 'gauge'}")
