@@ -48,10 +48,11 @@ from trimtab_strategies.shedding.weighted.target_weights import Score, TargetRul
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """How to balance.
+    """Settings of a balance.
 
     stabilization: ms in which a moved task is not moved again. min_change: percent of an overloaded consumer's weight
-    that a single swap must take off it; corrected: that it must be above its target. targets: how these are found.
+    that a single swap must remove; with `Compatibility.CORRECTED`, of its excess over the target. targets: the target
+    rule.
     """
 
     stabilization: float = 1_800_000
@@ -69,12 +70,12 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Balance:
-    """What a balance decides.
+    """The result of a balance.
 
-    assignments: by subscription its consumers, ascending; those without any are left out. missing: tasks without place.
-    order: the consumers as they were gone through. limit: tasks that each should have at most. before, after: book
-    weights (ops/s) by consumer, when the targets were found and at the end. transfers: every step, by number of
-    `subscriptions` and of `order`. scores: to hand in at the next balance.
+    assignments: consumers by subscription, ascending; subscriptions without any are left out. missing: tasks without a
+    consumer. order: the consumers in the order of processing. limit: tasks that each should have at most. before,
+    after: book weights (ops/s) by consumer, when the targets were found and at the end. transfers: every step, as
+    numbers in `subscriptions` and `order`. scores: input of the next balance.
     """
 
     assignments: Mapping[str, tuple[str, ...]]
@@ -89,17 +90,17 @@ class Balance:
 
     @property
     def scores(self) -> Mapping[str, Score]:
-        """What the controller remembers."""
+        """The controller's memory."""
         return self.targets.memory
 
 
 def balance(work: Work, rules: Rules, scores: Mapping[str, Score] | None = None) -> Balance:
-    """One balance of `work`. scores: what the last balance returned."""
+    """One balance of `work`. scores: those of the last balance."""
     return _Balancing(work, rules, order_of(rules.iteration)).run(scores or {})
 
 
 class _Balancing:
-    """One balance under way."""
+    """One balance in progress."""
 
     def __init__(self, work: Work, rules: Rules, order: Order) -> None:
         self.work, self.rules, self.order = work, rules, order
@@ -117,12 +118,12 @@ class _Balancing:
     def fair(
         self, weight: np.ndarray[tuple[int], np.dtype[np.float64]]
     ) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-        """The weights with the average one for subscriptions of which nothing is known."""
+        """The weights, with the average for subscriptions without a profile."""
         known = np.array([name in self.work.profiles for name in self.subscriptions], dtype=bool)
         return np.where(known, weight, weight[known].mean()) if known.any() else weight
 
     def run(self, scores: Mapping[str, Score]) -> Balance:
-        """Restore, place, aim, rebalance."""
+        """Restore, place, find the targets, rebalance."""
         ledger, work = self.ledger, self.work
         waiting = self.restore()
         missing = self.place(waiting, self.aimed(scores, waiting) if self.corrected else None)
@@ -150,7 +151,7 @@ class _Balancing:
         )
 
     def aimed(self, scores: Mapping[str, Score], waiting: list[int]) -> list[float]:
-        """The targets as they will be once everything that waits is placed."""
+        """The targets, scaled to the weight after all waiting tasks are placed."""
         books = dict(zip(self.consumers, self.ledger.book, strict=True))
         found = target_weights.update(books, self.work.loads, scores, self.work.now, self.rules.targets)
         carried = sum(self.ledger.book)
@@ -158,7 +159,7 @@ class _Balancing:
         return [found.weights[name] * grown for name in self.consumers]
 
     def restore(self) -> list[int]:
-        """Give each subscription back to its holders; the tasks (numbers) for which there is none."""
+        """Give each subscription back to its holders; returns the tasks (numbers) that are without a holder."""
         row = {name: k for k, name in enumerate(self.consumers)}
         most = self.work.constraints.most if self.corrected else np.inf
         waiting: list[int] = []
@@ -175,7 +176,9 @@ class _Balancing:
         return waiting
 
     def place(self, waiting: list[int], aim: list[float] | None) -> int:
-        """Give the waiting tasks to the lightest consumers (`aim`: to those with most room); how many found none."""
+        """Give waiting tasks to the lightest consumers (with `aim`: to those with most room); returns how many found
+        none.
+        """
         ledger, most = self.ledger, self.work.constraints.most
         relief = aim or [0.0] * len(ledger)
         lightest = [(ledger.book[c] - relief[c], c) for c in range(len(ledger)) if ledger.count(c) < most]
@@ -198,7 +201,7 @@ class _Balancing:
         return missing
 
     def assignments(self) -> dict[str, tuple[str, ...]]:
-        """By subscription its consumers, from the tasks and not from the book."""
+        """Consumers by subscription, from the tasks and not from the book."""
         found: dict[str, list[str]] = {}
         for consumer in sorted(range(len(self.consumers)), key=self.consumers.__getitem__):
             for task in self.ledger.held(consumer):
@@ -208,19 +211,19 @@ class _Balancing:
 
 @dataclass(frozen=True, slots=True)
 class Diff:
-    """By subscription the consumers that lose it and those that get it, ascending; untouched ones are left out."""
+    """By subscription, the consumers that lose it and those that get it, ascending; unchanged ones are left out."""
 
     deletions: Mapping[str, tuple[str, ...]]
     additions: Mapping[str, tuple[str, ...]]
 
     @property
     def rebalanced(self) -> tuple[str, ...]:
-        """Subscriptions that change in any way, ascending."""
+        """Subscriptions that change, ascending."""
         return tuple(sorted({*self.deletions, *self.additions}))
 
 
 def diff(before: Mapping[str, Sequence[str]], after: Mapping[str, Sequence[str]]) -> Diff:
-    """What must be taken away and what must be given to get from `before` to `after` (holders by subscription)."""
+    """The changes from `before` to `after` (holders by subscription)."""
     return Diff(_beyond(before, after), _beyond(after, before))
 
 
@@ -231,7 +234,7 @@ def _beyond(these: Mapping[str, Sequence[str]], those: Mapping[str, Sequence[str
 
 @dataclass(frozen=True, slots=True)
 class HermesState:
-    """What a cycle leaves to the next one."""
+    """The state between two cycles."""
 
     assignments: Mapping[str, Sequence[str]] = field(default_factory=dict)
     profiles: Profiles = NO_PROFILES
@@ -240,7 +243,7 @@ class HermesState:
 
 @dataclass(frozen=True, slots=True)
 class HermesCycle:
-    """What a cycle sees: the clock (ms), who is active, and the reports (those of others are left aside)."""
+    """Input of a cycle: the clock (ms), active consumers, and reports. Reports of others are ignored."""
 
     now: float
     subscriptions: Sequence[str]
@@ -251,7 +254,7 @@ class HermesCycle:
 
 @dataclass(frozen=True, slots=True)
 class HermesOutcome:
-    """What a cycle decides, what that changes, and the state for the next one."""
+    """A cycle's decision, the changes, and the state for the next cycle."""
 
     balance: Balance
     diff: Diff
@@ -259,14 +262,14 @@ class HermesOutcome:
 
 
 def run(state: HermesState, cycle: HermesCycle, rules: Rules, window: float) -> HermesOutcome:
-    """One cycle; `window` (ms) is that of the profiles.
+    """One cycle. window: the averaging window of the profiles in ms.
 
-    Placements on consumers that are gone are forgotten first; that alone is no deletion.
+    Placements on consumers that are gone are dropped first, which does not count as a deletion.
     """
     active = set(cycle.consumers)
     loads = {name: load for name, load in cycle.loads.items() if name in active}
     profiles = rebuilt(state.profiles, loads, cycle.now, window, rules.compatibility)
-    if rules.compatibility is Compatibility.CORRECTED:  # which keeps what nobody reports, but not for ever
+    if rules.compatibility is Compatibility.CORRECTED:  # it keeps profiles that no report updates, but not for ever
         wanted = set(cycle.subscriptions)
         profiles = Profiles(
             {name: profile for name, profile in profiles.of.items() if name in wanted}, profiles.updated
@@ -281,8 +284,8 @@ def run(state: HermesState, cycle: HermesCycle, rules: Rules, window: float) -> 
 
 @dataclass(frozen=True, slots=True)
 class SelectiveBalance:
-    """assignments: by subscription its consumers, ascending; those without any are left out. missing: placements that
-    were wanted and not made. counts: tasks of each consumer.
+    """assignments: consumers by subscription, ascending; subscriptions without any are left out. missing: placements
+    that were not made. counts: number of tasks by consumer.
     """
 
     assignments: Mapping[str, tuple[str, ...]]
@@ -291,7 +294,7 @@ class SelectiveBalance:
 
 
 def selective(work: Work) -> SelectiveBalance:
-    """One balance of `work` by counts; profiles and loads are not looked at."""
+    """One balance of `work` by counts. Profiles and loads are ignored."""
     selecting = _Selecting(work)
     selecting.place()
     selecting.equalize()
@@ -299,7 +302,7 @@ def selective(work: Work) -> SelectiveBalance:
 
 
 class _Selecting:
-    """One balance under way: by consumer its subscriptions, by subscription its consumers."""
+    """One balance in progress: subscriptions by consumer, consumers by subscription."""
 
     def __init__(self, work: Work) -> None:
         self.most = work.constraints.most
@@ -329,7 +332,7 @@ class _Selecting:
                 heapq.heappush(queue, (placed + 1, name))
 
     def make_room(self, name: str) -> bool:
-        """Place a subscription where there is no room, by letting others leave for a consumer that has it already."""
+        """Place a subscription where no consumer has room, by moving other tasks away; returns whether that worked."""
         lacking = [c for c, held in self.held.items() if name not in held]
         full = min(lacking, key=lambda c: len(self.held[c]), default=None)
         if full is None:
@@ -343,18 +346,18 @@ class _Selecting:
         return True
 
     def transfer(self, name: str, source: str, destination: str) -> None:
-        """One placement changes hands."""
+        """Move one placement."""
         self.held[source].remove(name)
         self.holders[name].remove(source)
         self.give(name, destination)
 
     def give(self, name: str, consumer: str) -> None:
-        """One more placement."""
+        """Add one placement."""
         self.holders[name].add(consumer)
         self.held[consumer].add(name)
 
     def equalize(self) -> None:
-        """Transfer from the fullest to the emptiest until they differ by one."""
+        """Move tasks from the fullest consumer to the emptiest until they differ by at most one."""
         while len(self.wanted) > 1 and self.held:
             fullest = max(self.held, key=lambda c: len(self.held[c]))
             emptiest = min(self.held, key=lambda c: len(self.held[c]))
@@ -363,7 +366,7 @@ class _Selecting:
             self.transfer(min(self.held[fullest] - self.held[emptiest]), fullest, emptiest)
 
     def result(self) -> SelectiveBalance:
-        """What came of it."""
+        """The result so far."""
         assignments = {name: tuple(sorted(holders)) for name, holders in self.holders.items() if holders}
         missing = sum(wanted - len(self.holders[name]) for name, wanted in self.wanted.items())
         return SelectiveBalance(assignments, missing, {name: len(held) for name, held in self.held.items()})

@@ -1,4 +1,4 @@
-"""Recorded scenarios: one JSON object a line, in one of two formats that are told apart by their keys.
+"""Recorded scenarios: one JSON object per line, in one of two formats with different keys.
 
 Pulsar's: the scenario's fields and ``expect`` side by side. Hermes': ``input`` and ``expected``.
 """
@@ -12,17 +12,17 @@ from typing import Any
 
 
 class InvalidRecordingError(ValueError):
-    """A line that is no recorded scenario; the text names the line and what is missing."""
+    """A line that is not a recorded scenario; the text names the line and what is missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedScenario:
     """One recorded scenario.
 
-    input:           what the Java class was given.
-    expect:          what it answered.
-    order_sensitive: ``no``, ``within`` (order inside lists may differ) or ``yes`` (the decision hangs on map order).
-    alternatives:    other decisions that were seen when map order was shuffled.
+    input:           of the Java class.
+    expect:          its answer.
+    order_sensitive: ``no``, ``within`` (order inside lists may differ) or ``yes`` (the decision depends on map order).
+    alternatives:    other decisions, recorded with a shuffled map order.
     """
 
     id: str
@@ -34,7 +34,7 @@ class RecordedScenario:
 
 
 def read(lines: Iterable[str], source: str = "") -> Iterator[RecordedScenario]:
-    """The scenarios of a recording, one after the other; blank lines are passed over.
+    """The scenarios of a recording; blank lines are skipped.
 
     Raises `InvalidRecordingError` naming `source` and the line.
     """

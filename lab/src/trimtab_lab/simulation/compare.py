@@ -1,4 +1,4 @@
-"""Scores of runs, and the comparison: every shedder in every scenario, as Pulsar runs it and under our planner."""
+"""Scores of runs, and the comparison of all shedders in all scenarios, as Pulsar runs them and under our planner."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trimtab_strategies.model.cluster_load import BoolArray
 from trimtab_strategies.params import Compatibility, StrategyParams
 
 LEVEL = 20.0
-"""Percent points of imbalance below which a cluster counts as balanced: most strategies leave 10 above the average."""
+"""Percent points of imbalance below which a cluster counts as balanced. Most strategies leave 10 above the average."""
 
 OVERLOADED = 0.85
 """Ratio of usage above which Pulsar calls a broker overloaded."""
@@ -22,13 +22,13 @@ OVERLOADED = 0.85
 
 @dataclass(frozen=True, slots=True)
 class RunScore:
-    """One run.
+    """The score of one run.
 
-    balanced:  rounds after the last event until the imbalance is below `LEVEL` and stays there; None never.
-    quiet:     rounds after the last event until nothing was moved any more; None while it still moved in the last one.
-    moves:     bundles that were moved for balance.
-    repeated:  how many of them had been moved before in the run.
-    backward:  how many went to a broker that was more used than the one they left, see `Record`.
+    balanced:  rounds after the last event until the imbalance stays below `LEVEL`; None for never.
+    quiet:     rounds after the last event until the last move; None if bundles still moved in the last round.
+    moves:     bundles moved for balance.
+    repeated:  moves of bundles that had moved before in the run.
+    backward:  moves to a broker with more usage than the source, see `Record`.
     imbalance: percent points at the end.
     overload:  broker-minutes above `OVERLOADED`.
     """
@@ -43,7 +43,7 @@ class RunScore:
 
 
 def score(record: Record, event: int = 0) -> RunScore:
-    """The score of a run whose last event (a broker came or went) happened in round `event`."""
+    """The score of a run whose last event (a broker came or went) was in round `event`."""
     moving = np.flatnonzero(record.moves[event:])
     rounds = len(record.moves) - event
     quiet = int(moving[-1]) + 1 if len(moving) else 0
@@ -59,14 +59,14 @@ def score(record: Record, event: int = 0) -> RunScore:
 
 
 def _first_of_the_rest(good: BoolArray) -> int | None:
-    """The first place from which on all are good; None when the last is not."""
+    """The first position from which on all are true; None if the last one is false."""
     bad = np.flatnonzero(~good)
     first = int(bad[-1]) + 1 if len(bad) else 0
     return first if first < len(good) else None
 
 
 SEED = 364
-"""Of every world and every run."""
+"""Seed of every simulated cluster and every run."""
 
 CUSTOMARY: Mapping[str, str] = {
     "ThresholdShedder": "LeastResourceUsageWithWeight",
@@ -76,15 +76,15 @@ CUSTOMARY: Mapping[str, str] = {
     "TransferShedder": "ExtensibleLeastResourceUsageWithWeight",
     "WeightedBalancer": "LeastResourceUsageWithWeight",
 }
-"""The placement that each shedder is used with: Pulsar's documents recommend these."""
+"""The placement for each shedder, as recommended in Pulsar's documentation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Contender:
     """A shedder with its placement.
 
-    compatibility: None for those that have no such parameter. guarded: under Trimtab's balancer with its default
-    limits, else as Pulsar runs it.
+    compatibility: None for strategies without that parameter. guarded: under Trimtab's planner with its default limits;
+    otherwise as Pulsar runs it.
     """
 
     shedder: str
@@ -93,11 +93,11 @@ class Contender:
 
     @property
     def placement(self) -> str:
-        """The customary one."""
+        """The customary placement."""
         return CUSTOMARY[self.shedder]
 
     def decider(self) -> Decider:
-        """A fresh one, which remembers nothing."""
+        """A new decider without memory."""
         shedder, placement = registry.SHEDDERS[self.shedder], registry.PLACEMENTS[self.placement]
         pair = registry.pair(self.shedder, self._params(shedder.params), self.placement, self._params(placement.params))
         return UnderTrimtab(pair) if self.guarded else AsPulsar(pair)
@@ -108,7 +108,7 @@ class Contender:
 
 
 def contenders() -> Iterator[Contender]:
-    """Every shedder of the registry, with each `compatibility` it has, in both ways."""
+    """Every shedder of the registry, with each value of `compatibility`, unguarded and guarded."""
     for name, row in registry.SHEDDERS.items():
         both: tuple[Compatibility | None, ...] = (
             tuple(Compatibility) if "compatibility" in row.params.model_fields else (None,)
@@ -118,24 +118,24 @@ def contenders() -> Iterator[Contender]:
 
 @dataclass(frozen=True, slots=True)
 class SimulationResult:
-    """What a contender made of a scenario."""
+    """A contender's run of a scenario."""
 
     record: Record
     score: RunScore
 
 
 def compare(scenario: SimulationScenario) -> dict[Contender, SimulationResult]:
-    """The outcome for every contender in the same world, with the same chance."""
+    """The result of every contender, in the same simulated cluster with the same random numbers."""
     return {contender: played(scenario, contender) for contender in contenders()}
 
 
 def played(scenario: SimulationScenario, contender: Contender, seed: int = SEED) -> SimulationResult:
-    """One run."""
+    """Run one contender in a scenario."""
     world = scenario.build(np.random.default_rng(seed))
     record = run(world, contender.decider(), np.random.default_rng(seed))
     return SimulationResult(record, score(record, scenario.event))
 
 
 def comparison() -> dict[str, dict[Contender, SimulationResult]]:
-    """The whole table: by the scenario's title, then by contender."""
+    """All results: by the scenario's title, then by contender."""
     return {scenario.title: compare(scenario) for scenario in SCENARIOS}
