@@ -1,4 +1,4 @@
-"""The cluster of a round of chaos: API server with an audit log, brokers, where load comes from, and two operators."""
+"""The cluster of a chaos round: API server with an audit log, brokers, a load source, and two operators."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _scenario(seed: int) -> ClusterScenario:
 
 
 class ChaosCluster:
-    """Context manager; `schedule` says which seed, and whether load is measured. A policy in mode Auto runs."""
+    """Context manager. schedule: gives the seed, and whether load is measured. A policy in mode Auto runs."""
 
     def __init__(self, binaries: KubeBinaries, prometheus: Path, folder: Path, schedule: Schedule) -> None:
         self.folder, self.schedule = folder, schedule
@@ -113,12 +113,12 @@ class ChaosCluster:
         self._open.callback(watch.stop)
 
     def tell_ground(self, *, known: bool = True) -> None:
-        """Write what load there is, for operators that read it."""
+        """Write the current load, for operators that read it from a file."""
         self.ground.known = known
         self.ground.write(self.folder / "ground.json")
 
     def apply_policy(self) -> None:
-        """One that moves soon, and a little at a time."""
+        """A policy that moves soon, with few bundles at a time."""
         body = {
             "apiVersion": "trimtab.dev/v1alpha1",
             "kind": "BalancingPolicy",
@@ -128,7 +128,7 @@ class ChaosCluster:
         self.rest.create(f"{API}/balancingpolicies", body)
 
     def policy_spec(self) -> dict[str, Any]:
-        """What a person puts back in the end."""
+        """Restore the policy's spec."""
         limits = {
             "maxMovesPerCycle": self.caps.cycle,
             "maxMovesPerBroker": self.caps.broker,
@@ -154,7 +154,7 @@ class ChaosCluster:
             "limits": limits,
         }
 
-    # -- what a person sees --
+    # -- a person's view --
 
     def listed(self, plural: str) -> dict[str, dict[str, Any]]:
         """Objects by name."""
@@ -162,11 +162,11 @@ class ChaosCluster:
 
     @property
     def users(self) -> dict[str, int]:
-        """The epoch of each operator that there was, 0 if it never led."""
+        """The epoch of each operator that ran, 0 if it never led."""
         return {replica.name: replica.epoch() for replica in self.crew.all}
 
 
 def _cells(chance: random.Random) -> list[float]:
-    """Of one namespace: so much that two of them make four brokers 45 % busy, skewed."""
+    """Loads of one namespace's cells, skewed: two such namespaces use 45 % of four brokers."""
     sizes = [chance.lognormvariate(0, 0.7) for _ in range(CELLS)]
     return [size / sum(sizes) * 0.45 * len(BROKERS) / len(SHAPES) for size in sizes]

@@ -1,4 +1,4 @@
-"""One round of chaos: the events of a schedule, then peace until all has settled, then what was seen is judged."""
+"""A chaos round: the events of a schedule, then a quiet time until all has settled, then the invariants are checked."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from trimtab_testbed.simulated.cluster import landed, object_name
 
 TICK = 0.1
 READY_WITHIN = 90.0
-"""Seconds for two operators to start, and to lead."""
+"""Seconds for two operators to start, and for one to lead."""
 SETTLED_WITHIN = 75.0
-"""Seconds after the last fault until all must be well again: an API server, operators, a Lease, a JVM come first."""
+"""Seconds after the last fault until all must be well again: API server, operators, a Lease and a JVM start first."""
 
 
 @dataclass
 class Outcome:
-    """What came of a round. broken: the invariants that did not hold, each with its evidence."""
+    """The result of a round. broken: the invariants that did not hold, each with its evidence."""
 
     schedule: Schedule
     begun: list[Event] = field(default_factory=list)
@@ -43,7 +43,7 @@ class Outcome:
     cycles: Counter[str] = field(default_factory=Counter)
 
     def __str__(self) -> str:
-        """One line for a table."""
+        """One line of the table."""
         how = "measured" if self.schedule.measured else "drawn"
         verdict = f"{len(self.broken)} BROKEN" if self.broken else "ok"
         settled = self.seconds.get("settling", 0.0)
@@ -55,14 +55,14 @@ class Outcome:
     HEAD = "      seed  load      events  leaders  moves  writes  bundles  unserved  settled  verdict"
 
     def report(self) -> str:
-        """Everything needed to see what went wrong: seed, schedule so far, evidence."""
+        """Everything needed to find the cause: seed, schedule so far, evidence."""
         so_far = "\n".join(map(str, self.begun))
         head = f"seed {self.schedule.seed}, measured={self.schedule.measured}, {self.schedule.seconds:.0f} s"
         return f"{head}\n" + "\n".join(f"BROKEN: {text}" for text in self.broken) + f"\nevents so far:\n{so_far}"
 
 
 def play(binaries: KubeBinaries, prometheus: Path, folder: Path, schedule: Schedule) -> Outcome:
-    """A whole round on a cluster of its own, in `folder`."""
+    """Play a whole round on its own cluster, in `folder`."""
     outcome, watch = Outcome(schedule), _Stopwatch()
     with ChaosCluster(binaries, prometheus, folder, schedule) as stage:
         acts = Acts(stage)
@@ -80,7 +80,7 @@ def play(binaries: KubeBinaries, prometheus: Path, folder: Path, schedule: Sched
         left = _wait(stage, SETTLED_WITHIN, lambda: list(unsettled(stage, calm)))
         watch.note("settling")
         late = [f"not settled after {SETTLED_WITHIN:.0f} s: {text}" for text in left]
-        outcome.broken += [] if stage.crew.broken else late  # there was no point in waiting
+        outcome.broken += [] if stage.crew.broken else late  # waiting would be pointless
         _judge(stage, acts, outcome)
         watch.note("judging")
     outcome.broken += stage.crew.complaints()
@@ -90,7 +90,7 @@ def play(binaries: KubeBinaries, prometheus: Path, folder: Path, schedule: Sched
 
 
 def _two_stand_by(stage: ChaosCluster) -> bool:
-    """Whether both operators are there and warm, and one leads."""
+    """Whether both operators run and are ready, and one leads."""
     return any(stage.users.values()) and all(
         replica and "engine is warm" in replica.log for replica in stage.crew.slots
     )
@@ -103,13 +103,13 @@ class _Stopwatch:
         self.seconds, self._last = dict[str, float](), time.monotonic()
 
     def note(self, phase: str) -> None:
-        """`phase` has just ended."""
+        """Note the end of a phase."""
         now = time.monotonic()
         self.seconds[phase], self._last = round(now - self._last, 1), now
 
 
 def _run(stage: ChaosCluster, acts: Acts, outcome: Outcome) -> None:
-    """Until the last event has ended, or an invariant is seen to be broken; all that was begun is ended."""
+    """Wait until the last event has ended or an invariant is broken, and end all events."""
     begun, number = time.monotonic(), 0
     due: list[tuple[float, int, Event | Callable[[], Any]]] = []
     for number, event in enumerate(outcome.schedule.events):
@@ -131,14 +131,14 @@ def _run(stage: ChaosCluster, acts: Acts, outcome: Outcome) -> None:
 
 
 def _revive(stage: ChaosCluster) -> None:
-    """An API server that gave up, as it could not reach etcd, is started again, as a kubelet would."""
+    """Restart an API server that gave up because it could not reach etcd, as a kubelet would."""
     server = stage.plane.server("kube-apiserver")
     if server.returncode is not None and server.returncode != -signal.SIGKILL:
         server.start()
 
 
 def _wait(stage: ChaosCluster, within: float, missing: Callable[[], list[str]]) -> list[str]:
-    """Until nothing is `missing`; what still is after `within` seconds."""
+    """Wait until nothing is `missing`; returns what still is after `within` seconds."""
     until = time.monotonic() + within
     while left := missing():
         if time.monotonic() > until or stage.crew.broken:
@@ -150,7 +150,7 @@ def _wait(stage: ChaosCluster, within: float, missing: Callable[[], list[str]]) 
 
 
 def unsettled(stage: ChaosCluster, since: float) -> Iterator[str]:
-    """What is not as it should be when nothing is wrong any more, `since` then (epoch seconds)."""
+    """What is not as it should be although no fault is active `since` (epoch seconds)."""
     try:
         bundles, brokers = stage.listed("bundles"), stage.listed("brokers")
         splits, policy = stage.listed("bundlesplits"), stage.listed("balancingpolicies")[POLICY]
@@ -195,7 +195,7 @@ def _not_ready(stage: ChaosCluster, policy: dict[str, Any], since: float) -> Ite
 
 
 def _judge(stage: ChaosCluster, acts: Acts, outcome: Outcome) -> None:
-    """All that can be said only now."""
+    """Check what can be checked only at the end."""
     users = stage.users
     done = deeds(stage.plane.audit_log, users)
     cycles = list(stage.cycles.seen.values())

@@ -24,7 +24,7 @@ API = f"/apis/trimtab.dev/v1alpha1/namespaces/{NAMESPACE}"
 
 
 class ChartCluster:
-    """Context manager: the release is installed, brokers and Prometheus run, the operator does not yet."""
+    """Context manager: the release is installed, brokers and Prometheus run, the operator does not run yet."""
 
     def __init__(self, plane: ControlPlane, runner: Runner, prometheus: Path, folder: Path) -> None:
         self.plane, self.rest, self.helm, self.dir = plane, plane.rest, runner, folder
@@ -93,7 +93,9 @@ class ChartCluster:
         return self.helm.run(*words, stdin=yaml.safe_dump({**self.values, **values}))
 
     def uninstall(self, *words: str) -> str:
-        """What it printed; the hook's Job is run meanwhile, and the operator ended once nobody wants one."""
+        """Run Helm and return its output. Meanwhile run the hook's Job, and end the operator once its Deployment wants
+        none.
+        """
         process = self.helm.start("uninstall", RELEASE, "--namespace", NAMESPACE, *words)
         while_running(process, self._look)
         assert process.stdout is not None
@@ -106,24 +108,24 @@ class ChartCluster:
     def _look(self) -> None:
         self.jobs.look(meanwhile=self.follow_the_deployment)
 
-    # -- what a kubelet does --
+    # -- the kubelet's part --
 
     def deployment(self) -> Mapping[str, Any]:
         return dict(self.rest.get(f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{RELEASE}"))
 
     def start_operator(self) -> None:
-        # Spark's sockets are in a volume, and the path of a socket may have hundred letters
+        # Spark's sockets are in a volume, and the path of a socket may have at most 100 characters
         volumes = self._enter(tempfile.TemporaryDirectory(prefix="pod-"))
         self.operator = operator_process(self.plane, self.deployment(), Path(volumes.name))
         self.operator.start()
         self.operator.wait_ready(f"{self.url}/readyz", timeout=280)
 
     def follow_the_deployment(self) -> None:
-        """End the operator when its Deployment wants none."""
+        """End the operator when its Deployment wants no replica."""
         if self.operator is not None and self.operator.running and self.deployment()["spec"]["replicas"] == 0:
             self.operator.stop(20)
 
-    # -- what a person does and sees --
+    # -- a person's part --
 
     def apply_policy(self, **spec: Any) -> None:
         body = {
@@ -156,16 +158,16 @@ class ChartCluster:
         return {name: bundle.get("status", {}).get("owner", "") for name, bundle in self.world.bundles().items()}
 
     def settled(self) -> bool:
-        """Whether every bundle is served by the broker it is wished on."""
+        """Whether every bundle is served by its desired owner."""
         return all(map(landed, self.world.bundles().values()))
 
     def spread(self) -> float:
-        """Points of CPU between the most and the least used broker, in truth."""
+        """Actual CPU usage of the most used minus the least used broker, in percent points."""
         used = self.world.cpu().values()
         return max(used) - min(used)
 
     def denied(self) -> list[str]:
-        """What a ServiceAccount of the release was refused so far."""
+        """The requests by a ServiceAccount of the release that were refused so far."""
         return [
             f"{event['user']['username']} {event['verb']} {event['requestURI']}"
             for event in self.plane.audit_events()

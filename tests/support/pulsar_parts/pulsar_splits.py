@@ -1,4 +1,4 @@
-"""What splits that Pulsar carries out need beside a policy's scene: an operator that dies, and a cluster in memory."""
+"""Splits that Pulsar carries out: an operator that may die, and a Pulsar cluster in memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trimtab_testbed.simulated.pulsar_in_memory import InMemoryPulsar
 
 
 class PulsarSplitOperator:
-    """An operator's splits and the Pulsar cluster they are made on. life: ends after so many writes to either."""
+    """An operator's splits on a Pulsar cluster. life: ends after a number of writes to either API."""
 
     def __init__(self, scene: PolicyScene, pulsar: InMemoryPulsar) -> None:
         self.scene, self.pulsar = scene, pulsar
@@ -49,7 +49,7 @@ class PulsarSplitOperator:
         raise AssertionError(f"{name} has not ended: {status}")
 
     def check(self) -> None:
-        """The objects that count cover the ring once."""
+        """Check that the objects that count cover the ring once."""
         bundles = self.scene.bundles()
         born = [b for b in bundles.values() if b["metadata"].get("annotations", {}).get(PARENT, "") not in bundles]
         space = "/".join(parse_pulsar_bundle(self.whole)[:2])
@@ -57,7 +57,7 @@ class PulsarSplitOperator:
         check_ring([f"{space}/{r['lower']}_{r['upper']}" for r in ranges])
 
     def mirrored(self) -> dict[str, str]:
-        """Owner by bundle in Pulsar's spelling, as the objects say."""
+        """Owner by bundle in Pulsar's spelling, from the objects."""
         found = {}
         for bundle in self.scene.bundles().values():
             if bundle["spec"]["topicNamespace"] == "public-a":
@@ -66,13 +66,13 @@ class PulsarSplitOperator:
         return found
 
     def truth(self) -> dict[str, str]:
-        """The same, as Pulsar has it."""
+        """Owner by bundle in Pulsar's spelling, from Pulsar."""
         names = {address: name for name, address in (self.context.link.ids or {}).items()}
         return {b: names[owner] for b, owner in self.pulsar.owners.items() if b.startswith("public/a/")}
 
 
 def link(scene: PolicyScene, *, extensible: bool, topics: tuple[float, ...]) -> InMemoryPulsar:
-    """A cluster in memory that has what the scene's objects say."""
+    """A Pulsar cluster in memory with the bundles of the scene's objects."""
     context = scene.context
     context.link.spec = PulsarSpec(admin_url="http://pulsar:8080")
     context.link.ids = {name: f"{name}:8080" for name in ("a", "b", "c")}
@@ -92,7 +92,7 @@ def link(scene: PolicyScene, *, extensible: bool, topics: tuple[float, ...]) -> 
 
 
 def at(scene: PolicyScene, *ratios: float) -> list[str]:
-    """Positions inside the first bundle."""
+    """Positions inside the first bundle, as ratios of its range."""
     *_, lower, upper = parse_pulsar_bundle(scene.load.bundles.names[0])
     low, high = int(lower, 16), int(upper, 16)
     return [f"0x{int(low + ratio * (high - low)):08x}" for ratio in ratios]
