@@ -1,4 +1,4 @@
-"""The witnesses of a round of chaos tell what is wrong, when something is; and a seed is a schedule."""
+"""The witnesses of a chaos round report every broken invariant; and a seed always gives the same schedule."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Real Pulsar clusters for the tests here: `make e2e` runs them, both load managers at the same time.
+"""Real Pulsar clusters for the tests here. `make e2e` runs them, both load managers at the same time.
 
-A cluster takes some 15 seconds to start and a gigabyte of memory, so all tests of a load manager share one, with the
-operator before it, and each finds it without policies and namespaces.
+A cluster takes about 15 seconds to start and a gigabyte of memory. So all tests of a load manager share one, with an
+operator, and each test starts without policies and namespaces.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from trimtab_testbed.pulsar.settings import LoadManagerKind
 HERE = Path(__file__).parent
 
 REST = "rest"
-"""Scope of the tests that bring a cluster of their own."""
+"""Scope of tests with a cluster of their own."""
 
 TIMEOUT = 600
-"""Seconds for a test with what it starts: where others use the cores too, a cluster takes minutes."""
+"""Seconds for a test including start-up: on a shared machine a cluster takes minutes."""
 
 FIGURE = "figure"
-"""Property of a test's report, which brings a line of figures from whichever process ran it."""
+"""Property of a test's report, with a line of figures from the worker process."""
 
 
 class ByCluster(LoadScopeScheduling):  # type: ignore[misc]  # pytest-xdist says no types
@@ -46,10 +46,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByCluster:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark all tests of this folder: whoever forgets it would have real brokers in `make test`.
+    """Mark all tests of this folder, so that none of them runs real brokers in `make test`.
 
-    All of one load manager, then all of the other, then the rest. Settling comes first of each: it measures moves onto
-    brokers that have served nothing yet, which cost more. The board comes last: it shows what all have done.
+    First come all tests of one load manager, then all of the other, then the rest. Settling comes first of each: it
+    measures moves to brokers that have served nothing yet, which cost more. The board comes last: it shows what all
+    tests did.
     """
     for item in items:
         if item.path.is_relative_to(HERE):
@@ -69,7 +70,7 @@ def _turn(item: pytest.Item) -> tuple[int, int]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Show what was measured, also when all went well."""
+    """Print the measured figures, also when all tests passed."""
     reports = [report for found in ("passed", "failed") for report in terminalreporter.getreports(found)]
     if figures := [line for report in reports for name, line in report.user_properties if name == FIGURE]:
         terminalreporter.section("what moves cost clients (median / maximum)")
@@ -79,7 +80,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture
 def record_figures(record_property: Callable[[str, object], None]) -> Callable[[Sequence[str]], None]:
-    """Keeps lines that are shown at the end of the run."""
+    """Collects lines that are printed at the end of the run."""
 
     def keep(lines: Sequence[str]) -> None:
         for line in lines:
@@ -96,7 +97,7 @@ def pulsar_distribution() -> Path:
 
 @pytest.fixture(scope="session", params=list(LoadManagerKind), ids=str)
 def load_manager(request: pytest.FixtureRequest) -> LoadManagerKind:
-    """Each of the two; pytest takes all tests of the one first."""
+    """Each load manager; pytest runs all tests of the first one before the second."""
     manager: LoadManagerKind = request.param
     return manager
 
@@ -105,7 +106,7 @@ def load_manager(request: pytest.FixtureRequest) -> LoadManagerKind:
 def pulsar_cluster(
     pulsar_distribution: Path, load_manager: LoadManagerKind, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[PulsarCluster]:
-    """Three brokers, with nothing beside them."""
+    """Three brokers and nothing else."""
     with PulsarCluster(
         pulsar_distribution, tmp_path_factory.mktemp(f"{load_manager}-cluster"), load_manager
     ) as cluster:
@@ -129,14 +130,14 @@ def whole_pulsar_stage(
 
 @pytest.fixture
 def stage(whole_pulsar_stage: RealPulsarCluster) -> Iterator[RealPulsarCluster]:
-    """The stage at the beginning of its story; put back afterwards."""
+    """The cluster at its start; restored afterwards."""
     yield whole_pulsar_stage
     whole_pulsar_stage.reset()
 
 
 @pytest.fixture(scope="session")
 def guarded_cluster(pulsar_distribution: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PulsarCluster]:
-    """Two brokers that speak TLS alone, and let nobody in without a token or a certificate (`guards.Tls`)."""
+    """Two brokers that speak only TLS and require a token or a certificate (`security.TlsSecurity`)."""
     work_dir = tmp_path_factory.mktemp("guarded-cluster")
     with PulsarCluster(
         pulsar_distribution,

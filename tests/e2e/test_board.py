@@ -1,4 +1,4 @@
-"""What the board's panels of a real Pulsar ask for is there, after the stories of a cluster: this one comes last."""
+"""The metrics of the board's Pulsar panels exist after all other tests of a cluster: this one comes last."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ QUERIES = [(title, target["expr"]) for title, target in board_queries() if title
 
 
 def _empty(stage: RealPulsarCluster) -> set[str]:
-    """Titles of panels that show nothing of all that has happened on this stage."""
+    """Titles of panels that show nothing of what happened on this cluster."""
     asked = Asked(stage.prometheus.url, stage.begun, time.time())
     return {title for title, query in QUERIES if not asked.series(query)}
 

@@ -1,4 +1,4 @@
-"""A Prometheus that shows other brokers than Pulsar has is not believed: that is told, and nothing moves."""
+"""A Prometheus that shows other brokers than Pulsar is not trusted: a condition says so, and nothing moves."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from trimtab_testbed.pulsar.clients import Flow, topics_of
 from trimtab_testbed.pulsar.settings import LoadManagerKind
 
 ONE = pytest.mark.parametrize("load_manager", [LoadManagerKind.MODULAR], indirect=True, ids=str, scope="session")
-"""Either of them tells its topics in the same way: one is enough."""
+"""Both load managers report topics in the same way: one is enough."""
 
 
 def _told(stage: RealPulsarCluster) -> bool:
-    """Whether the policy says that nobody is believed, and why."""
+    """Whether the policy says that no broker is trusted, and why."""
     status, reason, message = stage.condition("DataTrusted")
     words = ("Prometheus shows", "msg/s in and out, and the broker tells of")
     return (status, reason) == ("False", "Untrusted") and all(word in message for word in words)

@@ -1,4 +1,4 @@
-"""What breaks in the middle of a move, on real brokers: each bundle is served again, and no client loses a thing."""
+"""Faults in the middle of a move, on real brokers: each bundle is served again, and no client loses a message."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HOT, COOL, SPARE = "pulsar-broker-0", "pulsar-broker-1", "pulsar-broker-2"
 def _busy(
     stage: RealPulsarCluster, owners: list[str], move_timeout: str = "15s"
 ) -> Iterator[tuple[list[str], Witness, ClientTraffic]]:
-    """A namespace with a bundle for each of `owners`, two lively topics in each, known to a policy that only shows."""
+    """A namespace with a bundle for each of `owners`, two busy topics in each, known to a policy in mode DryRun."""
     namespace = stage.new_namespace(len(owners), "faults")
     bundles = list(stage.admin.bundles(namespace))
     for bundle, owner in zip(bundles, owners, strict=True):
@@ -35,19 +35,19 @@ def _busy(
 
 
 def _told(stage: RealPulsarCluster, bundles: list[str]) -> list[str]:
-    """Who serves them, as their objects say."""
+    """Owners by the objects."""
     told = stage.owners()
     return [told.get(object_name(bundle), "") for bundle in bundles]
 
 
 def _true(stage: RealPulsarCluster, bundles: list[str]) -> list[str]:
-    """Who serves them, as the brokers say."""
+    """Owners by the brokers."""
     truth = stage.truth()
     return [truth.get(bundle, "") for bundle in bundles]
 
 
 def _agreed(stage: RealPulsarCluster, bundles: list[str]) -> bool:
-    """Whether all are served, and objects say by whom, and nothing else is wished."""
+    """Whether all are served, the objects name their owners, and no desired owner is open."""
     truth = _true(stage, bundles)
     return all(truth) and _told(stage, bundles) == truth and stage.settled()
 
@@ -62,7 +62,7 @@ def _nothing_lost(traffic: ClientTraffic) -> None:
 def test_what_a_killed_broker_served_is_served_by_others_and_objects_say_so(stage: RealPulsarCluster) -> None:
     with _busy(stage, [HOT, COOL, SPARE, SPARE]) as (bundles, _, traffic):
         begun = time.time()
-        stage.cluster.kill(stage.names.index(SPARE))  # its pod goes on saying that it is ready
+        stage.cluster.kill(stage.names.index(SPARE))  # its pod still says that it is ready
 
         until(
             "all are served without it", lambda: SPARE not in _true(stage, bundles) and all(_true(stage, bundles)), 90
@@ -97,13 +97,15 @@ def test_wishes_are_carried_out_by_the_operator_that_comes_after_a_killed_one(
 
     assert done < len(bundles), "it was killed too late: nothing was left to do"
     assert sum(at is not None and at > killed_at for at in landed) >= len(bundles) - done
-    if load_manager is LoadManagerKind.EXTENSIBLE:  # modular brokers forget where to at times; it is moved once more
+    if (
+        load_manager is LoadManagerKind.EXTENSIBLE
+    ):  # modular brokers sometimes forget the destination; it is moved once more
         assert witness.strays() == []
 
 
 def test_a_destination_that_dies_before_it_takes_a_bundle_leaves_it_served(stage: RealPulsarCluster) -> None:
     with _busy(stage, [HOT, HOT, COOL]) as (bundles, _, traffic):
-        stage.kill_broker(SPARE)  # its session lives on for seconds: Pulsar still takes it for alive
+        stage.kill_broker(SPARE)  # its session lives on for seconds: Pulsar still considers it alive
         stage.patch_bundle(object_name(bundles[0]), owner=SPARE)
 
         until(
@@ -121,7 +123,7 @@ def test_what_a_rival_moves_is_told_and_not_fought_over(stage: RealPulsarCluster
     with _busy(stage, [HOT, COOL, SPARE]) as (bundles, witness, traffic):
         stage.edit_policy(mode="Auto")
         stage.wait_cycles(2)
-        stage.put(bundles[0], COOL)  # again and again: modular brokers may take it to where it was
+        stage.put(bundles[0], COOL)  # repeatedly: modular brokers may take it to its old broker
 
         until("its object says so", lambda: _told(stage, bundles)[0] == COOL)
         until("it is no longer wished back", lambda: stage.desired_owners()[object_name(bundles[0])] != HOT)
@@ -146,7 +148,7 @@ def test_a_rival_that_unloads_what_is_just_moved_does_not_keep_it_from_landing(s
 
 
 def _unload_anyhow(stage: RealPulsarCluster, bundle: str) -> None:
-    """As a person would at the same moment, with no destination; the brokers may refuse one of two."""
+    """Unload at the same moment, as a person would, without destination. The brokers may refuse one of two."""
     try:
         stage.admin.unload(bundle)
     except PulsarRestError as error:

@@ -1,4 +1,4 @@
-"""What real clients send is what each way of measuring finds of each bundle, and what each move cost them as well."""
+"""Every way of measuring finds what real clients send to each bundle, and what each move costs them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from trimtab_testbed.pulsar.settings import LoadManagerKind
 from trimtab_testbed.servers.prometheus import PrometheusServer
 
 RATES = (60, 40, 20, 10)
-"""Messages a second of each bundle: half persistent and half not. A topic of four partitions is spread over them."""
+"""Messages per second of each bundle, half of them persistent. A topic of four partitions is spread over them."""
 BY_RATE = {"type": "LeastLongTermMessageRate"}
 WAYS = {
     LoadManagerKind.MODULAR: ("auto", "bundle", "topic", "statistics"),
@@ -35,7 +35,7 @@ WAYS = {
 
 
 def _flows(stage: RealPulsarCluster, bundles: tuple[str, ...]) -> list[Flow]:
-    """Topics of all kinds, each bundle on a broker of its own as far as there are."""
+    """Topics of all kinds, each bundle on another broker as far as possible."""
     flows = []
     for n, (bundle, rate) in enumerate(zip(bundles, RATES, strict=True)):
         stage.put(bundle, stage.names[n % 3])
@@ -47,7 +47,7 @@ def _flows(stage: RealPulsarCluster, bundles: tuple[str, ...]) -> list[Flow]:
 
 
 def _true_rates(traffic: ClientTraffic, bundles: tuple[str, ...]) -> list[float]:
-    """Messages a second that were acknowledged, by bundle."""
+    """Acknowledged messages per second, by bundle."""
     return [sum(traffic.rate(topic, 4.0) for topic in traffic.inside(bundle)) for bundle in bundles]
 
 
@@ -58,7 +58,7 @@ def _world(stage: RealPulsarCluster, bundles: tuple[str, ...]) -> Topology:
 
 
 def _measures(settings: PrometheusSettings, folder: Path, world: Topology, truth: Callable[[], list[float]]) -> bool:
-    """Whether each bundle is found to carry what is sent to it, within 15 %."""
+    """Whether the measured traffic of each bundle is within 15 % of what is sent."""
     sources = direct_sources(folder / f"{time.time_ns()}")
     try:
         load = sources.open("tests/load", settings).observe(world, time.time()).result(timeout=30).load
@@ -131,5 +131,5 @@ def test_what_a_move_cost_is_what_its_producers_waited(
     seen, own = (f"{statistics.median(gaps):.0f} / {max(gaps):.0f} ms" for gaps in (told, truth))
     apart = f"{statistics.median(errors):.0f} / {max(errors):.0f} ms"
     record_figures([f"{load_manager}, publish gap as brokers tell it {seen}, as producers saw it {own}, apart {apart}"])
-    # where others use the cores as well, clients wait for those, too: which is no matter of brokers
+    # on a shared machine clients also wait for other programs, which is not the brokers' fault
     assert statistics.median(errors) < max(150.0, statistics.median(truth) / 2), list(zip(told, truth, strict=True))

@@ -1,4 +1,4 @@
-"""`trimtab migrate` on real brokers: what it prints can be applied, and is run as it stands."""
+"""`trimtab migrate` on real brokers: its output can be applied, and runs as it is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Wishes that people write are carried out on real brokers: under load, and where nobody asks for the topics."""
+"""Desired owners that people write are carried out on real brokers: under load, and without any client."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trimtab_testbed.simulated.cluster import object_name
 
 
 def _known(stage: RealPulsarCluster, bundles: list[str]) -> None:
-    """A policy that only shows links the cluster; wait until its objects say who serves them."""
+    """Apply a policy in mode DryRun, and wait until the objects have owners."""
     stage.apply_policy(mode="DryRun", limits={"moveTimeout": "30s"})  # for each; the last of ten wait for the first
 
     def told() -> bool:
@@ -56,7 +56,7 @@ def test_ten_wishes_of_a_person_land_under_load_and_nothing_is_lost(
     assert counts.acked == counts.sent <= counts.received
     assert _unloads(stage, "Landed") - before == len(bundles)
     assert _unloads(stage, "Elsewhere") == failed
-    # where two clients ask at once, a modular broker may forget where to: such a bundle is unloaded once more
+    # when two clients ask at once, a modular broker may forget the destination: the bundle is unloaded once more
     assert len(strays) <= (len(bundles) // 3 if load_manager is LoadManagerKind.MODULAR else 0), strays
 
 

@@ -1,4 +1,4 @@
-"""One hand on the wheel of real brokers: Pulsar's own balancing is switched off, kept off, and put back."""
+"""On real brokers Pulsar's own balancing is switched off, kept off, and restored."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MAP = f"/api/v1/namespaces/{NAMESPACE}/configmaps/trimtab-pulsar-found"
 
 @pytest.fixture
 def wheel(stage: RealPulsarCluster) -> Iterator[RealPulsarCluster]:
-    """The stage, with Pulsar's own shedding on by a dynamic value; none is left afterwards."""
+    """The cluster, with Pulsar's own shedding on by a dynamic value, which is dropped afterwards."""
     switch(stage, SHEDDING, "true")
     yield stage
     for name in (SHEDDING, SPLITTING):
@@ -35,7 +35,7 @@ def dynamic(stage: RealPulsarCluster) -> dict[str, str]:
 
 
 def running(stage: RealPulsarCluster, name: str = SHEDDING) -> set[str]:
-    """What the brokers run with."""
+    """The value with which the brokers run."""
     brokers = range(len(stage.names))
     return {stage.cluster.rest(n).runtime()[name] for n in brokers if stage.cluster.running(n)}
 
@@ -54,7 +54,7 @@ def policy(stage: RealPulsarCluster) -> dict[str, Any]:
 
 
 def hand(stage: RealPulsarCluster) -> Callable[[], str]:
-    """What the condition says, each time."""
+    """The texts of the condition, each time."""
 
     def found() -> str:
         conditions = policy(stage).get("status", {}).get("conditions", [])
@@ -74,7 +74,7 @@ def test_it_is_verified_switched_off_kept_off_and_put_back_when_the_policy_goes(
     assert running(wheel) == {"false"}
     assert kept(wheel)
 
-    switch(wheel, SHEDDING, "true")  # behind our back
+    switch(wheel, SHEDDING, "true")  # without telling the operator
     until("it is off again", lambda: running(wheel) == {"false"})
     until("and known to be", lambda: condition() == "True")
 

@@ -1,4 +1,4 @@
-"""Splits on real brokers: where we say, verified, placed, and gone on with when the operator dies in the middle."""
+"""Splits on real brokers: at the ordered positions, verified, placed, and resumed when the operator dies in between."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def between(bundle: str, ratio: float) -> str:
 
 
 def parts(bundle: str, *positions: str) -> list[str]:
-    """What comes of it, in Pulsar's spelling."""
+    """Its children, in Pulsar's spelling."""
     space, _, ends = bundle.rpartition("/")
     lower, upper = ends.split("_")
     whole = [lower, *positions, upper]
@@ -61,7 +61,7 @@ def over(stage: RealPulsarCluster) -> dict[str, Any]:
 
 
 def mirrored(stage: RealPulsarCluster, namespace: str) -> bool:
-    """Whether the objects say what Pulsar says: each bundle, and its owner."""
+    """Whether the objects agree with Pulsar: each bundle, and its owner."""
     truth = {name_of(bundle): owner for bundle, owner in stage.truth(f"{namespace}/").items()}
     objects = {name: owner for name, owner in stage.owners().items() if owner}
     ours = {name_of(bundle) for bundle in stage.admin.bundles(namespace)}
@@ -69,7 +69,7 @@ def mirrored(stage: RealPulsarCluster, namespace: str) -> bool:
 
 
 def spread(bundle: str, count: int) -> list[str]:
-    """Topics of a bundle, of which each eighth of its range has one at least."""
+    """Topics of a bundle, with at least one in each eighth of its range."""
     eighths = [between(bundle, k / 8) for k in range(1, 8)]
     return [topic for part in parts(bundle, *eighths) for topic in topics_of(part, count)]
 
@@ -99,7 +99,7 @@ def test_a_hot_bundle_is_divided_where_it_was_ordered_and_its_parts_are_placed(s
 
 
 def without_system_topics(stage: RealPulsarCluster, namespace: str) -> str:
-    """A bundle of two into which the topic of the namespace's own policies does not fall: it counts as any other."""
+    """The one of two bundles without the topic of the namespace's own policies, which would count as any other."""
     place = topic_hash(f"persistent://{namespace}/__change_events")
     lower, upper = stage.admin.bundles(namespace)
     return upper if place < int(lower.rpartition("_")[2], 16) else lower

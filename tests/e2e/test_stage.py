@@ -1,4 +1,4 @@
-"""The stage itself: what brokers, Prometheus and clients tell of one another is the same story."""
+"""The cluster itself: brokers, Prometheus and clients report the same figures."""
 
 from __future__ import annotations
 

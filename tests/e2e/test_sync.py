@@ -1,4 +1,4 @@
-"""Objects say what real brokers say: after splits, new namespaces and deaths that nobody told the operator of."""
+"""Objects agree with real brokers after splits, new namespaces and deaths that the operator did not cause."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def named(truth: dict[str, str]) -> dict[str, str]:
 
 
 def served(stage: RealPulsarCluster, namespace: str) -> dict[str, str]:
-    """Who serves each bundle of a namespace as the objects say, of those that somebody serves."""
+    """Owner of each served bundle of a namespace, by the objects."""
     prefix = namespace.replace("/", "-") + "-0x"
     return {name: owner for name, owner in stage.owners().items() if name.startswith(prefix) and owner}
 
@@ -34,12 +34,12 @@ def ready(stage: RealPulsarCluster, name: str) -> tuple[str, str]:
 
 
 def in_step(stage: RealPulsarCluster, namespace: str) -> bool:
-    """Whether the objects of a namespace say exactly what the brokers do."""
+    """Whether the objects of a namespace agree with the brokers."""
     return served(stage, namespace) == named(stage.truth(namespace + "/"))
 
 
 def spread(stage: RealPulsarCluster, namespace: str) -> None:
-    """Have each bundle served by somebody, in turn."""
+    """Have each bundle served by a broker, in turn."""
     for i, bundle in enumerate(stage.admin.bundles(namespace)):
         stage.put(bundle, stage.names[i % len(stage.names)])
 
@@ -106,5 +106,5 @@ def test_a_namespace_that_a_person_applies_is_created_and_stays_when_the_object_
 
 
 def group(stage: RealPulsarCluster, namespace: str) -> Any:
-    """Its anti-affinity group, as Pulsar has it."""
+    """Its anti-affinity group in Pulsar."""
     return stage.admin.get(f"/admin/v2/namespaces/{namespace}/antiAffinity")

@@ -1,4 +1,4 @@
-"""One stage for all tests here, as starting it takes ten seconds and more; each test finds it as it was at first."""
+"""One cluster for all tests here, as it takes ten seconds or more to start. Each test starts from the same state."""
 
 from __future__ import annotations
 
@@ -22,6 +22,6 @@ def whole_stage(
 
 @pytest.fixture
 def stage(whole_stage: SmallCluster) -> Iterator[SmallCluster]:
-    """The stage at the beginning of its story; put back afterwards."""
+    """The cluster at its start; restored afterwards."""
     yield whole_stage
     whole_stage.reset()

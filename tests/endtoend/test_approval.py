@@ -1,4 +1,4 @@
-"""A person approves from the command line what a real operator proposes."""
+"""A person approves a real operator's proposal on the command line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whoever writes a wish, it is carried out, in every mode; owners that change by themselves are followed."""
+"""A desired owner is carried out in every mode, whoever writes it; owners that change by themselves are followed."""
 
 from __future__ import annotations
 

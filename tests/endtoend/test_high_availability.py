@@ -1,4 +1,4 @@
-"""Two operators and one cluster: at any moment one of them writes. The API server's audit log is the witness."""
+"""Two operators and one cluster: only one of them writes at any moment. The API server's audit log proves it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TAKEOVER = 45.0
 
 @pytest.fixture(scope="module")
 def whole_stage(kube_binaries: KubeBinaries, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReplicaCluster]:
-    """A cluster that all tests here share; each begins with no operator."""
+    """A cluster that all tests here share; each test starts without an operator."""
     folder = tmp_path_factory.mktemp("replicas")
     with (
         ControlPlane(kube_binaries, folder / "control-plane", audit=True) as plane,
@@ -36,19 +36,19 @@ def whole_stage(kube_binaries: KubeBinaries, tmp_path_factory: pytest.TempPathFa
 
 @pytest.fixture
 def stage(whole_stage: ReplicaCluster) -> Iterator[ReplicaCluster]:
-    """The cluster, with a policy that always wants to move; afterwards the whole trail is looked at."""
+    """The cluster, with a policy that always wants to move. Afterwards the whole audit log is checked."""
     whole_stage.apply_policy()
     yield whole_stage
     whole_stage.check_trail()
 
 
 def moves(stage: ReplicaCluster, leader: Replica) -> None:
-    """Wait until bundles carry the leader's epoch."""
+    """Wait until bundles have the leader's epoch."""
     until(f"{leader.name} moves bundles", lambda: leader.epoch() in stage.epochs(), within=60)
 
 
 def took_over(stage: ReplicaCluster, standby: Replica, since: float) -> None:
-    """Wait until the standby leads and has decided; what it wrote carries a later epoch."""
+    """Wait until the standby leads and has decided; its writes have a later epoch."""
     until("the standby leads", standby.leads, within=60)
     until("it says so in the policy", lambda: stage.leader_told().startswith(f"{standby.name} leads"), within=60)
     moves(stage, standby)
@@ -139,7 +139,7 @@ def test_a_leader_told_to_end_hands_over_at_once(stage: ReplicaCluster) -> None:
 @pytest.mark.prometheus
 @pytest.mark.spark
 def test_a_warm_standby_decides_soon_after_the_leaders_death(stage: ReplicaCluster, prometheus_binary: Path) -> None:
-    """Within 20 s where it has the cores to itself; here other tests share them, so the bound only catches a hang."""
+    """Within 20 s with free cores. Other tests share them here, so the bound only detects a hang."""
     with PrometheusServer(prometheus_binary, stage.folder / "prometheus", stage.world.targets) as prometheus:
         stage.apply_policy(prometheus.url, interval="60s", mode="DryRun")
         with started(stage.measuring_replica(), stage.measuring_replica()) as (leader, standby):

@@ -1,4 +1,4 @@
-"""A bundle that carries too much is divided by the policy's rule, and its children land on different brokers."""
+"""The policy's rule splits a bundle with too much load, and its children land on different brokers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trimtab_strategies.hash_ring import check_ring
 pytestmark = [pytest.mark.apiserver, pytest.mark.prometheus, pytest.mark.spark]
 
 HOT = "t-n-0x80000000-0xa0000000"
-"""The busiest of the eight bundles: some 35 MiB/s, the next one has 25."""
+"""The busiest of the eight bundles: about 35 MiB/s; the next one has 25."""
 
 
 def splits(stage: SmallCluster) -> dict[str, Any]:
@@ -20,7 +20,7 @@ def splits(stage: SmallCluster) -> dict[str, Any]:
 
 
 def served(stage: SmallCluster) -> list[str]:
-    """What the brokers really serve, in Pulsar's spelling; one that two serve is there twice."""
+    """The bundles that brokers serve, in Pulsar's spelling; one that two serve is there twice."""
     return [bundle for bundles in stage.world.serving().values() for bundle in bundles]
 
 
@@ -30,7 +30,7 @@ def test_a_hot_bundle_is_divided_and_spread(stage: SmallCluster) -> None:
     owner, before = stage.owners()[HOT], sum(stage.world.cpu().values())
     stage.apply_policy(shedder={"type": "OverloadShedder", "overloadShedder": {"overloadThreshold": 100}})
     stage.wait_condition("Ready", "True")
-    stage.wait_cycles(4)  # until the rates show who has it now
+    stage.wait_cycles(4)  # until the rates show its new owner
 
     rule = {"type": "BundleSplitterTask", "bundleSplitterTask": {"maxBandwidth": 30, "maxMsgRate": 1000000}}
     stage.edit_policy(mode="Auto", split=rule)

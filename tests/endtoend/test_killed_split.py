@@ -1,4 +1,4 @@
-"""The operator is killed (-9) in the middle of a split: whoever comes next finds out how far it was, and ends it."""
+"""The operator is killed (-9) in the middle of a split: the next one finds out how far it was, and ends it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Event = dict[str, Any]
 
 
 def served(stage: SmallCluster) -> list[str]:
-    """What the brokers really serve, in Pulsar's spelling, by range; no hash is served twice at any moment."""
+    """The bundles that brokers serve, in Pulsar's spelling, by range. Checks that no hash is served twice."""
     found = sorted(bundle for bundles in stage.world.serving().values() for bundle in bundles)
     ranges = [parse_bundle(bundle) for bundle in found]
     assert all(before.upper <= after.lower for before, after in pairwise(ranges)), f"served twice: {found}"
@@ -41,7 +41,9 @@ def split(stage: SmallCluster) -> dict[str, Any]:
 
 
 def kill_when(stage: SmallCluster, happens: Callable[[Event], bool]) -> dict[str, Any]:
-    """Divide the bundle, and kill the operator on the first event of a Bundle that `happens`; the Bundles then."""
+    """Split the bundle, and kill the operator at the first event of a Bundle for which `happens`; returns the Bundles
+    then.
+    """
     version = stage.rest.get(f"{API}/bundles")["metadata"]["resourceVersion"]
     body = {
         "apiVersion": "trimtab.dev/v1alpha1",
@@ -78,12 +80,12 @@ def is_deleted(event: Event) -> bool:
 
 
 def hold(stage: SmallCluster, finalizers: list[str]) -> None:
-    """Let the parent, once it is deleted, stay for as long as there are `finalizers`."""
+    """Keep the parent after its deletion, as long as there are `finalizers`."""
     stage.rest.patch(f"{API}/bundles/{PARENT_NAME}", {"metadata": {"finalizers": finalizers}})
 
 
 def ends(stage: SmallCluster, phase: str) -> None:
-    """A new operator is started, and ends the split so; every other bundle is as it was."""
+    """Start a new operator, which ends the split so; check that every other bundle is unchanged."""
     stage.operator.start()
     until(f"the split is {phase}", lambda: served(stage) and split(stage)["phase"] == phase, within=60)
     gone, come = ({PARENT_NAME}, CHILDREN) if phase == "Completed" else (set[str](), set[str]())
@@ -99,7 +101,7 @@ def test_killed_once_the_parent_is_locked_it_is_divided_by_the_next_operator(sta
     owner = stage.owners()[PARENT_NAME]
     stage.world.deafen(
         owner
-    )  # takes no child, so the parent can't go: it is between the lock and the deletion for sure
+    )  # it takes no child, so the parent cannot go: this is certainly between the lock and the deletion
     try:
         bundles = kill_when(stage, is_locked)
         assert bundles[PARENT_NAME]["status"]["split"] == SPLIT
@@ -133,7 +135,7 @@ def test_killed_when_the_children_are_made_and_nobody_takes_them_the_next_operat
 def test_killed_while_the_parent_goes_brokers_serve_its_children_and_the_next_operator_releases_them(
     stage: SmallCluster,
 ) -> None:
-    hold(stage, ["tests.trimtab.dev/held"])  # so it is gone only after the operator is, which has released no child
+    hold(stage, ["tests.trimtab.dev/held"])  # so it is gone only after the operator, which has released no child
     try:
         bundles = kill_when(stage, is_deleted)
         assert all(PARENT in bundles[child]["metadata"]["annotations"] for child in CHILDREN)

@@ -1,4 +1,4 @@
-"""Brokers of unequal strength, of which nothing is declared, on a whole cluster: real API server, Prometheus, Spark."""
+"""Brokers of unequal strength, which no setting declares, on a whole cluster: real API server, Prometheus, Spark."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ REST = 5
 """Cycles in a row in which nothing may move."""
 
 QUICK = {"type": "WeightedBalancer", "weightedBalancer": {"window": 5, "stabilization": 6}}
-"""Learns in some cycles of two seconds what it learns in half an hour in life."""
+"""Learns in a few cycles of two seconds what it otherwise learns in half an hour."""
 
 LEVEL = ClusterScenario(
     name="level-40",
@@ -37,7 +37,7 @@ LEVEL = ClusterScenario(
 def level(
     kube_binaries: KubeBinaries, prometheus_binary: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[SmallCluster]:
-    """A stage of its own: four brokers alike."""
+    """A cluster of its own: four equal brokers."""
     with SmallCluster(kube_binaries, prometheus_binary, tmp_path_factory.mktemp("mixed"), LEVEL) as stage:
         yield stage
 
@@ -52,12 +52,12 @@ def weights(stage: SmallCluster) -> dict[str, float]:
 
 
 def cpu_range(stage: SmallCluster) -> float:
-    """Percent points between the brokers, as they really are."""
+    """Actual percent points between the brokers."""
     return float(np.ptp(list(stage.world.cpu().values())))
 
 
 def cycles_at_rest(stage: SmallCluster, count: int) -> bool:
-    """Whether nothing was moved in the `count` cycles that come now."""
+    """Whether nothing moves in the next `count` cycles."""
     before = stage.desired_owners()
     stage.wait_cycles(count)
     return stage.desired_owners() == before and stage.settled()

@@ -1,4 +1,4 @@
-"""`trimtab plan` on a live cluster, with Spark and Prometheus as the operator has them."""
+"""`trimtab plan` on a live cluster, with the operator's Spark and Prometheus."""
 
 from __future__ import annotations
 

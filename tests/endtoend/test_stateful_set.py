@@ -1,4 +1,4 @@
-"""``kubectl rollout restart`` of the brokers' StatefulSet, done by the controller of every real cluster."""
+"""``kubectl rollout restart`` of the brokers' StatefulSet, by the real controller."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ pytestmark = [pytest.mark.controllers, pytest.mark.prometheus, pytest.mark.spark
 
 BROKERS, BUNDLES = 8, 32
 COARSE = {"type": "ThresholdShedder", "thresholdShedder": {"threshold": 25, "history": 0, "minThroughput": 0}}
-"""Leaves alone what two bundles more would be, at 10 points each: what is counted is above all the roll-out."""
+"""A policy that ignores an imbalance of two bundles of 10 points each, so that mostly the rolling restart moves
+bundles.
+"""
 
 
 def test_a_rollout_moves_each_bundle_about_once_and_cuts_none_off(
@@ -37,7 +39,7 @@ def test_a_rollout_moves_each_bundle_about_once_and_cuts_none_off(
         stage.wait_cycles(2)
         until("every bundle has the owner that is wished", stage.settled)
 
-        assert witness.moves.total() <= (1.1 + 1 / BROKERS) * BUNDLES  # those of the first pod move once more
+        assert witness.moves.total() <= (1.1 + 1 / BROKERS) * BUNDLES  # bundles of the first pod move once more
         assert not witness.twice
         assert not kubelet.cut_off, "emptied while it still serves"
         assert len(check_ring(itertools.chain(*stage.world.serving().values()))) == BUNDLES + 1

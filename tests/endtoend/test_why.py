@@ -1,4 +1,4 @@
-"""`trimtab explain` and `why-not` on a live cluster, with Spark and Prometheus as the operator has them."""
+"""`trimtab explain` and `why-not` on a live cluster, with the operator's Spark and Prometheus."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The demo: what it sees, when it calls a cluster level, what it says; and its stage, without the operator."""
+"""The demo: its snapshots, its verdict, its output; and its cluster without the operator."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_rates_that_still_ramp_are_told_from_the_load_that_was_set() -> None:
 
 
 def test_what_the_demo_says_to_type_puts_the_built_kubectl_on_the_path(tmp_path: Path) -> None:
-    """Before another of that name, which may be too old for the server."""
+    """It comes before another kubectl on PATH, which may be too old for the server."""
     kubectl = tmp_path / "kube built" / "kubectl"
     kubectl.parent.mkdir()
     kubectl.write_text('#!/bin/sh\necho "built: $KUBECONFIG"\n')

@@ -1,4 +1,4 @@
-"""What is inside a bundle: its parts add up to it, and brokers serve a part only once the whole is gone."""
+"""The topics of a bundle: its parts add up to it, and brokers serve a part only when the parent is gone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The load model and the page it is shown on."""
+"""The load model and its metrics page."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trimtab_testbed.simulated.scenarios import SCENARIOS, UnknownScenarioError,
 
 
 def bundle(name: str = "t/n/0x00000000_0xffffffff", cores: float = 1.0) -> BundleLoad:
-    return BundleLoad(name, 10, 20, 1000, 2000, 4, 8, 8, cores, period=1e12, phase=0)  # hardly ever swings
+    return BundleLoad(name, 10, 20, 1000, 2000, 4, 8, 8, cores, period=1e12, phase=0)  # hardly varies
 
 
 def broker(*bundles: BundleLoad, cores: float = 4, strength: float = 1) -> SimulatedBrokerLoad:

@@ -29,7 +29,7 @@ class _Page(BaseHTTPRequestHandler):
         self.wfile.write(PAGE)
 
     def log_message(self, *_: object) -> None:
-        """Stay quiet."""
+        """Log nothing."""
 
 
 @pytest.fixture

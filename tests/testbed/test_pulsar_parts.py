@@ -1,4 +1,4 @@
-"""What surrounds real brokers: names that fall into a bundle, tokens, groups, files, and the kubelet that is played."""
+"""Parts around real brokers: topic names per bundle, tokens, control groups, files, and the kubelet's metrics."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def test_the_kubelet_tells_the_true_figures_of_running_brokers_only(tmp_path: Pa
 
 
 def _topic(name: str, received: int, sent: int) -> str:
-    """What a broker's page has of a topic with one subscription, and a total of what the broker serves now."""
+    """A broker's page for a topic with one subscription, and the total of what the broker serves now."""
     labels = f'cluster="e2e",namespace="t/n",topic="persistent://t/n/{name}"'
     return (
         f"pulsar_in_bytes_total{{{labels}}} {received}\n"
@@ -200,7 +200,7 @@ def _received(kubelet: Kubelet) -> float | None:
 
 
 def _awaited(kubelet: Kubelet, received: float) -> list[float]:
-    """What the kubelet tells until it tells `received`."""
+    """Wait until the page shows `received`; returns the values that it showed on the way."""
     told: list[float] = []
     deadline = time.monotonic() + 30
     while not told or told[-1] != received:

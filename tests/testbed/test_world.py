@@ -1,4 +1,6 @@
-"""Simulated brokers against the real API server and Prometheus: they confirm, they fail as asked, and never share."""
+"""Simulated brokers against the real API server and Prometheus: they confirm, fail on demand, and never share a
+bundle.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,7 @@ def opened(control_plane: ControlPlane, namespace: str, told: Told | None = None
 
 
 def add_brokers(control_plane: ControlPlane, namespace: str, *names: str) -> None:
-    """What the operator's discovery does: a Broker object for each pod."""
+    """Create a Broker object for each pod, as the operator's discovery does."""
     for name in names:
         control_plane.rest.create(f"/apis/trimtab.dev/v1alpha1/namespaces/{namespace}/brokers", broker(name))
 

@@ -1,4 +1,4 @@
-"""What splits need beside a policy's scene: orders by a person, a ring to look at, and an operator that dies."""
+"""Helpers for splits by brokers: a person's orders, the ring, and an operator that may die."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class SplitOperator:
         check_served(self.scene, self.lost)
 
     async def finish(self, name: str) -> Any:
-        """Rounds, and brokers that do as wished, until the split has ended; its status."""
+        """Run rounds, with brokers that follow, until the split has ended; returns its status."""
         for _ in range(5):
             await self.round()
             await self.scene.land()
@@ -98,7 +98,7 @@ class SplitOperator:
 
 
 def order(scene: PolicyScene, name: str, **spec: Any) -> None:
-    """A person creates a BundleSplit."""
+    """Create a BundleSplit, as a person does."""
     manifest = bundle_split(name, **spec)
     manifest["spec"] = {key: value for key, value in manifest["spec"].items() if value is not None}
     scene.rest.create(scene.path("bundlesplits"), manifest)
@@ -123,13 +123,13 @@ def half(bundle: str) -> str:
 
 
 def halves(bundle: str) -> list[str]:
-    """Names of what comes of halving it."""
+    """Names of the two halves of a bundle."""
     space, lower, upper = bundle.rsplit("-", 2)
     return [f"{space}-{lower}-{half(bundle)}", f"{space}-{half(bundle)}-{upper}"]
 
 
 def serving(bundles: Mapping[str, Any]) -> dict[str, str]:
-    """Which broker serves which bundle: its owner, unless its parent's does."""
+    """Serving broker by bundle: its owner, unless the parent's owner still serves it."""
     found = {}
     for name, bundle in bundles.items():
         parent = bundle["metadata"].get("annotations", {}).get(PARENT, "")
@@ -140,7 +140,7 @@ def serving(bundles: Mapping[str, Any]) -> dict[str, str]:
 
 
 def check_served(scene: PolicyScene, lost: Collection[str] = ()) -> None:
-    """Every hash of every namespace is served by exactly one bundle; by none only if its broker is lost.
+    """Check that exactly one bundle serves every hash of every namespace, or none if its broker is lost.
 
     Raises `InvalidRingError`.
     """
@@ -170,7 +170,7 @@ def _check_once(bundles: Mapping[str, Any]) -> None:
 
 
 def leftovers(scene: PolicyScene) -> list[str]:
-    """Bundles that are locked, or marked as being cut out."""
+    """Bundles that are locked, or marked as being split off."""
     return [
         name
         for name, bundle in scene.bundles().items()

@@ -1,4 +1,4 @@
-"""The world that the pages' commands speak of: the demo's, with a shell that is where a reader would be."""
+"""The cluster for the commands of documentation pages: the demo's, with a shell in the reader's position."""
 
 from __future__ import annotations
 
@@ -22,12 +22,14 @@ from trimtab_testbed.simulated.scenarios import ClusterScenario
 
 ROOT = Path(__file__).parents[3]
 SERVING = "serving /metrics"
-"""What an operator logs when it has begun."""
+"""Log line of an operator that has started."""
 
 
 @dataclass(frozen=True)
 class DocumentedCluster:
-    """folder: where the shell is, with everything of the repository in it. names: what the pages call otherwise."""
+    """folder: the shell's folder, with everything of the repository in it. names: replacements in the pages'
+    commands.
+    """
 
     stage: DemoCluster
     folder: Path
@@ -35,7 +37,7 @@ class DocumentedCluster:
     names: Mapping[str, str]
 
     def run(self, command: str, within: float = 900.0) -> subprocess.CompletedProcess[str]:
-        """Run a command as a reader types it, but for `names`; all that it printed is in `stdout`."""
+        """Run a command as a reader types it, with `names` replaced; `stdout` has all its output."""
         for told, real in self.names.items():
             command = command.replace(told, real)
         return subprocess.run(
@@ -50,7 +52,7 @@ class DocumentedCluster:
         )
 
     def serve(self, command: str) -> str:
-        """Run a command that goes on until it is told to end; what it logged."""
+        """Run a command that continues until it is stopped; returns its log."""
         for told, real in self.names.items():
             command = command.replace(told, real)
         log = self.folder / "served.log"
@@ -70,7 +72,7 @@ class DocumentedCluster:
         return self.stage.world.bundles()[name]
 
     def make_whole(self, split: str, parent: Any) -> None:
-        """Undo a split as nobody but a test can: the children are gone, and the parent is there as it was before."""
+        """Undo a split as only a test can: the children are deleted, and the parent is restored."""
         rest, path, name = self.stage.control_plane.rest, self.stage.path, parent["metadata"]["name"]
         if any(item["metadata"]["name"] == split for item in rest.get(path("bundlesplits"))["items"]):
             rest.delete(f"{path('bundlesplits')}/{split}")
@@ -82,7 +84,7 @@ class DocumentedCluster:
         until("the bundle is served", lambda: self.settled() and self.bundle(name).get("status", {}).get("owner"), 120)
 
     def _inside(self, parent: Any) -> list[str]:
-        """Bundles that have a part of its range."""
+        """Bundles that overlap the range of this one."""
         whole = parent["spec"]
         return [
             name
@@ -92,12 +94,12 @@ class DocumentedCluster:
         ]
 
     def settled(self) -> bool:
-        """Whether every bundle is served by whom it is wished on."""
+        """Whether every bundle is served by its desired owner."""
         return all(landed(bundle) for bundle in self.stage.world.bundles().values())
 
 
 def _ended(process: subprocess.Popen[bytes]) -> None:
-    """Wait for its end: Spark, which may just have begun to start, is let finish that."""
+    """Wait for the end of the process. Spark, if it is just starting, may finish that first."""
     try:
         process.wait(300)
     except subprocess.TimeoutExpired:
@@ -108,7 +110,7 @@ def _ended(process: subprocess.Popen[bytes]) -> None:
 
 @contextmanager
 def documented_cluster(work_dir: Path, scenario: ClusterScenario) -> Iterator[DocumentedCluster]:
-    """Start a world of the demo, its operator and its policy; everything is stopped in the end."""
+    """Start the demo's cluster, its operator and its policy; stop everything in the end."""
     world = DemoCluster(scenario, work_dir, lambda _: None)
     with world as stage, settings_brokers(defaults()) as pulsar, _deployed(stage):
         stage.create_policy()
@@ -117,9 +119,9 @@ def documented_cluster(work_dir: Path, scenario: ClusterScenario) -> Iterator[Do
 
 @contextmanager
 def _deployed(stage: DemoCluster) -> Iterator[None]:
-    """The operator runs, and is begun anew whenever it ends: as a Deployment does, and as it counts on.
+    """Run the operator, and restart it whenever it ends, as a Deployment does.
 
-    Where other work leaves it no processor for seconds it loses its Lease, and then it ends.
+    Where other work takes its processor for seconds it loses its Lease, and then it ends.
     """
     over = threading.Event()
 
@@ -148,7 +150,7 @@ def _ready(stage: DemoCluster) -> bool:
 
 
 def _folder(work_dir: Path) -> Path:
-    """What a reader sees in the repository, and the history that the operator writes."""
+    """Create the folder: the repository as a reader sees it, and the operator's history."""
     folder = work_dir / "repository"
     folder.mkdir()
     for name in ("examples", "tests", "crds", "deploy"):
@@ -164,13 +166,13 @@ def _environment(stage: DemoCluster) -> dict[str, str]:
 
 
 def _names(stage: DemoCluster, pulsar: str) -> dict[str, str]:
-    """What is elsewhere than the pages say, as every test has ports and names of its own."""
+    """Replacements for names in the pages: every test has its own ports and names."""
     return {
         "http://localhost:9090": stage.prometheus.url,
         "http://localhost:8080": pulsar,
         "--namespace messaging": "--namespace demo",
         "-n messaging": "-n demo",
         "trimtab run ": "trimtab run --http-port 0 ",
-        "kubectl wait ": "kubectl wait --timeout=300s ",  # a page's own --timeout comes later, and counts
-        "tests/conformance/*/*.gz": "tests/conformance/hermes/s*.gz",  # tests/conformance replays them all
+        "kubectl wait ": "kubectl wait --timeout=300s ",  # a page's own --timeout comes later, so it counts
+        "tests/conformance/*/*.gz": "tests/conformance/hermes/s*.gz",  # tests/conformance replays all of them
     }

@@ -1,4 +1,4 @@
-"""Four brokers on a real Prometheus behind a proxy that can misbehave, and what a policy would move of them."""
+"""Four brokers on a real Prometheus behind a faulty proxy, and the moves that a policy would make."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ CORES = {"pulsar-0": 3.6, "pulsar-1": 0.4, "pulsar-2": 0.4, "pulsar-3": 0.4}
 HOT, RATE = "pulsar-0", 5_000.0
 _EDGES = [f"0x{k * 2**28:08x}" for k in range(16)] + ["0xffffffff"]
 BUNDLES = {f"t/n/{_EDGES[k]}_{_EDGES[k + 1]}": list(CORES)[k // 4] for k in range(16)}
-"""Owner of each bundle; all carry `RATE` msg/s, so that CPU alone tells the hot broker apart."""
+"""Owner of each bundle. All carry `RATE` msg/s, so that only CPU distinguishes the hot broker."""
 WORLD = topology({pod: pod for pod in CORES}, BUNDLES)
 
 
 @dataclass
 class FaultySource:
-    """The scene; `source` is a policy's, with a history of its own in `history`."""
+    """The brokers and their proxy; `source` is a policy's, with its own history in `history`."""
 
     exporters: dict[str, Exporter]
     server: PrometheusServer
@@ -42,7 +42,7 @@ class FaultySource:
     source: LoadSource = field(init=False)
 
     def enter(self, policy: str, **settings: float) -> None:
-        """A policy that has seen nothing yet."""
+        """A policy's source without any memory."""
         bounds = {"window": WINDOW, "max_age": MAX_AGE, "timeout": 2.0} | settings
         self.policy = policy
         self.source = self.sources.open(policy, PrometheusSettings(self.proxy.url, "pulsar", **bounds))
@@ -57,11 +57,11 @@ class FaultySource:
         return {str(p.relative_to(self.history)): p.stat().st_size for p in sorted(self.history.rglob("*.parquet"))}
 
     def look(self, at: float | None = None) -> ClusterLoad:
-        """A cycle now, or as of `at`. Raises `SourceUnavailableError`."""
+        """Measure now, or as of `at`. Raises `SourceUnavailableError`."""
         return self.source.observe(WORLD, time.time() if at is None else at).result(timeout=120).load
 
     def until(self, holds: Callable[[ClusterLoad], bool], seconds: float = 40.0) -> ClusterLoad:
-        """The first picture of which `holds` is true; cycles that fail are passed over."""
+        """The first snapshot for which `holds` is true; failed cycles are skipped."""
         end, seen = time.monotonic() + seconds, ""
         while time.monotonic() < end:
             try:
@@ -76,11 +76,11 @@ class FaultySource:
         raise AssertionError(f"not within {seconds} s; at last: {seen}")
 
     def healthy(self) -> ClusterLoad:
-        """A picture in which every broker is trusted."""
+        """A snapshot in which every broker is trusted."""
         return self.until(lambda load: bool(load.brokers.trusted.all()))
 
     def scrape(self, *pods: str) -> None:
-        """Let Prometheus scrape these pods and no others."""
+        """Have Prometheus scrape exactly these pods."""
         self.server.set_targets(
             Target(self.exporters[pod].address, {"namespace": "pulsar", "pod": pod}) for pod in pods
         )
@@ -88,7 +88,7 @@ class FaultySource:
 
 @contextmanager
 def faulty_source(program: Path, folder: Path, sources: SparkLoadSources) -> Iterator[FaultySource]:
-    """The scene, with Prometheus (`program`) in `folder` and cycles of `sources`."""
+    """Start it with Prometheus (`program`) in `folder` and cycles of `sources`."""
     with ExitStack() as running:
         exporters = {pod: running.enter_context(_exporter(pod)) for pod in CORES}
         server = running.enter_context(PrometheusServer(program, folder, scrape_interval=SCRAPE))
@@ -105,6 +105,6 @@ def _exporter(pod: str) -> Exporter:
 
 
 def moves(load: ClusterLoad) -> tuple[Move, ...]:
-    """What a policy with Pulsar's defaults would move: of a healthy scene, bundles of the hot broker."""
+    """Moves of a policy with Pulsar's defaults: in a healthy cluster, bundles of the hot broker."""
     pair = registry.pair("ThresholdShedder", {}, "LeastResourceUsageWithWeight", {})
     return decide(load, pair, Limits(), Memory(), np.random.default_rng(1)).plan.moves
