@@ -90,7 +90,7 @@ def test_wishes_are_carried_out_by_the_operator_that_comes_after_a_killed_one(
         killed_at, done = time.time(), sum(owner != HOT for owner in _true(stage, bundles))
         stage.operator.start()
 
-        until("all are where they were wished", lambda: _true(stage, bundles) == [COOL, SPARE] * 4, within=60)
+        until("all are with their desired owners", lambda: _true(stage, bundles) == [COOL, SPARE] * 4, within=60)
         until("the objects agree", lambda: _agreed(stage, bundles))
         landed = [move.landed for move in witness.moves()]
         _nothing_lost(traffic)
@@ -109,7 +109,7 @@ def test_a_destination_that_dies_before_it_takes_a_bundle_leaves_it_served(stage
         stage.patch_bundle(object_name(bundles[0]), owner=SPARE)
 
         until(
-            "the wish is withdrawn",
+            "the desired owner is reset",
             lambda: stage.desired_owners()[object_name(bundles[0])] not in {"", SPARE},
             within=60,
         )
@@ -126,7 +126,7 @@ def test_what_a_rival_moves_is_told_and_not_fought_over(stage: RealPulsarCluster
         stage.put(bundles[0], COOL)  # repeatedly: modular brokers may take it to its old broker
 
         until("its object says so", lambda: _told(stage, bundles)[0] == COOL)
-        until("it is no longer wished back", lambda: stage.desired_owners()[object_name(bundles[0])] != HOT)
+        until("its desired owner is another one", lambda: stage.desired_owners()[object_name(bundles[0])] != HOT)
         until("the objects agree", lambda: _agreed(stage, bundles))
         own = [move for move in witness.moves() if move.bundle == bundles[0] and move.destination == HOT]
         _nothing_lost(traffic)
@@ -140,7 +140,7 @@ def test_a_rival_that_unloads_what_is_just_moved_does_not_keep_it_from_landing(s
             stage.patch_bundle(object_name(bundle), owner=SPARE)
             _unload_anyhow(stage, bundle)
 
-        until("each is served by somebody, and objects say by whom", lambda: _agreed(stage, bundles), within=60)
+        until("each is served, and objects name the owner", lambda: _agreed(stage, bundles), within=60)
         _nothing_lost(traffic)
         moves = [move for move in witness.moves() if move.destination == SPARE]
 

@@ -46,7 +46,7 @@ def test_ten_wishes_of_a_person_land_under_load_and_nothing_is_lost(
         _known(stage, bundles)
         for bundle, broker in wanted.items():
             stage.patch_bundle(object_name(bundle), owner=broker)
-        until("all are where they were wished", lambda: stage.truth(namespace) == wanted, within=60)
+        until("all are with their desired owners", lambda: stage.truth(namespace) == wanted, within=60)
         until("the objects say so", stage.settled, within=30)
         counts = traffic.drain(within=60)
         strays = witness.strays()
@@ -76,6 +76,6 @@ def test_bundles_that_no_client_asks_for_land_where_they_are_wished(
         stage.patch_bundle(object_name(bundle), owner=second)
 
     wanted = dict.fromkeys(bundles, second)
-    until(f"{load_manager}: all are where they were wished", lambda: stage.truth(namespace) == wanted, within=60)
+    until(f"{load_manager}: all are with their desired owners", lambda: stage.truth(namespace) == wanted, within=60)
     until("the objects say so", lambda: {stage.owners()[object_name(bundle)] for bundle in bundles} == {second})
     assert stage.settled()

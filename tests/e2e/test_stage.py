@@ -70,7 +70,7 @@ def test_a_move_is_seen_by_the_clients_and_by_the_witness(stage: RealPulsarClust
 
     assert gap is not None
     assert 20 <= gap < 10_000
-    assert len(witness.strays()) == 1, "nobody wished it: it was moved behind the operator's back"
+    assert len(witness.strays()) == 1, "its owner was never desired: it moved without the operator"
 
 
 def test_a_guarded_broker_lets_in_who_shows_a_token(guarded_cluster: PulsarCluster) -> None:

@@ -25,7 +25,7 @@ def test_what_is_approved_is_carried_out_one_by_one_and_nothing_else(stage: Smal
     proposal = stage.status()["proposal"]
     before = stage.desired_owners()
     stage.wait_cycles(2)
-    assert stage.desired_owners() == before, "nothing moves before somebody approved it"
+    assert stage.desired_owners() == before, "nothing moves before a person approves"
     assert stage.status()["proposal"]["id"] == proposal["id"]
 
     shown = trimtab(stage, "status")

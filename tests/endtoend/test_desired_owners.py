@@ -58,7 +58,7 @@ def test_an_owner_that_changed_without_a_wish_is_adopted(stage: SmallCluster) ->
 
     stage.patch_bundle(name, status=True, owner="pulsar-broker-1")
 
-    until("the wish follows", lambda: stage.desired_owners()[name] == "pulsar-broker-1")
+    until("the desired owner follows", lambda: stage.desired_owners()[name] == "pulsar-broker-1")
     until("nothing is left open", stage.settled)
     assert stage.owners()[name] == "pulsar-broker-1"
 

@@ -147,7 +147,7 @@ def test_a_broker_that_does_not_take_its_bundle_loses_the_wish(stage: SmallClust
     try:
         stage.patch_bundle(name, owner="pulsar-broker-1")
         until("the move has timed out", lambda: any(name in note for note in stage.events("TimedOut")))
-        until("the wish is withdrawn", lambda: stage.desired_owners()[name] == "pulsar-broker-0")
+        until("the desired owner is reset", lambda: stage.desired_owners()[name] == "pulsar-broker-0")
     finally:
         stage.world.undeafen("pulsar-broker-0")
 
@@ -166,7 +166,7 @@ def test_a_dead_brokers_bundles_get_other_owners_in_every_mode(stage: SmallClust
             lambda: all(owner and owner != "pulsar-broker-0" for owner in stage.owners().values()),
         )
         assert orphans
-        until("each owner is the wished one", stage.settled)
+        until("each owner is the desired one", stage.settled)
     finally:
         stage.world.revive("pulsar-broker-0")
     until("the broker is back", lambda: stage.rest.get(f"{API}/brokers/pulsar-broker-0")["status"]["ready"])
@@ -197,7 +197,7 @@ def test_the_operator_outlives_a_restart_of_the_api_server(stage: SmallCluster) 
     stage.control_plane.restart_apiserver(down=1)
     stage.patch_bundle(name, owner="pulsar-broker-2")
 
-    until("the wish is carried out", lambda: stage.owners()[name] == "pulsar-broker-2", within=60)
+    until("the desired owner is carried out", lambda: stage.owners()[name] == "pulsar-broker-2", within=60)
     stage.wait_cycles(2)
     assert stage.condition("Ready")[0] == "True"
     assert stage.operator.running

@@ -89,7 +89,7 @@ def ends(stage: SmallCluster, phase: str) -> None:
     stage.operator.start()
     until(f"the split is {phase}", lambda: served(stage) and split(stage)["phase"] == phase, within=60)
     gone, come = ({PARENT_NAME}, CHILDREN) if phase == "Completed" else (set[str](), set[str]())
-    until("every bundle has the owner that is wished", stage.settled)
+    until("every bundle has its desired owner", stage.settled)
     bundles = stage.world.bundles()
     assert bundles.keys() == (stage.first_owners.keys() - gone) | come
     assert not any(found["status"].get("split") for found in bundles.values())

@@ -37,7 +37,7 @@ def test_a_rollout_moves_each_bundle_about_once_and_cuts_none_off(
         stage.roll_out(within=120)
         until("it is told to be over", lambda: stage.condition("Balanced")[1] not in {"", "RollingOut"})
         stage.wait_cycles(2)
-        until("every bundle has the owner that is wished", stage.settled)
+        until("every bundle has its desired owner", stage.settled)
 
         assert witness.moves.total() <= (1.1 + 1 / BROKERS) * BUNDLES  # bundles of the first pod move once more
         assert not witness.twice

@@ -11,16 +11,16 @@ from kubernetes.aio import client
 from trimtab_testbed.simulated.ownership import _ABREAST, HELD, Ownership, Step, step
 
 
-def seen(wished: str, held: str, *, generation: int = 2, observed: int = 1) -> dict[str, Any]:
+def seen(desired: str, held: str, *, generation: int = 2, observed: int = 1) -> dict[str, Any]:
     return {
         "metadata": {"generation": generation},
-        "spec": {"owner": wished},
+        "spec": {"owner": desired},
         "status": {"owner": held, "observedGeneration": observed},
     }
 
 
 @pytest.mark.parametrize(
-    ("wished", "held", "expected"),
+    ("desired", "held", "expected"),
     [
         ("me", "", Step.TAKE),
         ("me", "me", Step.CONFIRM),
@@ -32,12 +32,12 @@ def seen(wished: str, held: str, *, generation: int = 2, observed: int = 1) -> d
         ("", "", Step.LEAVE),
     ],
 )
-def test_what_a_broker_does_about_an_open_wish(wished: str, held: str, expected: Step) -> None:
-    assert step(seen(wished, held), "me") is expected
+def test_what_a_broker_does_about_an_open_wish(desired: str, held: str, expected: Step) -> None:
+    assert step(seen(desired, held), "me") is expected
 
 
 @pytest.mark.parametrize(
-    ("wished", "held", "expected"),
+    ("desired", "held", "expected"),
     [
         ("me", "me", Step.SERVE),
         ("other", "me", Step.SERVE),  # it came here by itself; the operator adopts that or moves it back
@@ -45,8 +45,8 @@ def test_what_a_broker_does_about_an_open_wish(wished: str, held: str, expected:
         ("me", "other", Step.LEAVE),
     ],
 )
-def test_what_a_broker_does_once_the_wish_was_confirmed(wished: str, held: str, expected: Step) -> None:
-    assert step(seen(wished, held, generation=2, observed=2), "me") is expected
+def test_what_a_broker_does_once_the_wish_was_confirmed(desired: str, held: str, expected: Step) -> None:
+    assert step(seen(desired, held, generation=2, observed=2), "me") is expected
 
 
 def test_a_bundle_without_status_is_taken() -> None:

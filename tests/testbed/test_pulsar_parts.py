@@ -170,7 +170,7 @@ def _topic(name: str, received: int, sent: int) -> str:
         ([_topic("a", 100, 200), _topic("a", 5, 7)], 105, 207),
         ([_topic("odd} 7", 100, 200)], 100, 200),
     ],
-    ids=["no topics", "one", "grows", "one leaves", "leaves and returns", "begins anew between pages", "odd name"],
+    ids=["no topics", "one", "grows", "one leaves", "leaves and returns", "restarts between pages", "odd name"],
 )
 def test_payload_never_falls(pages: list[str], received: float, sent: float) -> None:
     payload = Payload()
@@ -225,11 +225,11 @@ def test_network_counters_fall_with_a_restart_only(tmp_path: Path) -> None:
             cluster.kill(0)
             page.write_text(_topic("a", 30, 60))
             cluster.start_broker(0, wait=False)
-            anew = _awaited(kubelet, 30)
+            restarted = _awaited(kubelet, 30)
     finally:
         cluster.stop()
 
-    assert (at_first, moved, anew) == ([1100], [1100, 1150], [30])
+    assert (at_first, moved, restarted) == ([1100], [1100, 1150], [30])
 
 
 def test_brokers_pages_are_scraped_as_in_production() -> None:

@@ -161,7 +161,7 @@ def unsettled(stage: ChaosCluster, since: float) -> Iterator[str]:
     yield from (f"{name} is not ready" for name in BROKERS if name not in ready)
     for name, bundle in bundles.items():
         if not landed(bundle) or bundle["status"]["owner"] not in ready:
-            yield f"{name} is wished on {bundle['spec'].get('owner')}, its status {bundle.get('status')}"
+            yield f"{name} should be with {bundle['spec'].get('owner')}, its status {bundle.get('status')}"
         if (bundle.get("status") or {}).get("split"):
             yield f"{name} is locked by {bundle['status']['split']}"
     if hole := holes(bundles.values()):

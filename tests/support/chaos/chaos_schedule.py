@@ -41,7 +41,7 @@ class Kind(StrEnum):
     SOURCE_DOWN = "no load is known"
     KILL_BROKER = "crash"
     LOSE_POD = "crash, and the pod is deleted"
-    DEAFEN_BROKER = "hears no wishes"
+    DEAFEN_BROKER = "ignores desired owners"
     MUTE_BROKER = "shows no metrics"
     SHIFT_LOAD = "load shifts"
     MOVE = "a person moves a bundle"

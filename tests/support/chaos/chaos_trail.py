@@ -39,7 +39,7 @@ BURST = 0.15
 class Deed:
     """One accepted write by an operator; times in epoch seconds.
 
-    version: the resulting resourceVersion, 0 if the log does not have it. wish: the requested spec of a Bundle.
+    version: the resulting resourceVersion, 0 if the log does not have it. desired: the requested spec of a Bundle.
     owner: the owner of the bundle at that time.
     """
 

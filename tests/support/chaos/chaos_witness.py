@@ -39,7 +39,7 @@ def _gap(space: str, ring: list[tuple[int, int, str]]) -> str:
     at = 0
     for lower, upper, name in ring:
         if lower != at:
-            what = "nobody covers" if lower > at else "twice covered is"
+            what = "not covered is" if lower > at else "twice covered is"
             return f"{space}: {what} what is between 0x{min(at, lower):08x} and 0x{max(at, lower):08x}, before {name}"
         at = upper
     return "" if at == LAST else f"{space}: the ring ends at 0x{at:08x}"

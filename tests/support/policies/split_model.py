@@ -109,11 +109,11 @@ class SplitModel:
         """Let the brokers carry out one half of an open desired owner: release or take."""
         if name not in self.bundles or not owner_pending(self.bundles[name]):
             return
-        bundle, wished = self.bundles[name], self.bundles[name]["spec"]["owner"]
-        if owner_of(bundle) not in {"", wished}:
+        bundle, desired = self.bundles[name], self.bundles[name]["spec"]["owner"]
+        if owner_of(bundle) not in {"", desired}:
             self._status(name, owner="", state="Free")
         else:
-            self._status(name, owner=wished, state="Owned", observedGeneration=bundle["metadata"]["generation"])
+            self._status(name, owner=desired, state="Owned", observedGeneration=bundle["metadata"]["generation"])
 
     def delete_parent(self) -> None:
         """Delete the parent, as a person may."""

@@ -142,7 +142,7 @@ def _splits(old: Record, new: Record) -> str | None:
 
 def _releases(old: Record, new: Record) -> str | None:
     if not new.source or new.source != old.destination:
-        return f"the source is {new.source or '(nobody)'}, the owner {old.destination}"
+        return f"the source is {new.source or '(none)'}, the owner {old.destination}"
     return f"{new.destination} owns it already" if new.destination == old.destination else None
 
 
@@ -150,8 +150,8 @@ def _same(old: Record, new: Record) -> str | None:
     if (old.destination, old.source) == (new.destination, new.source):
         return None
     return (
-        f"destination and source were {old.destination or '(nobody)'} and {old.source or '(nobody)'},"
-        f" now {new.destination or '(nobody)'} and {new.source or '(nobody)'}"
+        f"destination and source were {old.destination or '(none)'} and {old.source or '(none)'},"
+        f" now {new.destination or '(none)'} and {new.source or '(none)'}"
     )
 
 
@@ -161,7 +161,7 @@ def _hands_over(old: Record, new: Record) -> str | None:
 
 def _assigns(_: Record, new: Record) -> str | None:
     if new.source:
-        return f"nobody owned it, yet the source is {new.source}"
+        return f"it had no owner, yet the source is {new.source}"
     return None if new.destination else "no destination"
 
 
@@ -257,7 +257,7 @@ def split(
     children: broker by child's range, empty for the parent's owner. A child with a record in any state counts as
     created, as in Pulsar. Raises `ValueError` unless the ranges make up the bundle's.
     """
-    wish = f"divided into {', '.join(sorted(children))}"
+    flow = f"divided into {', '.join(sorted(children))}"
     brokers = _by_name(bundle, children)
     made = dict(table)
     parent = table.get(bundle)
@@ -266,7 +266,7 @@ def split(
             made.update({step.bundle: step.new} if step.new is not None else {})
             yield step
     if missing := brokers.keys() - made.keys():
-        raise _overtaken(bundle, parent, f"{wish}: {min(missing)} has no record")
+        raise _overtaken(bundle, parent, f"{flow}: {min(missing)} has no record")
     steps = [
         step
         for child, broker in brokers.items()
@@ -342,9 +342,9 @@ def _by_name(bundle: str, children: Mapping[str, str]) -> dict[str, str]:
     return {f"{namespace}/{part}": children[part] for part in ranges}
 
 
-def _overtaken(bundle: str, record: Record | None, wish: str) -> OvertakenError:
+def _overtaken(bundle: str, record: Record | None, flow: str) -> OvertakenError:
     brokers = "" if record is None else f", destination {record.destination!r}, source {record.source!r}"
-    return OvertakenError(f"{bundle} can't be {wish}: it is {state_of(record)}{brokers}; let that end first")
+    return OvertakenError(f"{bundle} can't be {flow}: it is {state_of(record)}{brokers}; let that end first")
 
 
 class Work(StrEnum):

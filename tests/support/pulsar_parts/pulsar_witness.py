@@ -68,7 +68,7 @@ class Witness:
 
     scene: Scene
     namespaces: tuple[str, ...]
-    _wishes: dict[str, list[Change]] = field(default_factory=dict)
+    _desired: dict[str, list[Change]] = field(default_factory=dict)
     _owners: dict[str, list[Change]] = field(default_factory=dict)
     _spelt: dict[str, str] = field(default_factory=dict)
     _done: threading.Event = field(default_factory=threading.Event)
@@ -97,7 +97,7 @@ class Witness:
 
     def moves(self) -> list[Move]:
         """All moves so far, in the order of their desired owners."""
-        found = [move for bundle in list(self._wishes) for move in self._moves_of(bundle)]
+        found = [move for bundle in list(self._desired) for move in self._moves_of(bundle)]
         return sorted(found, key=lambda move: move.asked)
 
     def strays(self) -> list[str]:
@@ -105,10 +105,10 @@ class Witness:
         found = []
         for bundle, changes in self._owners.items():
             for before, change in pairwise(changes):
-                desired_owners = self._wishes.get(bundle, [])
-                wished = {_holding(desired_owners, change.at), _holding(desired_owners, change.at - _SEEN_LATE)}
-                if change.broker and change.broker not in wished:
-                    found.append(f"{bundle}: {before.broker or 'nobody'} -> {change.broker}, wished on {wished}")
+                desired_owners = self._desired.get(bundle, [])
+                desired = {_holding(desired_owners, change.at), _holding(desired_owners, change.at - _SEEN_LATE)}
+                if change.broker and change.broker not in desired:
+                    found.append(f"{bundle}: {before.broker or 'none'} -> {change.broker}, desired: {desired}")
         return found
 
     def changes(self, bundle: str) -> list[Change]:
@@ -117,11 +117,11 @@ class Witness:
 
     def quiet_since(self) -> float:
         """When the last change of a desired owner or an owner was seen (epoch seconds)."""
-        every = (*self._wishes.values(), *self._owners.values())
+        every = (*self._desired.values(), *self._owners.values())
         return max((changes[-1].at for changes in every if changes), default=0.0)
 
     def _moves_of(self, bundle: str) -> Iterable[Move]:
-        desired_owners, owners = list(self._wishes[bundle]), list(self._owners.get(bundle, []))
+        desired_owners, owners = list(self._desired[bundle]), list(self._owners.get(bundle, []))
         for n, desired in enumerate(desired_owners):
             source = _holding(owners, desired.at)
             if not desired.broker or not source or source == desired.broker:
@@ -169,7 +169,7 @@ class Witness:
     def _noted(self, bundle: Raw) -> None:
         name = self._spelling(bundle["metadata"]["name"])
         if name:
-            _note(self._wishes.setdefault(name, []), Change(time.time(), bundle["spec"].get("owner", "")))
+            _note(self._desired.setdefault(name, []), Change(time.time(), bundle["spec"].get("owner", "")))
 
     def _spelling(self, name: str) -> str:
         """Pulsar's name of a bundle that some broker has served; empty for others."""

@@ -199,10 +199,10 @@ class Camera:
         -1.
         """
         m = len(owner)
-        nothing, nobody = self._zeros.astype(bool), np.zeros(m, dtype=np.int64)
+        nothing, first = self._zeros.astype(bool), np.zeros(m, dtype=np.int64)
         bundles = Bundles(
             names=self._names,
-            namespace=nobody,
+            namespace=first,
             owner=owner,
             short=traffic(measured.short, self.world.message),
             long=traffic(measured.long, self.world.message),

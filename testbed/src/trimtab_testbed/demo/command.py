@@ -74,9 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(as_json(result), indent=2))
     if not result.settled:
-        print(
-            f"trimtab demo: the cluster did not settle in {result.seconds:.0f} s: {result.missing}", file=sys.stderr
-        )
+        print(f"trimtab demo: the cluster did not settle in {result.seconds:.0f} s: {result.missing}", file=sys.stderr)
     return FINE if result.settled else FINDING
 
 

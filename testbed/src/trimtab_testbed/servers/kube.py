@@ -222,9 +222,7 @@ class ControlPlane(Startable):
             "--shutdown-watch-termination-grace-period=1s",  # otherwise open watches delay its end by a minute
             "--delete-collection-workers=16",  # 1 by default, which times out beyond about 30,000 objects
         ]
-        if (
-            not self._controllers
-        ):  # no default ServiceAccounts without the controller-manager: pods would be refused
+        if not self._controllers:  # no default ServiceAccounts without the controller-manager: pods would be refused
             flags.append("--disable-admission-plugins=ServiceAccount")
         if not self._fairness:
             flags += [

@@ -56,14 +56,14 @@ def step(bundle: Mapping[str, Any], me: str) -> Step:
     It acts only on an open desired owner: a generation that no broker has confirmed yet. An owner that changed by
     itself stays until the spec changes. An empty desired owner is none: the owner keeps the bundle.
     """
-    wished, status = bundle["spec"].get("owner", ""), bundle.get("status", {})
+    desired, status = bundle["spec"].get("owner", ""), bundle.get("status", {})
     held = status.get("owner", "")
-    owner_pending = bool(wished) and status.get("observedGeneration", 0) < bundle["metadata"]["generation"]
+    owner_pending = bool(desired) and status.get("observedGeneration", 0) < bundle["metadata"]["generation"]
     if held == me:
         if not owner_pending:
             return Step.SERVE
-        return Step.CONFIRM if wished == me else Step.RELEASE
-    return Step.TAKE if owner_pending and wished == me and not held else Step.LEAVE
+        return Step.CONFIRM if desired == me else Step.RELEASE
+    return Step.TAKE if owner_pending and desired == me and not held else Step.LEAVE
 
 
 def _parent(bundle: Mapping[str, Any]) -> str:
