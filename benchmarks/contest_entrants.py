@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from trimtab_testbed.pulsar.settings import LoadManager
+from trimtab_testbed.pulsar.settings import LoadManagerKind
 
 COOL_DOWN = 3
 """Minutes that a bundle stays after a move, instead of 30. The extensible manager has these 3 by default."""
@@ -30,7 +30,7 @@ _SCALED: Mapping[str, object] = {
 class Entrant:
     """Somebody who balances. `settings` are the brokers'; `policy` what Trimtab is told, empty for Pulsar itself."""
 
-    manager: LoadManager
+    manager: LoadManagerKind
     strategy: str
     settings: Mapping[str, object] = field(default_factory=dict)
     policy: Mapping[str, Any] = field(default_factory=dict)
@@ -54,16 +54,16 @@ def _modular(strategy: str, placement: str = "LeastLongTermMessageRate", **setti
         "loadBalancerLoadSheddingStrategy": f"{_IMPL}.{strategy}",
         "loadBalancerLoadPlacementStrategy": f"{_IMPL}.{placement}",
     }
-    return Entrant(LoadManager.MODULAR, strategy, {**_SCALED, **classes, **settings})
+    return Entrant(LoadManagerKind.MODULAR, strategy, {**_SCALED, **classes, **settings})
 
 
 def _extensible() -> Entrant:
     shedder = {"loadBalancerLoadSheddingStrategy": f"{_EXTENSIONS}.scheduler.TransferShedder"}
-    return Entrant(LoadManager.EXTENSIBLE, "TransferShedder", {**_SCALED, **shedder})
+    return Entrant(LoadManagerKind.EXTENSIBLE, "TransferShedder", {**_SCALED, **shedder})
 
 
 def _trimtab(
-    manager: LoadManager,
+    manager: LoadManagerKind,
     shedder: str,
     placement: str,
     *,
@@ -81,7 +81,7 @@ def _trimtab(
     return Entrant(manager, called or shedder, _SCALED, policy)
 
 
-_M, _E = LoadManager.MODULAR, LoadManager.EXTENSIBLE
+_M, _E = LoadManagerKind.MODULAR, LoadManagerKind.EXTENSIBLE
 _RATE, _WEIGHT = "LeastLongTermMessageRate", "ExtensibleLeastResourceUsageWithWeight"
 _UNIFORM: Mapping[str, Any] = {"minRate": 10, "minThroughput": 10_000}
 _EVEN: Mapping[str, Any] = {**_UNIFORM, "rateDifference": 25, "maxUnload": 0.5, "compatibility": "corrected"}

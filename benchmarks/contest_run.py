@@ -17,7 +17,7 @@ from contest_story import Topic
 from contest_trimtab import Balancer, trimtab
 from contest_watch import Change, Watch
 from trimtab_testbed.pulsar import distribution
-from trimtab_testbed.pulsar.clients import Flow, Traffic, topics_of
+from trimtab_testbed.pulsar.clients import ClientTraffic, Flow, topics_of
 from trimtab_testbed.pulsar.cluster import PulsarCluster
 from trimtab_testbed.pulsar.rest import PulsarRest
 
@@ -45,7 +45,10 @@ def play(entrant: Entrant, seconds: float) -> dict[str, Any]:
             topics = _topics(bundles)
             _place(cluster, bundles, topics)
             flows = [Flow(topic.name, rate, story.SIZE) for topic, rate in zip(topics, story.rates(), strict=True)]
-            with Traffic(cluster.service_url, flows) as traffic, Watch(cluster, bundles, topics, traffic) as watch:
+            with (
+                ClientTraffic(cluster.service_url, flows) as traffic,
+                Watch(cluster, bundles, topics, traffic) as watch,
+            ):
                 time.sleep(WARM_UP / 2)  # averages that begin while the load still rises remember it for long
                 balancer.prepare()
                 time.sleep(WARM_UP / 2)
@@ -97,7 +100,7 @@ def _there(rest: PulsarRest, bundle: str, topic: str, wanted: str) -> bool:
     return True
 
 
-def _played(watch: Watch, topics: Sequence[Topic], traffic: Traffic, seconds: float) -> dict[str, Any]:
+def _played(watch: Watch, topics: Sequence[Topic], traffic: ClientTraffic, seconds: float) -> dict[str, Any]:
     begun = _wait(watch, 0.0)
     shift = _wait(watch, seconds)
     after = story.shifted(topics, watch.owners())
@@ -128,7 +131,7 @@ def _wait(watch: Watch, seconds: float) -> float:
 
 
 def _gaps(
-    traffic: Traffic,
+    traffic: ClientTraffic,
     topics: Sequence[Topic],
     changes: Sequence[Change],
     times: tuple[float, float, float],

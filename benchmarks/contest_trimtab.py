@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from contest_entrants import Entrant
 from trimtab_testbed.programs import find
 from trimtab_testbed.pulsar.cluster import PulsarCluster
-from trimtab_testbed.pulsar.exporter import Limits
+from trimtab_testbed.pulsar.exporter import PodLimits
 
 _IDLE: dict[str, Any] = {"shedder": {"type": "OverloadShedder", "overloadShedder": {"overloadThreshold": 100}}}
 """Sheds nothing: the strategy's memory begins when Pulsar's does, with the story."""
@@ -35,11 +35,11 @@ def trimtab(entrant: Entrant, cluster: PulsarCluster, work: Path, cores: float) 
     It looks at the cluster from `prepare` on, when no bundle moves any more: one that does has to stay for a while.
     """
     sys.path.append(str(Path(__file__).parents[1] / "tests" / "support"))
-    from pulsar_stage import PulsarStage  # noqa: PLC0415  (shared with the tests, and needed here only)
+    from real_pulsar_cluster import RealPulsarCluster  # noqa: PLC0415  (shared with the tests, and needed here only)
 
     work.mkdir(parents=True, exist_ok=True)
-    limits = Limits(cores=cores)
-    with PulsarStage(find.find_kube(), find.find_prometheus(), work, cluster, limits=limits) as stage:
+    limits = PodLimits(cores=cores)
+    with RealPulsarCluster(find.find_kube(), find.find_prometheus(), work, cluster, limits=limits) as stage:
 
         def prepare() -> None:
             stage.apply_policy(

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Self
 
 from contest_story import Topic
-from trimtab_testbed.pulsar.clients import Traffic
+from trimtab_testbed.pulsar.clients import ClientTraffic
 from trimtab_testbed.pulsar.cluster import PulsarCluster
 from trimtab_testbed.pulsar.rest import PulsarRestError
 
@@ -58,7 +58,7 @@ class Watch:
     cluster: PulsarCluster
     bundles: Sequence[str]
     topics: Sequence[Topic]
-    traffic: Traffic
+    traffic: ClientTraffic
     rows: list[Row] = field(default_factory=list)
     changes: list[Change] = field(default_factory=list)
     load: list[float] = field(default_factory=list)

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import SimpleNamespace
 
-from trimtab_lab.simulation import Contender, Score
+from trimtab_lab.simulation import Contender, RunScore
 from trimtab_strategies.params import Compatibility
 
-Table = Mapping[str, Mapping[Contender, Score]]
+Table = Mapping[str, Mapping[Contender, RunScore]]
 """Scores by the scenario's title, then by contender."""
 
 WORDS: Mapping[str, str] = {
@@ -29,7 +29,7 @@ def told(scenario: str, table: Table) -> list[str]:
     return [_checked(scenario, claim, words) for claim in CLAIMS[scenario]]
 
 
-def _words(scores: Mapping[Contender, Score]) -> Iterator[tuple[str, Score]]:
+def _words(scores: Mapping[Contender, RunScore]) -> Iterator[tuple[str, RunScore]]:
     for who, score in scores.items():
         if who.compatibility in (None, Compatibility.CORRECTED if who.guarded else Compatibility.JAVA):
             yield ("our_" if who.guarded else "") + WORDS[who.shedder], score
@@ -42,7 +42,7 @@ def _checked(scenario: str, claim: Claim, words: SimpleNamespace) -> str:
     return text
 
 
-def sooner(one: Score, other: Score) -> bool:
+def sooner(one: RunScore, other: RunScore) -> bool:
     """Whether `one` was balanced, and in fewer rounds than `other`, if that was at all."""
     return one.balanced is not None and (other.balanced is None or one.balanced < other.balanced)
 

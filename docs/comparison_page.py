@@ -8,10 +8,9 @@ from itertools import groupby
 from comparison_claims import Table, told
 from page_text import anchor, wrapped
 
-from trimtab_lab.simulation import LEVEL, SCENARIOS, Contender, Outcome, Scenario, comparison
-from trimtab_lab.simulation.compare import SEED
+from trimtab_lab.simulation import LEVEL, SCENARIOS, Contender, SimulationResult, SimulationScenario, comparison
+from trimtab_lab.simulation.compare import OVERLOADED, SEED
 from trimtab_lab.simulation.scenarios import WARM_UP
-from trimtab_lab.simulation.score import OVERLOADED
 from trimtab_strategies.params import Compatibility
 
 BARS = "▁▂▃▄▅▆▇█"
@@ -110,7 +109,7 @@ def _shown(contenders: Mapping[Contender, object]) -> Iterator[Contender]:
             yield who
 
 
-def _section(scenario: Scenario, outcomes: Mapping[Contender, Outcome], table: Table) -> str:
+def _section(scenario: SimulationScenario, outcomes: Mapping[Contender, SimulationResult], table: Table) -> str:
     lines = [
         f"## {scenario.title}\n",
         wrapped(scenario.story) + "\n",
@@ -122,7 +121,7 @@ def _section(scenario: Scenario, outcomes: Mapping[Contender, Outcome], table: T
     return "\n".join([*lines, "", wrapped(" ".join(said)), ""])
 
 
-def _merged(outcomes: Mapping[Contender, Outcome]) -> Iterator[tuple[str, ...]]:
+def _merged(outcomes: Mapping[Contender, SimulationResult]) -> Iterator[tuple[str, ...]]:
     """Rows of cells; the two values of `compatibility` share one when they come to the same."""
     for (shedder, run_by), group in groupby(sorted_by_run(outcomes), key=lambda who: (who.shedder, _run_by(who))):
         for cells, same in groupby(group, key=lambda who: _cells(outcomes[who])):
@@ -130,13 +129,13 @@ def _merged(outcomes: Mapping[Contender, Outcome]) -> Iterator[tuple[str, ...]]:
             yield shedder, run_by, values, *cells
 
 
-def _cells(outcome: Outcome) -> tuple[str, ...]:
+def _cells(outcome: SimulationResult) -> tuple[str, ...]:
     got = outcome.score
     counts = (got.balanced, got.quiet, got.moves, got.repeated, got.backward, got.imbalance, got.overload)
     return (*map(_number, counts), f"`{sparkline(outcome.record.imbalance[1:].tolist())}`")
 
 
-def sorted_by_run(outcomes: Mapping[Contender, Outcome]) -> list[Contender]:
+def sorted_by_run(outcomes: Mapping[Contender, SimulationResult]) -> list[Contender]:
     """The contenders, of each shedder first Pulsar's runs."""
     order = list(dict.fromkeys(who.shedder for who in outcomes))
     return sorted(outcomes, key=lambda who: (order.index(who.shedder), who.guarded))

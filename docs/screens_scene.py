@@ -30,10 +30,10 @@ from trimtab_operator.state.strategy_state import PolicyState
 from trimtab_operator.status.conditions import policy_status
 from trimtab_strategies.model import Brokers, Bundles, ClusterLoad, HeldBack, Memory, Move, Reason
 from trimtab_strategies.planner.decide import decide
-from trimtab_testbed.demo.follow import NIC
-from trimtab_testbed.demo.stage import NAMESPACE, POLICY
-from trimtab_testbed.simulated.load import BrokerLoad, BundleLoad
-from trimtab_testbed.simulated.scenarios import Scenario
+from trimtab_testbed.demo.cluster import NAMESPACE, POLICY
+from trimtab_testbed.demo.snapshot import NIC
+from trimtab_testbed.simulated.load import BundleLoad, SimulatedBrokerLoad
+from trimtab_testbed.simulated.scenarios import ClusterScenario
 
 NOW = 1_767_261_600.0
 """When all of it happens: a moment that is the same each time a picture is drawn."""
@@ -49,7 +49,7 @@ _CYCLE = {"picture": 0.012, "query": 0.190, "compute": 0.263, "decide": 0.010}
 class Scene:
     """A scenario at its first cycle, in a mode."""
 
-    scenario: Scenario
+    scenario: ClusterScenario
     mode: Mode
 
     @cached_property
@@ -128,7 +128,9 @@ class Scene:
         return {"metadata": {"name": POLICY, "namespace": NAMESPACE, "generation": 1}, "spec": spec}
 
 
-def measured(scenario: Scenario, owners: Mapping[str, str], moved: Mapping[str, float], now: float) -> ClusterLoad:
+def measured(
+    scenario: ClusterScenario, owners: Mapping[str, str], moved: Mapping[str, float], now: float
+) -> ClusterLoad:
     """A scenario's cluster at its mean loads, for owners of bundles by name; moved: when a bundle last moved."""
     loads, _ = scenario.stage()
     spaces = tuple(namespace.full_name for namespace in scenario.namespaces)
@@ -141,18 +143,18 @@ def measured(scenario: Scenario, owners: Mapping[str, str], moved: Mapping[str, 
     )
 
 
-def served(scenario: Scenario, broker: str, owners: Mapping[str, str]) -> BrokerLoad:
+def served(scenario: ClusterScenario, broker: str, owners: Mapping[str, str]) -> SimulatedBrokerLoad:
     """A broker that serves what it owns; `owners` are by name of the bundle."""
     loads, _ = scenario.stage()
     shape = next(each.shape for each in scenario.brokers if each.shape.name == broker)
-    found = BrokerLoad(shape, {load.name: load for load in loads}, 0.0)
+    found = SimulatedBrokerLoad(shape, {load.name: load for load in loads}, 0.0)
     for bundle, owner in owners.items():
         if owner == broker:
             found.serve(bundle, 0.0)
     return found
 
 
-def usage(broker: BrokerLoad) -> tuple[float, float, float, float]:
+def usage(broker: SimulatedBrokerLoad) -> tuple[float, float, float, float]:
     """CPU, memory, network in and out of a broker, in percent, at the mean loads of its bundles."""
     mean: dict[str, float] = defaultdict(float)
     for load in broker.loads():
@@ -169,7 +171,7 @@ def usage(broker: BrokerLoad) -> tuple[float, float, float, float]:
     )
 
 
-def _brokers(served: list[BrokerLoad]) -> Brokers:
+def _brokers(served: list[SimulatedBrokerLoad]) -> Brokers:
     count = len(served)
     percents = np.array([usage(broker) for broker in served])
     return Brokers(

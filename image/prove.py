@@ -18,7 +18,7 @@ from pathlib import Path
 
 import dockerfile
 import rooms
-from trimtab_testbed.demo.stage import NAMESPACE, Stage
+from trimtab_testbed.demo.cluster import NAMESPACE, DemoCluster
 from trimtab_testbed.servers.processes import HOST, Server, free_ports
 from trimtab_testbed.simulated.scenarios import scenario
 
@@ -84,7 +84,7 @@ def _said(prefix: list[str], *command: str) -> str:
 
 
 def _in_a_cluster(prefix: list[str], folder: Path) -> dict[str, object]:
-    with Stage(scenario("uneven-8"), folder / "stage", lambda _: None) as stage:
+    with DemoCluster(scenario("uneven-8"), folder / "stage", lambda _: None) as stage:
         write_readable(folder / "seen" / "kubeconfig", stage.kubeconfig)
         (port,) = free_ports(1)
         command = [
@@ -104,7 +104,7 @@ def _in_a_cluster(prefix: list[str], folder: Path) -> dict[str, object]:
         return {"ready_seconds": round(ready, 1), **first}
 
 
-def _moved(stage: Stage, operator: Server) -> dict[str, object]:
+def _moved(stage: DemoCluster, operator: Server) -> dict[str, object]:
     """What the policy says once a cycle of it has moved something and it has landed."""
     deadline = time.monotonic() + _POLICIES
     before = stage.world.serving()

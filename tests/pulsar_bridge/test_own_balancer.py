@@ -11,7 +11,6 @@ import pytest
 
 from faulty_api import until
 from policy_scene import PolicyScene, played
-from pulsar_in_memory import InMemoryPulsar
 from trimtab_operator.pulsar.client.dynamic_config import SHEDDING, SPLITTING, FoundSettings
 from trimtab_operator.pulsar.own_balancer import controller as wheels
 from trimtab_operator.pulsar.own_balancer.controller import OwnBalancerController
@@ -19,6 +18,7 @@ from trimtab_operator.pulsar.own_balancer.release import found_settings_store
 from trimtab_operator.state.settings import Settings
 from trimtab_strategies.testing import cluster
 from trimtab_testbed.servers.kube import ControlPlane
+from trimtab_testbed.simulated.pulsar_in_memory import InMemoryPulsar
 
 pytestmark = pytest.mark.apiserver
 
@@ -75,7 +75,7 @@ def test_what_is_on_is_switched_off_once_it_was_kept(steer: Steer) -> None:
         assert [reason for reason, _ in scene.events()] == ["SwitchedOff"]
 
         await wheel.check()
-        assert len(pulsar.asked) == 2
+        assert len(pulsar.written) == 2
 
     steer(story)
 
@@ -85,7 +85,7 @@ def test_nothing_is_touched_where_that_is_not_allowed(steer: Steer, mode: str, o
     async def story(scene: PolicyScene, pulsar: InMemoryPulsar, wheel: OwnBalancerController) -> None:
         await wheel.check()
 
-        assert pulsar.asked == []
+        assert pulsar.written == []
         assert await kept(scene) is None
         hand = scene.context.link.hand
         assert hand.held is False
@@ -109,7 +109,7 @@ def test_a_single_broker_that_differs_is_found(steer: Steer) -> None:
 def test_what_is_off_everywhere_is_left_alone_and_nothing_is_kept(steer: Steer) -> None:
     async def story(scene: PolicyScene, pulsar: InMemoryPulsar, wheel: OwnBalancerController) -> None:
         await wheel.check()
-        assert pulsar.asked == []
+        assert pulsar.written == []
         assert await kept(scene) is None
         assert scene.context.link.hand.held is True
 
@@ -286,7 +286,7 @@ def test_a_policy_that_is_refused_switches_nothing_off(steer: Steer) -> None:
 
         await wheel.check()
 
-        assert pulsar.asked == []
+        assert pulsar.written == []
         assert scene.context.link.hand.held is False
 
     steer(story, mode="DryRun", own="Verify")
@@ -294,7 +294,7 @@ def test_a_policy_that_is_refused_switches_nothing_off(steer: Steer) -> None:
 
 def test_a_cluster_that_does_not_answer_is_told_and_looked_at_again(steer: Steer) -> None:
     async def story(scene: PolicyScene, pulsar: InMemoryPulsar, wheel: OwnBalancerController) -> None:
-        pulsar.files.clear()
+        pulsar.ids.clear()
         running = asyncio.create_task(wheel.run())
         await until("that is told", lambda: "no active broker" in scene.context.link.hand.text)
         pulsar.broker("a")
@@ -314,7 +314,7 @@ def test_a_damaged_configmap_is_told_and_nothing_is_touched(steer: Steer) -> Non
             path, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {"found.json": "x"}}
         )
         await wheel._check_safely()
-        assert pulsar.asked == []
+        assert pulsar.written == []
         assert scene.context.link.hand.held is None
         assert "not what Trimtab writes" in scene.context.link.hand.text
 
