@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
@@ -53,7 +53,7 @@ VERBS: Mapping[str, Verb] = {
     "warm": Verb("commands.warm", "make Spark start faster on this machine"),
     "crds": Verb("commands.manifests:register_crds", "print, write or check the custom resource definitions"),
     "rbac": Verb("commands.manifests:register_rbac", "print, write or check the Role of the operator"),
-    "completion": Verb("completion", "print what makes a shell complete verbs, flags and names"),
+    "completion": Verb("completion", "print the completion script of a shell"),
 }
 """The verbs of this package."""
 
@@ -73,6 +73,13 @@ Trimtab keeps the brokers of a bundle-sharded messaging cluster evenly loaded.
 
 `trimtab VERB --help` explains a verb, with examples.
 """
+
+
+class _Overview(argparse.RawDescriptionHelpFormatter):
+    """Leaves the list of verbs to the epilog, where it is one aligned table."""
+
+    def _iter_indented_subactions(self, action: argparse.Action) -> Iterator[argparse.Action]:  # noqa: ARG002
+        return iter(())
 
 
 def verbs_of(plugins: Mapping[str, EntryPoint]) -> Mapping[str, str]:
@@ -95,19 +102,19 @@ def parser_for(words: Sequence[str], plugins: Iterable[EntryPoint] | None = None
         prog=program(),
         description=spoken(_DESCRIPTION),
         epilog="\n".join(["verbs:", *(f"  {verb:<13} {text}" for verb, text in verbs.items())]),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=_Overview,
     )
     parser.add_argument("--version", action="version", version=f"trimtab {__version__}")
     subparsers = parser.add_subparsers(metavar="VERB", required=True, help="what to do")
     named = next((word for word in words if not word.startswith("-")), "")
     if named and named not in verbs:
         raise CommandError(_no_verb(named, verbs))
-    for verb in verbs:
+    for verb, text in verbs.items():
         if verb == named:
             _register(verb, found.get(verb))(subparsers)
             _spoken(subparsers.choices[verb])
         else:
-            subparsers.add_parser(verb)
+            subparsers.add_parser(verb, help=text)
     return parser
 
 
