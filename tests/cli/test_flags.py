@@ -181,7 +181,7 @@ def test_colours_are_where_they_are_asked_for(
 ) -> None:
     monkeypatch.setenv("NO_COLOR", no_color)
     monkeypatch.setenv("TERM", "xterm-256color")
-    print_grid(console(color), Grid("Title", ("Name",), (), [("x",)]))
+    print_grid(console(color), Grid("Title", ("Name",), [("x",)]))
     assert ("\x1b[" in capsys.readouterr().out) is colored
 
 

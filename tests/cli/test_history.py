@@ -10,7 +10,7 @@ import yaml
 
 from kept_histories import AT, keep
 from trimtab_operator.cli import main
-from trimtab_operator.cli.output import length, size
+from trimtab_operator.cli.common import length, size
 from trimtab_pipeline.past import Past
 
 Captured = pytest.CaptureFixture[str]

@@ -20,8 +20,8 @@ from fake_prometheus import FakePrometheus, add_broker, add_bundle
 from kept_histories import AT, LOAD, keep
 from policy_scene import PolicyScene
 from trimtab_operator.cli import main
+from trimtab_operator.cli.commands.observe_plot import draw
 from trimtab_operator.cli.commands.observe_table import Shown, show
-from trimtab_operator.cli.plot import draw
 from trimtab_operator.cli.tables import console
 from trimtab_pipeline.api import Observation, SourceUnavailableError, Topology
 from trimtab_pipeline.past import Course, Past
@@ -162,14 +162,18 @@ def test_a_cycle_that_cant_be_read_is_left_out_of_the_plot_and_named(
     assert f"no cycle in that time that can be read: {damaged[0]}" in capsys.readouterr().err
 
 
-def test_of_many_brokers_the_span_and_the_median_are_drawn_without_a_line_across_a_pause() -> None:
+def test_of_many_brokers_percentiles_are_drawn_without_a_line_across_a_pause() -> None:
     times = np.array([*range(0, 600, 60), *range(1800, 2400, 60)], float)
     course = Course(
         times, tuple(f"<{k}>" for k in range(20)), np.tile(np.arange(20.0) * 8, (20, 1)), np.full(20, np.nan)
     )
     svg = ET.fromstring(draw("a & b", course))
-    assert [len(svg.findall(f".//{{*}}{shape}")) for shape in ("polygon", "polyline")] == [4, 2]
-    assert "20 brokers" in [text.text for text in svg.iter("{http://www.w3.org/2000/svg}text")]
+    assert len(svg.findall(".//{*}polyline")) == 5 * 2
+    named = [text.text for text in svg.iter("{http://www.w3.org/2000/svg}text") if text.text and " of 20" in text.text]
+    assert named == [
+        "most used of 20  152 %", "90th percentile of 20  137 %", "median of 20  76 %",
+        "10th percentile of 20  15 %", "least used of 20  0 %",
+    ]  # fmt: skip
 
 
 def test_nothing_known_is_drawn_too() -> None:

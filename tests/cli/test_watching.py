@@ -165,4 +165,4 @@ def until(terminal: int, seen: Any, patience: float = 120.0) -> str:
 def test_the_cpu_of_a_policy_that_measured_nothing_is_a_dash() -> None:
     grid = policy_grid([as_data({"metadata": {"name": "main"}, "spec": {}, "status": {}})], wide=True)
 
-    assert grid.rows[0][grid.names.index("CPU")] == "-"
+    assert grid.rows[0][grid.headings.index("CPU")] == "-"

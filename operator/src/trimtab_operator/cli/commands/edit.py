@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from trimtab_operator.cli.cluster import add_verb, asked, fetch
-from trimtab_operator.cli.common import FINDING, FINE, CommandError, spoken
-from trimtab_operator.cli.output import add_output_option, say
+from trimtab_operator.cli.common import FINDING, FINE, CommandError, add_output_option, say, spoken
 from trimtab_operator.kube.client import BROKERS, BUNDLE_SPLITS, BUNDLES, POLICIES, Api, ConflictError
 from trimtab_operator.kube.naming import bundle_name, parse_pulsar_bundle
 from trimtab_operator.resources.bundle_split import Algorithm

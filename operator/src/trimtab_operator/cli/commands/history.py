@@ -14,8 +14,7 @@ import yaml
 from rich.console import Console
 from rich.text import Text
 
-from trimtab_operator.cli.common import FINDING, FINE, CommandError
-from trimtab_operator.cli.output import HELP, iso, length, moment, size, written
+from trimtab_operator.cli.common import FINDING, FINE, HELP, CommandError, iso, length, moment, size, written
 from trimtab_operator.cli.tables import Grid, console, print_grid
 from trimtab_pipeline.exchange import ExchangeError, Window, export, import_window
 from trimtab_pipeline.past import DamagedError, NoHistoryError, Past, Summary, policies
@@ -177,7 +176,8 @@ def _known(value: float) -> float | None:
 
 def print_summaries(screen: Console, summaries: Sequence[Summary], now: float) -> None:
     """A row per policy, then gaps and damaged files, the newest first."""
-    print_grid(screen, Grid("", ("Policy",), _COLUMNS, [_cells(summary, now) for summary in summaries], _SPARE))
+    rows = [_cells(summary, now) for summary in summaries]
+    print_grid(screen, Grid("", ("Policy", *_COLUMNS), rows, _COLUMNS, _SPARE))
     for summary in summaries:
         _print_findings(screen, summary)
 

@@ -12,16 +12,17 @@ import yaml
 from rich.console import Console
 from rich.text import Text
 
-from trimtab_operator.cli.output import iso, length, written
-from trimtab_operator.cli.tables import Grid, Sums, by_broker, by_namespace, print_grid
+from trimtab_operator.cli.common import iso, length, written
+from trimtab_operator.cli.tables import Grid, print_grid
 from trimtab_strategies.model import RESOURCES, TRAFFIC, ClusterLoad, DataQuality, counted
-from trimtab_strategies.model.cluster_load import FloatArray, IntArray
+from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
 from trimtab_strategies.usage import measured_percent
 
 _HEADINGS = ("CPU", "Memory", "Direct", "Net in", "Net out")
 _FLOW = ("Msg/s in", "Msg/s out", "MB/s in", "MB/s out")
 _SPARE = ("Direct", "Age", "Sessions", "Msg/s out", "Net in", "Net out", "Msg/s in")
 """Columns that a narrow terminal does without, in this order."""
+_NUMBERS = frozenset({*_HEADINGS, *_FLOW, "Bundles", "Topics", "Sessions", "Age"})
 _MEGA = 1e6
 _HOT = 80.0
 """Percent from which a number stands out."""
@@ -34,6 +35,44 @@ class Shown:
     of: str
     load: ClusterLoad
     now: float
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """Of g groups of bundles.
+
+    bundles: (g,) how many. unknown: (g,) of how many of them the load is unknown; they are not in the others.
+    topics: (g,). traffic: (g, 4) columns `TRAFFIC`, by the short-term averages.
+    """
+
+    bundles: IntArray
+    unknown: IntArray
+    topics: FloatArray
+    traffic: FloatArray
+
+
+def by_namespace(load: ClusterLoad) -> Sums:
+    """A group per namespace, rows as in `ClusterLoad.namespaces`."""
+    return _sums(load, load.bundles.namespace, len(load.namespaces))
+
+
+def by_broker(load: ClusterLoad) -> Sums:
+    """A group per broker: what it owns, which may be more or less than what it says of itself."""
+    return _sums(load, load.bundles.owner, len(load.brokers))
+
+
+def _sums(load: ClusterLoad, group: IntArray, count: int) -> Sums:
+    """group: (m,) of each bundle, -1 in none."""
+    rows = np.flatnonzero(group >= 0)
+    short, groups = load.bundles.short[rows], group[rows]
+    unknown: BoolArray = np.asarray(np.isnan(short).any(axis=1))
+    columns = np.where(unknown[:, np.newaxis], 0.0, short).T
+    return Sums(
+        bundles=np.bincount(groups, minlength=count),
+        unknown=np.bincount(groups[unknown], minlength=count),
+        topics=np.bincount(groups, np.nan_to_num(load.bundles.topics[rows]), count).astype(np.float64),
+        traffic=np.stack([np.bincount(groups, columns[k], count) for k in range(len(TRAFFIC))], axis=1),
+    )
 
 
 def show(console: Console, shown: Shown, output: str, top: int, *, lines: bool) -> None:
@@ -185,7 +224,7 @@ def _brokers_grid(load: ClusterLoad) -> Grid:
         )
         for row, name in enumerate(load.brokers.names)
     ]
-    return Grid("Brokers", ("Broker", "Believed"), (*_HEADINGS, *_FLOW, "Bundles", "Age"), rows, _SPARE)
+    return Grid("Brokers", ("Broker", "Believed", *_HEADINGS, *_FLOW, "Bundles", "Age"), rows, _NUMBERS, _SPARE)
 
 
 def _belief(load: ClusterLoad, row: int) -> Text:
@@ -213,7 +252,7 @@ def _namespaces_grid(load: ClusterLoad, sums: Sums, rows: IntArray) -> Grid:
         (load.namespaces[row], *_rates(sums.traffic[row]), f"{sums.bundles[row]:,}", f"{sums.topics[row]:,.0f}")
         for row in rows
     ]
-    return Grid(title, ("Namespace",), (*_FLOW, "Bundles", "Topics"), cells, _SPARE)
+    return Grid(title, ("Namespace", *_FLOW, "Bundles", "Topics"), cells, _NUMBERS, _SPARE)
 
 
 def _bundles_grid(load: ClusterLoad, rows: IntArray) -> Grid:
@@ -228,7 +267,7 @@ def _bundles_grid(load: ClusterLoad, rows: IntArray) -> Grid:
         )
         for row in rows
     ]
-    return Grid(title, ("Bundle", "Broker"), (*_FLOW, "Topics", "Sessions"), cells, _SPARE)
+    return Grid(title, ("Bundle", "Broker", *_FLOW, "Topics", "Sessions"), cells, _NUMBERS, _SPARE)
 
 
 def _topics_grid(load: ClusterLoad, rows: IntArray) -> Grid:
@@ -241,7 +280,7 @@ def _topics_grid(load: ClusterLoad, rows: IntArray) -> Grid:
         )
         for row in rows
     ]
-    return Grid(title, ("Topic", "Bundle"), _FLOW, cells, _SPARE)
+    return Grid(title, ("Topic", "Bundle", *_FLOW), cells, _NUMBERS, _SPARE)
 
 
 def quality_lines(quality: DataQuality) -> list[str]:

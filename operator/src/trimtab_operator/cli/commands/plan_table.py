@@ -7,14 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rich import box
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
-from trimtab_operator.cli.common import spoken
-from trimtab_operator.cli.output import is_data, print_data
-from trimtab_operator.cli.tables import console
+from trimtab_operator.cli.common import is_data, print_data, spoken
+from trimtab_operator.cli.tables import Grid, console, print_grid
 from trimtab_operator.loop.preview import Preview
 from trimtab_operator.resources.policy import Mode
 from trimtab_operator.status.conditions import cpu_range
@@ -128,13 +125,13 @@ def print_tables(screen: Console, policy: str, foreseen: Preview) -> None:
     plan = foreseen.plan
     screen.print(Text(_headline(policy, foreseen)))
     screen.print(Text(_cpu_line(plan, foreseen.seen.load)))
-    screen.print(_brokers_table(plan))
+    print_grid(screen, _brokers_grid(plan))
     if plan.splits:
-        screen.print(_splits_table(plan))
+        print_grid(screen, _splits_grid(plan))
     if plan.moves:
-        screen.print(_moves_table(plan))
+        print_grid(screen, _moves_grid(plan))
     if plan.held_back:
-        screen.print(_held_table(plan))
+        print_grid(screen, _held_grid(plan))
 
 
 def _headline(policy: str, foreseen: Preview) -> str:
@@ -160,21 +157,12 @@ def _cpu_line(plan: Plan, load: ClusterLoad | None) -> str:
     return f"CPU of the brokers: {now[0]:.0f} % to {now[1]:.0f} %{after}"
 
 
-def _table(title: str, *columns: str) -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    return table
-
-
-def _brokers_table(plan: Plan) -> Table:
-    table = _table("Brokers", "Broker", *_HEADINGS.values())
-    for column in table.columns[1:]:
-        column.justify, column.no_wrap = "right", True
-    for row, name in enumerate(plan.brokers):
-        cells = (_change(plan.before[row, column], plan.after[row, column]) for column in _SHOWN.values())
-        table.add_row(Text(name), *cells)
-    return table
+def _brokers_grid(plan: Plan) -> Grid:
+    rows = [
+        (name, *(_change(plan.before[row, column], plan.after[row, column]) for column in _SHOWN.values()))
+        for row, name in enumerate(plan.brokers)
+    ]
+    return Grid("Brokers", ("Broker", *_HEADINGS.values()), rows, _HEADINGS.values())
 
 
 def _change(before: float, after: float) -> Text:
@@ -185,26 +173,32 @@ def _change(before: float, after: float) -> Text:
     return Text(f"{before:.1f} -> {after:.1f} %", style="green" if after < before else "yellow")
 
 
-def _moves_table(plan: Plan) -> Table:
-    table = _table("Moves", "Bundle", "Source -> destination", "CPU", "Reason")
-    table.columns[2].justify, table.columns[2].no_wrap = "right", True
-    for move in plan.moves:
-        way = f"{move.source or '(nobody)'} -> {move.destination}"
-        cpu = f"{move.load:.1f} %" if math.isfinite(move.load) else "unknown"
-        table.add_row(Text(move.bundle), Text(way), cpu, str(move.reason))
-    return table
+def _moves_grid(plan: Plan) -> Grid:
+    rows = [
+        (
+            move.bundle,
+            f"{move.source or '(nobody)'} -> {move.destination}",
+            f"{move.load:.1f} %" if math.isfinite(move.load) else "unknown",
+            str(move.reason),
+        )
+        for move in plan.moves
+    ]
+    return Grid("Moves", ("Bundle", "Source -> destination", "CPU", "Reason"), rows, ("CPU",))
 
 
-def _splits_table(plan: Plan) -> Table:
-    table = _table("Splits", "Bundle", "Children", "Their owners", "Reason")
-    for split in plan.splits:
-        owners = ", ".join(split.destinations) or f"{split.source} keeps all"
-        table.add_row(Text(split.bundle), str(len(split.boundaries) + 1), Text(owners), str(split.reason))
-    return table
+def _splits_grid(plan: Plan) -> Grid:
+    rows = [
+        (
+            split.bundle,
+            str(len(split.boundaries) + 1),
+            ", ".join(split.destinations) or f"{split.source} keeps all",
+            str(split.reason),
+        )
+        for split in plan.splits
+    ]
+    return Grid("Splits", ("Bundle", "Children", "Their owners", "Reason"), rows)
 
 
-def _held_table(plan: Plan) -> Table:
-    table = _table("Held back", "Reason", "Of", "Why")
-    for held in plan.held_back:
-        table.add_row(str(held.reason), Text(held.subject or "the cluster"), Text(held.detail))
-    return table
+def _held_grid(plan: Plan) -> Grid:
+    rows = [(str(held.reason), held.subject or "the cluster", held.detail) for held in plan.held_back]
+    return Grid("Held back", ("Reason", "Of", "Why"), rows)

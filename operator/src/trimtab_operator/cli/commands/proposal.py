@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trimtab_operator.cli.cluster import add_verb, asked, fetch
-from trimtab_operator.cli.common import FINDING, FINE
-from trimtab_operator.cli.output import add_output_option, say
+from trimtab_operator.cli.common import FINDING, FINE, add_output_option, say
 from trimtab_operator.kube.client import POLICIES, Api
 from trimtab_operator.resources.policy_status import PROPOSAL_ANNOTATION, REBALANCE_ANNOTATION
 

@@ -30,9 +30,17 @@ from trimtab_operator.cli.commands.status_table import (
     print_one,
     unready,
 )
-from trimtab_operator.cli.common import FINDING, FINE, CommandError
+from trimtab_operator.cli.common import (
+    FINDING,
+    FINE,
+    TABLE,
+    CommandError,
+    add_output_option,
+    is_data,
+    length,
+    print_data,
+)
 from trimtab_operator.cli.operator_presence import leases, left_alone
-from trimtab_operator.cli.output import TABLE, add_output_option, is_data, length, print_data
 from trimtab_operator.cli.tables import Grid, console, fitted
 from trimtab_operator.kube.client import BUNDLES, POLICIES, Api, ApiError, NotFoundError
 from trimtab_operator.kube.records import BundleRecord, bundle_record
@@ -218,7 +226,7 @@ def _way(pending: PendingMoveRow) -> str:
 def _flight_grid(pending_moves: Sequence[PendingMoveRow], now: float) -> Grid:
     rows = [(f.bundle, _way(f), f.reason, _since(f, now)) for f in pending_moves[:_SHOWN]]
     more = f" (the first {_SHOWN} of {len(pending_moves)})" if len(pending_moves) > _SHOWN else ""
-    return Grid(f"On their way{more}", ("Bundle", "Way", "Reason"), ("Since",), rows, spare=("Reason",))
+    return Grid(f"On their way{more}", ("Bundle", "Way", "Reason", "Since"), rows, ("Since",), spare=("Reason",))
 
 
 def _since(pending: PendingMoveRow, now: float) -> str:

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from trimtab_operator.cli.commands.proposal import in_words
 from trimtab_operator.cli.common import spoken
-from trimtab_operator.cli.tables import Grid, console, print_grid, without_empty
+from trimtab_operator.cli.tables import Grid, console, print_grid
 from trimtab_operator.proposals.model import Cost
 from trimtab_operator.resources.policy_status import PAUSE_ANNOTATION
 
@@ -83,9 +83,11 @@ def policy_grid(policies: Sequence[Data], *, everywhere: bool = False, wide: boo
     """The table of `print_all`. everywhere: with the namespace of each."""
     names: tuple[str, ...] = ("Policy", "Mode", "Ready", "Outcome", "Proposal", "Id", "Progress")
     names = (*(("Namespace",) if everywhere else ()), *names, *(("Shedder", "Placement", "CPU") if wide else ()))
+    numbers = ("Moves", "In flight")
     rows = [_row(policy, everywhere=everywhere, wide=wide) for policy in policies]
     spare = ("Id", "Progress", "CPU", "Placement", "Shedder") if wide else ("Progress", "Id")
-    return without_empty(Grid("", names, ("Moves", "In flight"), rows, spare=spare), "Proposal", "Id", "Progress")
+    grid = Grid("", (*names, *numbers), rows, numbers, spare)
+    return grid.without_empty("Proposal", "Id", "Progress")
 
 
 def _row(data: Data, *, everywhere: bool, wide: bool) -> tuple[str | Text, ...]:
@@ -128,7 +130,7 @@ def print_one(data: Data, color: str = "auto") -> None:
             rows = [
                 tuple(str(f.get(key, "")) for key in ("bundle", "destination", "reason", "detail")) for f in failures
             ]
-            print_grid(screen, Grid("Failed", ("Bundle", "Destination", "Reason", "Detail"), (), rows))
+            print_grid(screen, Grid("Failed", ("Bundle", "Destination", "Reason", "Detail"), rows))
 
 
 def _print_condition(screen: Console, kind: str, status: Text, text: str) -> None:
@@ -156,15 +158,15 @@ def _print_proposal(screen: Console, proposal: Data) -> None:
     if ranges := proposal.get("ranges"):
         columns = ("Now",) if nothing else ("Before", "After")
         ends = [(r["resource"], *(_range(r[end]) for end in ("before", "after")[: len(columns)])) for r in ranges]
-        print_grid(screen, Grid("Lowest and highest broker", ("Resource",), columns, ends))
+        print_grid(screen, Grid("Lowest and highest broker", ("Resource", *columns), ends, columns))
     if moves := proposal.get("moves"):
         total = proposal["total"]
         title = f"Moves ({total})" if total == len(moves) else f"Moves (the first {len(moves)} of {total})"
         rows = [(m["bundle"], m["source"] or "(nobody)", m["destination"], m["reason"]) for m in moves]
-        print_grid(screen, Grid(title, ("Bundle", "Source", "Destination", "Reason"), (), rows, spare=("Reason",)))
+        print_grid(screen, Grid(title, ("Bundle", "Source", "Destination", "Reason"), rows, spare=("Reason",)))
     if splits := proposal.get("splits"):
         cuts = [(s["bundle"], " ".join(s.get("boundaries") or ()), s["reason"]) for s in splits]
-        print_grid(screen, Grid(f"Splits ({proposal['totalSplits']})", ("Bundle", "At", "Reason"), (), cuts))
+        print_grid(screen, Grid(f"Splits ({proposal['totalSplits']})", ("Bundle", "At", "Reason"), cuts))
 
 
 def _interrupts(cost: Data | None) -> str:

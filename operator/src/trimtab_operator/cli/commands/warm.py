@@ -6,8 +6,7 @@ import argparse
 import logging
 import time
 
-from trimtab_operator.cli.common import FINE, CommandError
-from trimtab_operator.cli.output import size
+from trimtab_operator.cli.common import FINE, CommandError, size
 from trimtab_pipeline.api import SourceUnavailableError
 from trimtab_pipeline.factory import archive_classes
 

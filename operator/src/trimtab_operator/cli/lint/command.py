@@ -13,12 +13,11 @@ from typing import Any
 from rich.text import Text
 
 from trimtab_operator.cli.commands.run import add_url_option, allowed_urls
-from trimtab_operator.cli.common import FINDING, FINE, CommandError
+from trimtab_operator.cli.common import FINDING, FINE, CommandError, add_color_option, print_data
 from trimtab_operator.cli.lint.files import Document, UnreadableError, documents, manifest_files
 from trimtab_operator.cli.lint.findings import Finding, Found, Level, spelt
 from trimtab_operator.cli.lint.rules import Checked, Surroundings, Written, advice, together
 from trimtab_operator.cli.lint.schema import refusals, without_nulls
-from trimtab_operator.cli.output import add_color_option, print_data
 from trimtab_operator.cli.tables import console
 from trimtab_operator.resources.common import GROUP, seconds
 from trimtab_operator.resources.policy import BalancingPolicySpec

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from trimtab_operator.cli.output import iso, length, written
+from trimtab_operator.cli.common import iso, length, written
 from trimtab_operator.cli.why.wording import SENTENCES
 from trimtab_operator.decision_log.record import BrokerView, DecisionRecord, MoveView
 from trimtab_operator.kube.move_costs import MoveCosts

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trimtab_operator.cli.output import length
+from trimtab_operator.cli.common import length
 from trimtab_operator.cli.why.answers import (
     Answer,
     ByHand,

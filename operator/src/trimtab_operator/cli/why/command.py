@@ -7,8 +7,7 @@ import sys
 from pathlib import Path
 
 from trimtab_operator.cli.cluster import add_verb, asked, fetch
-from trimtab_operator.cli.common import FINDING, FINE, CommandError, spoken
-from trimtab_operator.cli.output import HELP, add_output_option, moment, print_data
+from trimtab_operator.cli.common import FINDING, FINE, HELP, CommandError, add_output_option, moment, print_data, spoken
 from trimtab_operator.cli.why.answers import Answer
 from trimtab_operator.cli.why.broker import BrokerStory
 from trimtab_operator.cli.why.bundle import BundleStory

@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from trimtab_operator.cli.output import length
+from trimtab_operator.cli.common import length
 from trimtab_operator.cli.why.answers import (
     TRIMTAB,
     Answer,

@@ -11,8 +11,7 @@ from typing import Any
 
 from trimtab_operator.cli.cluster import fetch, names_of, near
 from trimtab_operator.cli.commands.edit import object_name
-from trimtab_operator.cli.common import CommandError
-from trimtab_operator.cli.output import Moment, written
+from trimtab_operator.cli.common import CommandError, Moment, written
 from trimtab_operator.cli.why.answers import Facts
 from trimtab_operator.cli.why.manual_move import by_hand
 from trimtab_operator.decision_log.outcome import followed
