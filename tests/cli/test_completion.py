@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from argcomplete import CompletionFinder
+from argcomplete.finders import CompletionFinder
 
 from manifests import broker, bundle, policy, topic_namespace
 from trimtab_operator.cli import main

@@ -11,8 +11,8 @@ import pytest
 
 from policy_scene import Play, PolicyScene, played
 from trimtab_operator.cli import main
+from trimtab_operator.cli.cluster import left_alone
 from trimtab_operator.cli.commands.status_table import as_data, print_one
-from trimtab_operator.cli.operator_presence import left_alone
 from trimtab_operator.kube.conditions import micro_timestamp, timestamp
 from trimtab_strategies.testing import cluster
 from trimtab_testbed.servers.kube import ControlPlane

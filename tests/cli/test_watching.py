@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from manifests import broker, bundle, policy, topic_namespace
-from trimtab_operator.cli.commands.status import InPlace, Lines, PendingMoveRow, in_flight
+from trimtab_operator.cli.commands.status import InPlace, LineByLine, PendingMoveRow, in_flight
 from trimtab_operator.cli.commands.status_table import as_data, policy_grid
 from trimtab_operator.kube.records import bundle_record
 from trimtab_testbed.servers.kube import ControlPlane
@@ -34,7 +34,7 @@ def shown(name: str = "main", ready: str = "True", **status: Any) -> dict[str, A
 
 
 def test_a_line_is_printed_for_each_change_and_for_no_more(capsys: Captured) -> None:
-    lines = Lines("table")
+    lines = LineByLine("table")
     quiet = shown(lastCycle={"outcome": "Balanced"}, inFlight=0)
     busy = shown(lastCycle={"outcome": "Overloaded"})
 
@@ -59,7 +59,7 @@ def test_a_line_is_printed_for_each_change_and_for_no_more(capsys: Captured) -> 
 
 
 def test_a_program_reads_an_object_a_line(capsys: Captured) -> None:
-    lines = Lines("json")
+    lines = LineByLine("json")
     for pending_moves in ([], [], [FLIGHT]):
         lines.show([shown()], pending_moves, NOON)
     told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]

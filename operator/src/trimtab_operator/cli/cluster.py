@@ -5,63 +5,17 @@ from __future__ import annotations
 import argparse
 import asyncio
 import difflib
-from collections.abc import Awaitable, Callable, Sequence
+import math
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from trimtab_operator.cli.common import CommandError
-from trimtab_operator.kube.client import Api, ApiError, ApiUnavailableError, NotFoundError, ResourceRef
-from trimtab_operator.kube.connection import default_namespace
+from trimtab_operator.cli.common import CommandError, ago
+from trimtab_operator.cli.flags import add_cluster_flags, settle_namespace
+from trimtab_operator.kube.client import LEASES, Api, ApiError, ApiUnavailableError, NotFoundError, ResourceRef
+from trimtab_operator.kube.conditions import epoch
+from trimtab_operator.kube.lease import LEASE
+from trimtab_operator.resources.common import seconds
 from trimtab_strategies.model import some
-
-_NAMESPACE = "Kubernetes namespace of the messaging cluster"
-
-_OF_THE_CONTEXT = f"{_NAMESPACE} (default: that of the kubeconfig's context)"
-
-
-class _OneNamespaceAlone(argparse.Action):
-    """Refuses ``-A`` where a verb speaks of one messaging cluster, in words instead of `unrecognized arguments`."""
-
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,  # noqa: ARG002  (argparse's signature)
-        values: str | Sequence[Any] | None,  # noqa: ARG002
-        option_string: str | None = None,
-    ) -> None:
-        verb = parser.prog.rpartition(" ")[2]
-        parser.error(f"{verb} works on one messaging cluster: name its namespace with -n instead of {option_string}")
-
-
-def add_cluster_flags(
-    parser: argparse._ActionsContainer, *, required: bool = False, everywhere: bool = False, told: str = ""
-) -> None:
-    """``-n``, ``-A``, ``--kubeconfig`` and ``--context``.
-
-    required: ``-n`` must be given, as nobody's context should decide. everywhere: whether ``-A`` makes sense.
-    told: what ``-n`` is, where that is more than the namespace of a messaging cluster.
-    """
-    usual = _NAMESPACE if required else _OF_THE_CONTEXT
-    parser.add_argument("--namespace", "-n", metavar="NAMESPACE", required=required, help=told or usual)
-    if everywhere:
-        parser.add_argument("--all-namespaces", "-A", action="store_true", help="look at all namespaces")
-    else:
-        parser.add_argument(
-            "--all-namespaces", "-A", action=_OneNamespaceAlone, nargs=0, default=False, help=argparse.SUPPRESS
-        )
-    parser.add_argument(
-        "--kubeconfig", metavar="FILE", help="kubeconfig file (default: in-cluster, $KUBECONFIG, then ~/.kube/config)"
-    )
-    parser.add_argument("--context", metavar="NAME", help="context of the kubeconfig (default: its current one)")
-
-
-def settle_namespace(arguments: argparse.Namespace) -> str:
-    """The namespace that counts; kept in `arguments`, and empty for all. Raises `ConnectionSettingsError`."""
-    if arguments.all_namespaces:
-        arguments.namespace = ""
-    elif not arguments.namespace:
-        arguments.namespace = default_namespace(arguments.kubeconfig, arguments.context)
-    return str(arguments.namespace)
-
 
 T = TypeVar("T")
 
@@ -139,3 +93,60 @@ def near(name: str, names: Sequence[str]) -> str:
 def unknown_kind(ref: ResourceRef) -> CommandError:
     """For a cluster without our kinds: how it gets them."""
     return CommandError(f"this cluster has no {ref.kind}; first: trimtab crds | kubectl apply --server-side -f -")
+
+
+# -- is there an operator? --
+
+Object = Mapping[str, Any]
+
+_CYCLES = 3
+"""Intervals without a cycle after which a policy counts as left alone."""
+_AT_LEAST = 60.0
+"""Seconds that a policy gets in any case: an operator that starts needs some until its first cycle."""
+
+
+async def leases(api: Api, policies: Iterable[Object]) -> dict[str, Object | None]:
+    """By namespace of `policies` the operator's Lease, None where there is none; without those that can't be read."""
+    found: dict[str, Object | None] = {}
+    for namespace in sorted({policy["metadata"].get("namespace", "") for policy in policies}):
+        try:
+            listed = [lease async for page in api.list(LEASES, namespace) for lease in page.items]
+        except ApiError:
+            continue  # a person may lack the right to see Leases; the status of the policy then has to do
+        found[namespace] = next((lease for lease in listed if lease["metadata"]["name"] == LEASE), None)
+    return found
+
+
+def left_alone(policy: Object, lease: Object | None, now: float) -> str:
+    """Why no operator seems to look at `policy`, and what to do; empty while one does. now: epoch seconds.
+
+    Both must say so: an operator may use a Lease of another name, and a standby that takes over needs a moment.
+    """
+    meta, status = policy["metadata"], policy.get("status") or {}
+    seen, generation = status.get("observedGeneration") or 0, meta.get("generation", 0)
+    cycle = epoch((status.get("lastCycle") or {}).get("time"))
+    if _recent(cycle, policy, now) or not (problem := _problem(lease, now)):
+        return ""
+    told = "it has had no cycle yet" if math.isnan(cycle) else f"its last cycle was {ago(cycle, now)}"
+    if seen < generation:
+        told += f", and generation {generation} of it has not been read (observedGeneration is {seen})"
+    run = f"trimtab run --namespace {meta.get('namespace', '')}"
+    return f"no operator looks at this policy: {problem}, {told}; start one for this namespace: {run}"
+
+
+def _recent(cycle: float, policy: Object, now: float) -> bool:
+    patience = max(_AT_LEAST, _CYCLES * seconds(policy["spec"].get("interval") or "60s"))
+    return now - cycle < patience  # False for NaN
+
+
+def _problem(lease: Object | None, now: float) -> str:
+    """What a Lease says against a running operator; empty when one holds it."""
+    if lease is None:
+        return f"there is no Lease {LEASE}"
+    spec = lease.get("spec") or {}
+    if not (holder := spec.get("holderIdentity")):
+        return f"nobody holds the Lease {LEASE}"
+    renewed = epoch(spec.get("renewTime"))
+    if now - renewed <= float(spec.get("leaseDurationSeconds") or 0):
+        return ""
+    return f"{holder} has not renewed the Lease {LEASE} since {ago(renewed, now)}"

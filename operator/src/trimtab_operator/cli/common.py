@@ -94,6 +94,11 @@ def length(span: float) -> str:
     return " ".join(parts[:2])
 
 
+def ago(at: float, now: float) -> str:
+    """``5m 3s ago``."""
+    return f"{length(max(0.0, now - at))} ago"
+
+
 def size(count: float) -> str:
     """Bytes with a unit: ``512 B``, ``1.5 KiB``, ``8.4 GiB``; ``-`` for NaN."""
     if math.isnan(count):

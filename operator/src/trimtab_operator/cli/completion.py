@@ -15,6 +15,8 @@ from typing import TextIO
 
 import argcomplete
 from argcomplete.completers import FilesCompleter
+from argcomplete.finders import CompletionFinder
+from argcomplete.shell_integration import shellcode
 
 from trimtab_operator.cli.common import FINE, CommandError
 from trimtab_operator.kube.connection import contexts, default_namespace
@@ -43,7 +45,7 @@ _PATHS = frozenset({"filename", "kubeconfig", "files"})
 
 def complete(
     parser_for: Callable[[Sequence[str]], argparse.ArgumentParser],
-    finder: argcomplete.CompletionFinder = argcomplete.autocomplete,
+    finder: CompletionFinder = argcomplete.autocomplete,
     stream: TextIO | None = None,
 ) -> int:
     """Print the candidates for the word under the cursor of ``COMP_LINE``; the exit code.
@@ -61,7 +63,7 @@ def complete(
         always_complete_options=False,
         exit_method=sys.exit,
         output_stream=stream,
-        default_completer=_values,  # type: ignore[arg-type]  # a function will do, as for an action's own completer
+        default_completer=_values,  # type: ignore[arg-type]  # any callable serves
     )
     return FINE
 
@@ -153,6 +155,6 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 def run(arguments: argparse.Namespace) -> int:
     """Carry out the verb; returns the exit code."""
     shell = arguments.shell
-    text = _KUBECTL if shell == "kubectl" else argcomplete.shellcode(["trimtab"], use_defaults=False, shell=shell)
+    text = _KUBECTL if shell == "kubectl" else shellcode(["trimtab"], use_defaults=False, shell=shell)
     print(text.strip())
     return FINE

@@ -1,4 +1,4 @@
-"""Options of verbs that ask a Prometheus or a Pulsar cluster that no policy describes.
+"""Flags of verbs that work on a Kubernetes cluster, and of those that ask a Prometheus or Pulsar without a policy.
 
 Secrets come from files. On the command line every user of the machine could read them.
 """
@@ -7,17 +7,68 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from trimtab_operator.cli.common import CommandError
+from trimtab_operator.kube.connection import default_namespace
 from trimtab_operator.pulsar.client.api import Admin
 from trimtab_operator.pulsar.client.auth import Bearer
 from trimtab_operator.pulsar.client.errors import PulsarError
 from trimtab_operator.pulsar.client.http import connected
 from trimtab_operator.resources.common import seconds
 from trimtab_pipeline.api import Credentials, CredentialsError, PrometheusSettings
+
+_NAMESPACE = "Kubernetes namespace of the messaging cluster"
+
+_OF_THE_CONTEXT = f"{_NAMESPACE} (default: that of the kubeconfig's context)"
+
+
+class _OneNamespaceAlone(argparse.Action):
+    """Refuses ``-A`` where a verb speaks of one messaging cluster, in words instead of `unrecognized arguments`."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,  # noqa: ARG002  (argparse's signature)
+        values: str | Sequence[Any] | None,  # noqa: ARG002
+        option_string: str | None = None,
+    ) -> None:
+        verb = parser.prog.rpartition(" ")[2]
+        parser.error(f"{verb} works on one messaging cluster: name its namespace with -n instead of {option_string}")
+
+
+def add_cluster_flags(
+    parser: argparse._ActionsContainer, *, required: bool = False, everywhere: bool = False, told: str = ""
+) -> None:
+    """``-n``, ``-A``, ``--kubeconfig`` and ``--context``.
+
+    required: ``-n`` must be given, as nobody's context should decide. everywhere: whether ``-A`` makes sense.
+    told: what ``-n`` is, where that is more than the namespace of a messaging cluster.
+    """
+    usual = _NAMESPACE if required else _OF_THE_CONTEXT
+    parser.add_argument("--namespace", "-n", metavar="NAMESPACE", required=required, help=told or usual)
+    if everywhere:
+        parser.add_argument("--all-namespaces", "-A", action="store_true", help="look at all namespaces")
+    else:
+        parser.add_argument(
+            "--all-namespaces", "-A", action=_OneNamespaceAlone, nargs=0, default=False, help=argparse.SUPPRESS
+        )
+    parser.add_argument(
+        "--kubeconfig", metavar="FILE", help="kubeconfig file (default: in-cluster, $KUBECONFIG, then ~/.kube/config)"
+    )
+    parser.add_argument("--context", metavar="NAME", help="context of the kubeconfig (default: its current one)")
+
+
+def settle_namespace(arguments: argparse.Namespace) -> str:
+    """The namespace that counts; kept in `arguments`, and empty for all. Raises `ConnectionSettingsError`."""
+    if arguments.all_namespaces:
+        arguments.namespace = ""
+    elif not arguments.namespace:
+        arguments.namespace = default_namespace(arguments.kubeconfig, arguments.context)
+    return str(arguments.namespace)
+
 
 _TENANT = "X-Scope-OrgID"
 

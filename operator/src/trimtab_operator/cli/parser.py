@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
@@ -50,7 +50,7 @@ VERBS: Mapping[str, Verb] = {
     "history": Verb("commands.history", "show, export or import the history of load"),
     "migrate": Verb("commands.migrate", "print the policy that balances as a Pulsar cluster does"),
     "restore": Verb("commands.restore", "put back what was switched off in Pulsar, and release finalizers"),
-    "warm": Verb("commands.warm", "make Spark start faster on this machine"),
+    "warm": Verb("commands.run:register_warm", "make Spark start faster on this machine"),
     "crds": Verb("commands.manifests:register_crds", "print, write or check the custom resource definitions"),
     "rbac": Verb("commands.manifests:register_rbac", "print, write or check the Role of the operator"),
     "completion": Verb("completion", "print the completion script of a shell"),
@@ -78,8 +78,8 @@ Trimtab keeps the brokers of a bundle-sharded messaging cluster evenly loaded.
 class _Overview(argparse.RawDescriptionHelpFormatter):
     """Leaves the list of verbs to the epilog, where it is one aligned table."""
 
-    def _iter_indented_subactions(self, action: argparse.Action) -> Iterator[argparse.Action]:  # noqa: ARG002
-        return iter(())
+    def _iter_indented_subactions(self, action: argparse.Action) -> Generator[argparse.Action]:  # noqa: ARG002
+        yield from ()
 
 
 def verbs_of(plugins: Mapping[str, EntryPoint]) -> Mapping[str, str]:

@@ -20,7 +20,7 @@ from rich.text import Text
 _ENDLESS = 10_000
 
 _NAME = 12
-"""Characters that the first column always keeps."""
+"""Characters that the first column keeps, if it has as many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +55,13 @@ class Grid:
         table = Table(title=self.title or None, **style)  # type: ignore[arg-type]  # a mapping of several types
         for k, heading in enumerate(self.headings):
             number = heading in self.numbers
-            width = 0 if k or number else _NAME
+            longest = max(len(heading), *(len(row[k]) for row in self.rows), 0)
             table.add_column(
-                heading, justify="right" if number else "left", no_wrap=number, overflow="fold", min_width=width
+                heading,
+                justify="right" if number else "left",
+                no_wrap=number,
+                overflow="fold",
+                min_width=0 if k else min(longest, _NAME),
             )
         for row in self.rows:
             table.add_row(*(cell if isinstance(cell, Text) else Text(cell) for cell in row))

@@ -84,7 +84,7 @@ class Migration:
 
 
 @dataclass(slots=True)
-class _Reader:
+class _ConfigReader:
     """Reads one configuration; what it can't take over is noted."""
 
     runtime: Mapping[str, str]
@@ -161,7 +161,7 @@ def migrate(runtime: Mapping[str, str], *, admin_url: str, prometheus: str) -> M
     Raises `CommandError` for what no policy may say.
     """
     manager = load_manager(runtime)
-    reader = _Reader(runtime, manager if manager in _DEFAULTS else LoadManager.MODULAR)
+    reader = _ConfigReader(runtime, manager if manager in _DEFAULTS else LoadManager.MODULAR)
     if manager not in _DEFAULTS:
         named = runtime.get("loadManagerClassName") or "(nothing)"
         reader.notes.append(f"loadManagerClassName = {named} is neither of the two known ones: read as if modular")
@@ -225,14 +225,14 @@ def _no_pair(spec: Mapping[str, Any]) -> list[str]:
     return [f"{_PLACEMENT} = AvgShedder, but no other shedder than AvgShedder goes with it: {_FALLS_BACK}"]
 
 
-def _split(reader: _Reader, splitter: str) -> dict[str, Any]:
+def _split(reader: _ConfigReader, splitter: str) -> dict[str, Any]:
     if not is_true(reader.runtime.get(SPLITTING, "true")):
         reader.notes.append(f"{SPLITTING} is false: the policy has no split rule (spec.split)")
         return {}
     return {"split": reader.union(splitter, SPLITTERS)}
 
 
-def _nic_speed(reader: _Reader) -> dict[str, Any]:
+def _nic_speed(reader: _ConfigReader) -> dict[str, Any]:
     text = reader.runtime.get(_NIC, "")
     if text in {"", "null", "Optional.empty"}:
         return {}

@@ -14,13 +14,19 @@ from dataclasses import replace
 from pathlib import Path
 
 from trimtab_operator.app import following, new_context
-from trimtab_operator.cli.cluster import PATIENCE, add_cluster_flags, said, settle_namespace
+from trimtab_operator.cli.cluster import PATIENCE, said
 from trimtab_operator.cli.commands.observe_plot import draw
 from trimtab_operator.cli.commands.observe_table import Shown, show
 from trimtab_operator.cli.commands.plan import check_policy
 from trimtab_operator.cli.commands.run import add_url_option, allowed_urls, load_sources
 from trimtab_operator.cli.common import FINE, HELP, CommandError, add_output_option, moment, written
-from trimtab_operator.cli.flags import add_prometheus_options, check_prometheus_options, prometheus_settings
+from trimtab_operator.cli.flags import (
+    add_cluster_flags,
+    add_prometheus_options,
+    check_prometheus_options,
+    prometheus_settings,
+    settle_namespace,
+)
 from trimtab_operator.cli.tables import console
 from trimtab_operator.kube.client import Api, ApiError
 from trimtab_operator.loop.preview import observe

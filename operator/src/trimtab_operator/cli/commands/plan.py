@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from trimtab_operator.app import following, new_context
-from trimtab_operator.cli.cluster import PATIENCE, add_cluster_flags, fetch, names_of, said, settle_namespace
+from trimtab_operator.cli.cluster import PATIENCE, fetch, names_of, said
 from trimtab_operator.cli.commands.plan_table import Stand, show
 from trimtab_operator.cli.commands.run import add_url_option, allowed_urls, load_sources
 from trimtab_operator.cli.common import FINDING, FINE, CommandError, add_output_option
-from trimtab_operator.cli.lint.files import Document, UnreadableError, documents, manifest_files
-from trimtab_operator.cli.lint.findings import spelt
+from trimtab_operator.cli.flags import add_cluster_flags, settle_namespace
+from trimtab_operator.cli.lint.files import Document, UnreadableError, documents, manifest_files, spelt
 from trimtab_operator.cli.lint.schema import refusals, without_nulls
 from trimtab_operator.kube.client import POLICIES, Api, ApiError, NotFoundError
 from trimtab_operator.loop.preview import Preview, preview

@@ -158,7 +158,7 @@ def _cpu_line(plan: Plan, load: ClusterLoad | None) -> str:
 
 
 def _brokers_grid(plan: Plan) -> Grid:
-    rows = [
+    rows: list[tuple[str | Text, ...]] = [
         (name, *(_change(plan.before[row, column], plan.after[row, column]) for column in _SHOWN.values()))
         for row, name in enumerate(plan.brokers)
     ]

@@ -20,7 +20,7 @@ POLL = 0.3
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class CommandOutcome:
     """What became of a command. taken: whether it was carried out; status: the policy's, as it is after it."""
 
     taken: bool
@@ -44,7 +44,7 @@ def add_command(subparsers: Any, verb: str, summary: str, description: str) -> a
     return parser
 
 
-def carry_out(arguments: argparse.Namespace, work: Callable[[Api], Awaitable[Answer]]) -> int:
+def carry_out(arguments: argparse.Namespace, work: Callable[[Api], Awaitable[CommandOutcome]]) -> int:
     """Run `work` and print what became of it; the exit code."""
     answer = asked(arguments, work)
     text = f"{arguments.policy}: {answer.text}"
@@ -52,7 +52,7 @@ def carry_out(arguments: argparse.Namespace, work: Callable[[Api], Awaitable[Ans
     return FINE if answer.taken else FINDING
 
 
-async def give(api: Api, arguments: argparse.Namespace, word: str, proposal: str | None = None) -> Answer:
+async def give(api: Api, arguments: argparse.Namespace, word: str, proposal: str | None = None) -> CommandOutcome:
     """Annotate the policy with `word` and wait until the operator has taken it. Raises `CommandError`, `ApiError`."""
     namespace, policy = arguments.namespace, arguments.policy
     await fetch(api, POLICIES, namespace, policy)
@@ -64,12 +64,12 @@ async def give(api: Api, arguments: argparse.Namespace, word: str, proposal: str
         status = found.get("status") or {}
         if (found["metadata"].get("annotations") or {}).get(REBALANCE_ANNOTATION) != word:
             taken, text = answered(status)
-            return Answer(taken, text, status)
+            return CommandOutcome(taken, text, status)
         if time.monotonic() > deadline:
             late = (
                 f"no answer within {arguments.timeout:g} s: is the operator running? The annotation stays until it is"
             )
-            return Answer(taken=False, text=late, status=status)
+            return CommandOutcome(taken=False, text=late, status=status)
         await asyncio.sleep(POLL)
 
 
@@ -105,7 +105,7 @@ def run_approve(arguments: argparse.Namespace) -> int:
     return carry_out(arguments, lambda api: _approve(api, arguments))
 
 
-async def _approve(api: Api, arguments: argparse.Namespace) -> Answer:
+async def _approve(api: Api, arguments: argparse.Namespace) -> CommandOutcome:
     proposal = arguments.proposal or await _waiting(api, arguments)
     answer = await give(api, arguments, "approve", proposal)
     if not answer.taken or not arguments.wait:
@@ -121,20 +121,20 @@ async def _waiting(api: Api, arguments: argparse.Namespace) -> str | None:
     return found
 
 
-async def _until_ended(api: Api, arguments: argparse.Namespace, proposal: str) -> Answer:
+async def _until_ended(api: Api, arguments: argparse.Namespace, proposal: str) -> CommandOutcome:
     told = ""
     while True:
         policy = await fetch(api, POLICIES, arguments.namespace, arguments.policy)
         status = policy.get("status") or {}
         progress = _progress(status)
         if progress.get("proposal") != proposal:
-            return Answer(taken=False, text=f"proposal {proposal} was replaced by another", status=status)
+            return CommandOutcome(taken=False, text=f"proposal {proposal} was replaced by another", status=status)
         if (line := in_words(progress)) != told:
             told = line
             print(line, file=sys.stderr, flush=True)
         if progress.get("finishedAt"):
             done = progress["landed"] == progress["total"]
-            return Answer(done, line if done else f"{line}; {why(progress)}", status)
+            return CommandOutcome(done, line if done else f"{line}; {why(progress)}", status)
         await asyncio.sleep(POLL)
 
 

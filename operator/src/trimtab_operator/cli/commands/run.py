@@ -1,4 +1,4 @@
-"""`trimtab run`: the operator."""
+"""`trimtab run`: the operator; and `trimtab warm`, which makes its Spark start faster."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import argparse
 import asyncio
 import logging
 import re
+import time
 from pathlib import Path
 
 from trimtab_operator.app import Where, run_operator
-from trimtab_operator.cli.cluster import add_cluster_flags
-from trimtab_operator.cli.common import FINDING, FINE, CommandError
+from trimtab_operator.cli.common import FINDING, FINE, CommandError, size
+from trimtab_operator.cli.flags import add_cluster_flags
 from trimtab_operator.gc_tuning import collect_seldom
 from trimtab_operator.kube.lease import (
     DEADLINE,
@@ -27,7 +28,7 @@ from trimtab_operator.resources.common import seconds
 from trimtab_operator.resources.urls import FLAG, SERVICES, AllowedUrls, BadPatternError
 from trimtab_operator.telemetry.metrics import Metrics
 from trimtab_pipeline.api import KEEP_A_DAY, LoadSources, Retention, SourceUnavailableError
-from trimtab_pipeline.factory import direct_sources, spark_sources
+from trimtab_pipeline.factory import archive_classes, direct_sources, spark_sources
 
 log = logging.getLogger(__name__)
 
@@ -210,3 +211,44 @@ def _log_to_stderr(*, verbose: bool) -> None:
     if not verbose:
         for name in ("kopf", "py4j", "kubernetes", "aiohttp.access"):
             logging.getLogger(name).setLevel(logging.WARNING)
+
+
+_WARM_DESCRIPTION = """\
+Keep Spark's classes in an archive that its JVM maps into memory, instead of loading and verifying each one at every
+start: until the engine is warm that saves some 40 % of the work. Making it takes as long as a start and some 10 s, and
+155 MB, in $TRIMTAB_CACHE, else $XDG_CACHE_HOME/trimtab, else ~/.cache/trimtab, and may be deleted at any time.
+
+It holds for the Java and the Spark it was made with; run this again after changing either. What fits already is left as
+it is. Only a file of the user's own, or of root, that nobody else can write is used. On a Spark Connect server there is
+nothing to be made.
+
+example, in a container image:
+  ENV TRIMTAB_CACHE=/opt/trimtab
+  RUN trimtab warm
+"""
+
+
+def register_warm(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the verb."""
+    parser = subparsers.add_parser(
+        "warm",
+        help="make Spark start faster on this machine",
+        description=_WARM_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.set_defaults(run=run_warm)
+
+
+def run_warm(arguments: argparse.Namespace) -> int:  # noqa: ARG001  (there are none)
+    """Carry out the verb; returns the exit code. Raises `CommandError`."""
+    logging.basicConfig(level=logging.WARNING, format="trimtab: %(message)s")
+    begin = time.monotonic()
+    try:
+        archive, made = archive_classes()
+    except SourceUnavailableError as error:
+        raise CommandError(str(error)) from error
+    except OSError as error:
+        raise CommandError(f"{error.filename}: {error.strerror or error}") from error
+    how = f"made in {time.monotonic() - begin:.0f} s" if made else "is there already"
+    print(f"{archive}: {size(archive.stat().st_size)}, {how}; the next start of Spark uses it")
+    return FINE

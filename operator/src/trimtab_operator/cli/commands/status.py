@@ -19,7 +19,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from trimtab_operator.cli.cluster import add_verb, asked, fetch, near, unknown_kind
+from trimtab_operator.cli.cluster import add_verb, asked, fetch, leases, left_alone, near, unknown_kind
 from trimtab_operator.cli.commands.proposal import in_words
 from trimtab_operator.cli.commands.status_table import (
     Data,
@@ -40,7 +40,6 @@ from trimtab_operator.cli.common import (
     length,
     print_data,
 )
-from trimtab_operator.cli.operator_presence import leases, left_alone
 from trimtab_operator.cli.tables import Grid, console, fitted
 from trimtab_operator.kube.client import BUNDLES, POLICIES, Api, ApiError, NotFoundError
 from trimtab_operator.kube.records import BundleRecord, bundle_record
@@ -102,7 +101,7 @@ def view_for(arguments: argparse.Namespace) -> View:
     """In place on a terminal; line by line where it goes to a file, a pipe or a program."""
     if arguments.output in {TABLE, "wide"} and sys.stdout.isatty():
         return InPlace(arguments.color, everywhere=not arguments.namespace, wide=arguments.output == "wide")
-    return Lines(arguments.output)
+    return LineByLine(arguments.output)
 
 
 def in_flight(bundles: Iterable[BundleRecord]) -> list[PendingMoveRow]:
@@ -148,7 +147,7 @@ class InPlace:
         return row
 
 
-class Lines:
+class LineByLine:
     """A line for each change, with the time; or, as JSON or YAML, an object for each."""
 
     def __init__(self, output: str) -> None:

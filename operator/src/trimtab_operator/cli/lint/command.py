@@ -14,9 +14,17 @@ from rich.text import Text
 
 from trimtab_operator.cli.commands.run import add_url_option, allowed_urls
 from trimtab_operator.cli.common import FINDING, FINE, CommandError, add_color_option, print_data
-from trimtab_operator.cli.lint.files import Document, UnreadableError, documents, manifest_files
-from trimtab_operator.cli.lint.findings import Finding, Found, Level, spelt
-from trimtab_operator.cli.lint.rules import Checked, Surroundings, Written, advice, together
+from trimtab_operator.cli.lint.files import (
+    Document,
+    Finding,
+    Found,
+    Level,
+    UnreadableError,
+    documents,
+    manifest_files,
+    spelt,
+)
+from trimtab_operator.cli.lint.rules import Checked, LintContext, Written, advice, together
 from trimtab_operator.cli.lint.schema import refusals, without_nulls
 from trimtab_operator.cli.tables import console
 from trimtab_operator.resources.common import GROUP, seconds
@@ -48,7 +56,7 @@ examples:
 class Checking:
     """What was checked so far, and found."""
 
-    around: Surroundings
+    context: LintContext
     findings: list[Finding] = field(default_factory=list)
     objects: list[Checked] = field(default_factory=list)
     count: int = 0
@@ -82,7 +90,7 @@ class Checking:
         ]
         if not wrong:
             self.objects.append(Checked(document, subject))
-            wrong += _advised(data, self.around)
+            wrong += _advised(data, self.context)
         self.findings += [Finding.of(document, subject, found) for found in wrong]
 
 
@@ -119,7 +127,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def run(arguments: argparse.Namespace) -> int:
     """Carry out the verb; returns the exit code. Raises `CommandError`."""
-    checking = Checking(_surroundings(arguments))
+    checking = Checking(_context(arguments))
     files = manifest_files(arguments.files)
     for name in files:
         checking.file(name)
@@ -134,20 +142,20 @@ def run(arguments: argparse.Namespace) -> int:
     return FINDING if any(finding.level in fatal for finding in found) else FINE
 
 
-def _surroundings(arguments: argparse.Namespace) -> Surroundings:
+def _context(arguments: argparse.Namespace) -> LintContext:
     try:
         scrape = seconds(arguments.scrape_interval)
     except ValueError as error:
         raise CommandError(f"--scrape-interval: {error}") from error
-    return Surroundings(allowed_urls(arguments), scrape, time.time())
+    return LintContext(allowed_urls(arguments), scrape, time.time())
 
 
-def _advised(data: dict[str, Any], around: Surroundings) -> Iterator[Found]:
+def _advised(data: dict[str, Any], context: LintContext) -> Iterator[Found]:
     if data["kind"] != "BalancingPolicy":
         return
     raw = without_nulls(data["spec"])
     spec = BalancingPolicySpec.model_validate_json(json.dumps(raw))
-    yield from advice(Written(spec, raw, data["metadata"].get("namespace") or "", around))
+    yield from advice(Written(spec, raw, data["metadata"].get("namespace") or "", context))
 
 
 def _subject(data: dict[str, Any]) -> str:

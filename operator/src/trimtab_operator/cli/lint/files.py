@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -170,3 +171,60 @@ def _items(document: Document) -> Iterator[Document]:
         inside = ("items", k)
         lines = {at[2:]: line for at, line in document.lines.items() if at[:2] == inside}
         yield Document(document.file, item, lines, tuple(at[2:] for at in document.twice if at[:2] == inside))
+
+
+class Level(StrEnum):
+    """How much a finding matters; its values are GitHub's words for annotations."""
+
+    ERROR = "error"
+    """The API server, or the operator, would refuse it."""
+    WARNING = "warning"
+    """It would be taken, and somebody would be woken for it."""
+    NOTICE = "notice"
+    """To be known; it changes no exit code."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a rule says of one object: the place that it is about, and the text with value, bound and fix."""
+
+    level: Level
+    rule: str
+    at: At
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A `Found` in its file. subject: ``Kind/name`` of the object, or empty."""
+
+    level: Level
+    rule: str
+    file: str
+    line: int
+    subject: str
+    field: str
+    text: str
+
+    @classmethod
+    def of(cls, document: Document, subject: str, found: Found) -> Finding:
+        """What was found in an object of `document`."""
+        line = document.line(found.at)
+        return cls(found.level, found.rule, document.file, line, subject, spelt(found.at), found.text)
+
+    def as_data(self) -> dict[str, Any]:
+        """Plain data."""
+        return {
+            "level": str(self.level),
+            "rule": self.rule,
+            "file": self.file,
+            "line": self.line,
+            "object": self.subject,
+            "field": self.field,
+            "message": self.text,
+        }
+
+
+def spelt(at: At) -> str:
+    """``spec.windows[0].start``."""
+    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in at).lstrip(".")

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
-from trimtab_operator.cli.lint.files import At, Document
-from trimtab_operator.cli.lint.findings import Finding, Found, Level
+from trimtab_operator.cli.lint.files import At, Document, Finding, Found, Level
 from trimtab_operator.loop.gates import opening
 from trimtab_operator.resources.common import WindowKind, seconds
 from trimtab_operator.resources.policy import BalancingPolicySpec, BrokerSelector, Mode
@@ -161,7 +160,7 @@ _SERVICE = r"http://[^/:]+\.svc(\.cluster\.local)?[:/]?"
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class LintContext:
     """What is known of where a policy will run. urls: what its operator may ask. scrape: seconds between two scrapes.
     now: epoch seconds.
     """
@@ -178,7 +177,7 @@ class Written:
     spec: BalancingPolicySpec
     raw: Mapping[str, Any]
     namespace: str
-    around: Surroundings
+    context: LintContext
 
     @property
     def acts(self) -> bool:
@@ -249,7 +248,7 @@ def _half_blind(policy: Written) -> Iterator[Found]:
 
 
 def _scrapes(policy: Written) -> Iterator[Found]:
-    source, scrape = policy.spec.source.prometheus, policy.around.scrape
+    source, scrape = policy.spec.source.prometheus, policy.context.scrape
     if seconds(policy.spec.interval) < scrape:
         yield _warn(
             "interval-below-scrape",
@@ -275,7 +274,7 @@ def _addresses(policy: Written) -> Iterator[Found]:
         asked.append((("spec", "pulsar", "adminUrl"), spec.pulsar.admin_url, pulsar is not None and pulsar.secret))
     for at, url, secret in asked:
         try:
-            policy.around.urls.admit(url, policy.namespace or "default", secrets=secret)
+            policy.context.urls.admit(url, policy.namespace or "default", secrets=secret)
         except RefusedUrlError as error:
             told = f"{error}; if its operator allows it, tell this: {FLAG}"
             yield _warn("url-not-allowed", at, told)
@@ -289,7 +288,7 @@ def _windows(policy: Written) -> Iterator[Found]:
     windows, at = policy.spec.windows, ("spec", "windows")
     if not windows:
         return
-    now = opening(windows, policy.around.now)
+    now = opening(windows, policy.context.now)
     if not now.open and now.until is None:
         yield _warn("never-open", at, "never let it act: each Allow is covered by a Deny")
     if policy.spec.mode is not Mode.AUTO:

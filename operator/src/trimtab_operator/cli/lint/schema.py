@@ -15,8 +15,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from trimtab_operator.cli.lint.files import At
-from trimtab_operator.cli.lint.findings import Found, Level, spelt
+from trimtab_operator.cli.lint.files import At, Found, Level, spelt
 from trimtab_operator.resources.common import API_VERSION
 from trimtab_operator.resources.crd import KINDS, Kind, manifest
 from trimtab_strategies.model import some

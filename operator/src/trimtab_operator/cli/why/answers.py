@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from trimtab_operator.cli.common import iso, length, written
+from trimtab_operator.cli.common import ago, iso, length, written
 from trimtab_operator.cli.why.wording import SENTENCES
 from trimtab_operator.decision_log.record import BrokerView, DecisionRecord, MoveView
 from trimtab_operator.kube.move_costs import MoveCosts
@@ -165,11 +165,6 @@ def moment(at: float) -> str:
 def until(at: float, now: float) -> str:
     """``until 15:30:00 UTC, 12m 5s from now``."""
     return f"until {written(at)[11:]} UTC, {length(max(0.0, at - now))} from now"
-
-
-def ago(at: float, now: float) -> str:
-    """``5m 3s ago``."""
-    return f"{length(max(0.0, now - at))} ago"
 
 
 def takes_none(view: BrokerView) -> str:

@@ -6,12 +6,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trimtab_operator.cli.common import length
+from trimtab_operator.cli.common import ago, length
 from trimtab_operator.cli.why.answers import (
     Answer,
     ByHand,
     Facts,
-    ago,
     because,
     decided,
     distance,

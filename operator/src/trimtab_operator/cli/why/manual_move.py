@@ -6,19 +6,8 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from trimtab_operator.cli.common import length
-from trimtab_operator.cli.why.answers import (
-    TRIMTAB,
-    Answer,
-    ByHand,
-    Facts,
-    ago,
-    decided,
-    figures,
-    moment,
-    sentence,
-    until,
-)
+from trimtab_operator.cli.common import ago, length
+from trimtab_operator.cli.why.answers import TRIMTAB, Answer, ByHand, Facts, decided, figures, moment, sentence, until
 from trimtab_operator.decision_log.record import DecisionRecord
 from trimtab_operator.kube.conditions import epoch
 from trimtab_operator.kube.records import BundleRecord
