@@ -72,7 +72,7 @@ def test_the_last_cycle_of_a_history_is_shown_as_tables(kept: Path, capsys: Capt
     assert main(["observe", "--history", str(kept), "--top", "2"]) == 0
     shown = capsys.readouterr().out
     assert shown.startswith("prod/one at 2025-06-15 15:03:00 UTC")
-    assert "1 of 2 brokers can be believed; their CPU 60 % to 60 %; 4 bundles" in shown
+    assert "1 of 2 brokers are trusted; their CPU 60 % to 60 %; 4 bundles" in shown
     brokers = rows(shown, "Brokers")
     assert brokers["a"][:4] == ["a", "yes", "60.0", "%"]
     assert brokers["b"][:4] == ["b", "no", "20.0", "%"]
@@ -85,7 +85,7 @@ def test_the_last_cycle_of_a_history_is_shown_as_tables(kept: Path, capsys: Capt
         "1 bundle not measured",
         "no answer for broker b: http://prometheus.acme.example: refused",
         "the source warns: store 2 is out",
-        "not believed: b: PartialData, its part of the source did not answer",
+        "not trusted: b: PartialData, its part of the source did not answer",
         "odd: a: counters were reset",
     ):
         assert told in shown
@@ -188,16 +188,16 @@ def test_nothing_known_is_drawn_too() -> None:
     [
         ([], "observe needs --policy NAME, --url URL or --history DIR"),
         (["--url", "http://x"], "--url needs --namespace"),
-        (["--url", "http://x", "--policy", "one", "-n", "x"], "--url stands alone"),
+        (["--url", "http://x", "--policy", "one", "-n", "x"], "--url excludes"),
         (["--url", "http://u:p@x", "-n", "x"], "--url: the source's url holds a user name"),
         (["--policy", "one", "-n", "x", "--at", "5m"], "--at needs --history DIR"),
-        (["--history", "DIR", "--from", "5m"], "--from goes with --plot"),
+        (["--history", "DIR", "--from", "5m"], "--from needs --plot"),
         (["--history", "DIR", "--plot", "load.png"], "load.png must end in .svg"),
         (["--history", "DIR", "--plot", "nowhere/load.svg"], "can't write nowhere/load.svg: No such file"),
         (["--history", "DIR", "--at", "1h"], "no cycle up to then: the oldest is of 2025-06-15T15:00:00"),
         (["--history", "DIR", "--policy", "mian"], "policy 'mian' has no history"),
         (["--history", "nowhere"], "nowhere is no folder"),
-        (["--history", "DIR", "--watch", "1", "--at", "5m"], "--watch looks at what is new"),
+        (["--history", "DIR", "--watch", "1", "--at", "5m"], "--watch shows new data"),
     ],
 )
 def test_a_mistake_is_told_in_one_line(kept: Path, words: list[str], told: str, capsys: Captured) -> None:

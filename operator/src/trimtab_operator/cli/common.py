@@ -15,19 +15,19 @@ from typing import Any
 NAME = "trimtab"
 
 PLUGIN = "kubectl-trimtab"
-"""The file that kubectl looks for on the PATH when somebody types ``kubectl trimtab``."""
+"""The file that kubectl looks for on the PATH when a user types ``kubectl trimtab``."""
 
 
 _AS_COMMAND = re.compile(r"(?<![\w./-])trimtab(?= [a-zA-Z<-])")
 
 
 def program() -> str:
-    """``trimtab``, or ``kubectl trimtab``: what a person types."""
+    """``trimtab``, or ``kubectl trimtab``: what the user typed."""
     return f"kubectl {NAME}" if Path(sys.argv[0]).name.startswith(PLUGIN) else NAME
 
 
 def spoken(text: str) -> str:
-    """`text` with commands as the person would type them here: ``trimtab plan`` is ``kubectl trimtab plan``."""
+    """`text` with its commands as the user types them: ``trimtab plan`` may become ``kubectl trimtab plan``."""
     name = program()
     return text if name == NAME else _AS_COMMAND.sub(name, text)
 
@@ -40,15 +40,15 @@ USAGE = 2
 
 
 class CommandError(Exception):
-    """Wrong usage or input. The text is all a person sees: it names the value, the bound and the fix."""
+    """Wrong usage or input. The text is all the user sees: it names the value, the bound and the fix."""
 
 
 Moment = Callable[[float], float]
-"""A point in time (epoch s), once it is known what time it is: some are told as so long ago."""
+"""A point in time (epoch seconds), given the time of the newest cycle (epoch seconds)."""
 
 
-HELP = "2026-11-21T15:00:00Z, or so long before the newest cycle: 90s, 5m, 1h30m"
-"""How to write one, for --help."""
+HELP = "a time such as 2026-11-21T15:00:00Z, or time before the newest cycle, such as 90s, 5m or 1h30m"
+"""How to write a `Moment`, for --help."""
 
 
 def moment(text: str) -> Moment:
@@ -62,7 +62,7 @@ def moment(text: str) -> Moment:
     try:
         time = datetime.fromisoformat(text)
     except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is no time; write {HELP}") from error
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time; write {HELP}") from error
     at = (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
     return lambda _: at
 
@@ -118,29 +118,33 @@ COLORS = ("auto", "always", "never")
 def add_output_option(
     parser: argparse._ActionsContainer, *, shapes: Sequence[str] = (TABLE, "json", "yaml"), wide: bool = False
 ) -> None:
-    """``-o``, ``--json`` and ``--color``. shapes: what may follow ``-o``, the default first."""
+    """Add ``-o``, ``--json`` and ``--color``. shapes: what may follow ``-o``, the default first."""
     choices = [shapes[0], *(["wide"] if wide else []), *shapes[1:]]
     parser.add_argument(
-        "-o", "--output", choices=choices, metavar="|".join(choices), default=shapes[0], help="(%(default)s)"
+        "-o",
+        "--output",
+        choices=choices,
+        metavar="|".join(choices),
+        default=shapes[0],
+        help="output format (%(default)s)",
     )
     if "json" in shapes:
-        parser.add_argument("--json", dest="output", action="store_const", const="json", help="the same as -o json")
+        parser.add_argument("--json", dest="output", action="store_const", const="json", help="same as -o json")
     add_color_option(parser)
 
 
 def add_color_option(parser: argparse._ActionsContainer) -> None:
-    """``--color auto|always|never``."""
     parser.add_argument(
         "--color",
         choices=COLORS,
         metavar="|".join(COLORS),
         default="auto",
-        help="(%(default)s: on a terminal, unless $NO_COLOR is set)",
+        help="when to use colors (%(default)s: on a terminal, unless $NO_COLOR is set)",
     )
 
 
 def is_data(output: str) -> bool:
-    """Whether a program reads it."""
+    """Whether the output is meant for a program."""
     return output in {"json", "yaml"}
 
 
@@ -155,7 +159,7 @@ def print_data(value: Any, output: str) -> None:
 
 
 def say(output: str, text: str, data: Mapping[str, Any], *, well: bool = True) -> None:
-    """Print `data` where that was asked for, else `text`: to standard error if it did not go `well`."""
+    """Print `data` as JSON or YAML, or `text`, to standard error if the command did not go `well`."""
     if is_data(output):
         print_data(dict(data), output)
     else:

@@ -144,7 +144,6 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     """Add the verb."""
     parser = subparsers.add_parser(
         "completion",
-        help="print the completion script of a shell",
         description=_DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -1,4 +1,4 @@
-"""How `trimtab plan` shows what was foreseen: as data, or as tables that a person reads from top to bottom."""
+"""Output of `trimtab plan`: as data, or as tables."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ from trimtab_strategies.model import (
 
 @dataclass(frozen=True, slots=True)
 class Stand:
-    """The policy to plan for, as a BalancingPolicy object. told: what it stands for, where it is from a file."""
+    """The policy to plan for, as a BalancingPolicy object. told: a note on its origin, if it comes from a file."""
 
     manifest: Mapping[str, Any]
     told: str = ""
 
     @property
     def status(self) -> Mapping[str, Any]:
-        """What the operator wrote of the policy that the cluster has; empty where it has none."""
+        """The status of the policy in the cluster; empty if there is none."""
         found: Mapping[str, Any] = self.manifest.get("status") or {}
         return found
 
     @property
     def name(self) -> str:
-        """Of the BalancingPolicy."""
+        """Name of the BalancingPolicy."""
         return str(self.manifest["metadata"]["name"])
 
 
@@ -52,11 +52,11 @@ _SHOWN = {"cpu": CPU, "memory": MEMORY, "networkIn": NETWORK_IN, "networkOut": N
 _HEADINGS = {"cpu": "CPU", "memory": "Memory", "networkIn": "Net in", "networkOut": "Net out"}
 
 _NOTICEABLE = 0.1
-"""Percent points below which a prediction is the same as what is measured."""
+"""Percentage points below which prediction and measurement count as equal."""
 
 
 def show(stand: Stand, foreseen: Preview, output: str, color: str = "auto", notes: Sequence[str] = ()) -> None:
-    """Print `foreseen`; output: ``table``, ``json`` or ``yaml``. notes: what it rests on, in lines."""
+    """Print `foreseen`; output: ``table``, ``json`` or ``yaml``. notes: lines below it, on what the plan is based."""
     if is_data(output):
         print_data({**as_data(stand.name, foreseen), "notes": list(notes)}, output)
         return
@@ -69,7 +69,7 @@ def show(stand: Stand, foreseen: Preview, output: str, color: str = "auto", note
 
 
 def as_data(policy: str, foreseen: Preview) -> dict[str, Any]:
-    """Plain data. Usage in percent of a broker's limit, null where it is unknown; `name`: of the Bundle object."""
+    """Plain data. Usage in percent of a broker's limit, null if unknown; `name`: of the Bundle object."""
     plan, records = foreseen.plan, foreseen.seen.records
     moves = [
         {
@@ -121,7 +121,7 @@ def _rounded(value: float) -> float | None:
 
 
 def print_tables(screen: Console, policy: str, foreseen: Preview) -> None:
-    """What would happen in a line or two, then brokers, moves, and what is held back."""
+    """Print a summary, then brokers, splits, moves, and what is held back."""
     plan = foreseen.plan
     screen.print(Text(_headline(policy, foreseen)))
     screen.print(Text(_cpu_line(plan, foreseen.seen.load)))
@@ -139,13 +139,13 @@ def _headline(policy: str, foreseen: Preview) -> str:
     moves = counted(count, "move") + (f" and {counted(len(splits), 'split')}" if splits else "")
     if (refusal := foreseen.refusal) is not None:
         text = f"moves nothing: {refusal.reason}: {refusal.detail}"
-        return f"{policy} {text}" + (f"\nwithout that it would make {moves}:" if count or splits else "")
+        return f"{policy} {text}" + (f"\notherwise it would make {moves}:" if count or splits else "")
     if not count and not splits:
         return f"{policy} moves nothing"
     if foreseen.settings.mode is Mode.DRY_RUN:
         return f"{policy} proposes {moves} and makes none: spec.mode is DryRun"
     if foreseen.settings.mode is Mode.APPROVE:
-        return f"{policy} proposes {moves}, for a person to approve: spec.mode is Approve"
+        return f"{policy} proposes {moves}, for approval: spec.mode is Approve"
     return f"{policy} makes {moves}"
 
 
@@ -177,7 +177,7 @@ def _moves_grid(plan: Plan) -> Grid:
     rows = [
         (
             move.bundle,
-            f"{move.source or '(nobody)'} -> {move.destination}",
+            f"{move.source or '(no owner)'} -> {move.destination}",
             f"{move.load:.1f} %" if math.isfinite(move.load) else "unknown",
             str(move.reason),
         )
@@ -196,7 +196,7 @@ def _splits_grid(plan: Plan) -> Grid:
         )
         for split in plan.splits
     ]
-    return Grid("Splits", ("Bundle", "Children", "Their owners", "Reason"), rows)
+    return Grid("Splits", ("Bundle", "Children", "Owners", "Reason"), rows)
 
 
 def _held_grid(plan: Plan) -> Grid:
