@@ -134,6 +134,7 @@ def add_output_option(
 
 
 def add_color_option(parser: argparse._ActionsContainer) -> None:
+    """Add ``--color auto|always|never``."""
     parser.add_argument(
         "--color",
         choices=COLORS,

@@ -126,6 +126,7 @@ class InPlace:
         self._live.start()
 
     def show(self, policies: Sequence[Data], pending_moves: Sequence[PendingMoveRow], now: float) -> None:
+        """Update the table in place. now: epoch seconds."""
         table, _ = fitted(self._screen, policy_grid(policies, everywhere=self._everywhere, wide=self._wide))
         parts: list[Any] = [table if policies else Text("there is no BalancingPolicy")]
         parts += [self._bar(policy) for policy in policies if _running(policy)]
@@ -136,6 +137,7 @@ class InPlace:
         self._live.update(Group(*parts, Text(told, style="dim")), refresh=True)
 
     def close(self) -> None:
+        """Stop updating; the last table stays."""
         self._live.stop()
 
     @staticmethod

@@ -32,6 +32,7 @@ class Checked:
 
     @property
     def kind(self) -> str:
+        """Kind of the object."""
         return str(self.document.data["kind"])
 
     @property
@@ -41,6 +42,7 @@ class Checked:
 
     @property
     def spec(self) -> Mapping[str, Any]:
+        """Spec of the object, as written."""
         spec: Mapping[str, Any] = self.document.data["spec"]
         return spec
 
