@@ -136,7 +136,7 @@ def test_everything_is_put_back_and_released_once(
         assert main([*scene.words, "--admin-url", brokers.url]) == 0
         nothing, off = capsys.readouterr().out.splitlines()
         assert nothing == "Pulsar: nothing was switched off, or it was restored already"
-        assert off.startswith(f"Pulsar: {SHEDDING} is false by dynamic configuration, and who set it is not known")
+        assert off.startswith(f"Pulsar: {SHEDDING} is false by dynamic configuration, set by an unknown client")
         assert off.endswith(f"remove it with pulsar-admin brokers delete-dynamic-config --config {SHEDDING}")
         assert brokers.dynamic == {SPLITTING: "TRUE", SHEDDING: "false"}
 
