@@ -86,7 +86,7 @@ def test_the_last_cycle_of_a_history_is_shown_as_tables(kept: Path, capsys: Capt
         "no answer for broker b: http://prometheus.acme.example: refused",
         "the source warns: store 2 is out",
         "not trusted: b: PartialData, its part of the source did not answer",
-        "odd: a: counters were reset",
+        "note: a: counters were reset",
     ):
         assert told in shown
 
