@@ -129,7 +129,7 @@ def test_wrong_usage_is_exit_code_2(words: list[str], capsys: pytest.CaptureFixt
 
 def test_without_a_verb_all_verbs_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 2
-    assert "  status        show where policies" in capsys.readouterr().err
+    assert "  status        show the state of policies" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
