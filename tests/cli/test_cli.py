@@ -146,7 +146,7 @@ def test_a_verb_that_there_is_not_is_told_in_one_line(word: str, told: str, caps
 
 def test_a_folder_that_is_none_is_told_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["crds", "--check", str(tmp_path / "none")]) == 2
-    assert capsys.readouterr().err.startswith(f"trimtab: {tmp_path / 'none'} is no folder; make it with: ")
+    assert capsys.readouterr().err.startswith(f"trimtab: {tmp_path / 'none'} is not a folder; make it with: ")
 
 
 def plugin(module: str) -> EntryPoint:
