@@ -49,7 +49,7 @@ def page() -> str:
 def _verbs() -> dict[str, str]:
     """What each verb does, in a few words."""
     added = {point.name: _parser(point.name)[1] for point in entry_points(group=PLUGINS)}
-    return {**VERBS, **added}
+    return {**{name: verb.help for name, verb in VERBS.items()}, **added}
 
 
 def _overview(groups: Mapping[str, Sequence[str]]) -> str:

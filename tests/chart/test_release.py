@@ -63,7 +63,7 @@ def test_a_release_balances_is_changed_and_leaves_nothing_switched_off(release: 
         assert brokers.dynamic == {SPLITTING: "TRUE"}
     (output,) = release.jobs.outputs
     assert release.jobs.codes == [0], output
-    assert "no operator leads any more" in output, output
+    assert "no operator leads now" in output, output
     assert "kept" in said
     assert release.operator is not None
     assert release.operator.returncode == 0, release.operator.log_tail()

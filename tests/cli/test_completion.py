@@ -2,68 +2,95 @@
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from argcomplete.finders import CompletionFinder
 
 from manifests import broker, bundle, policy, topic_namespace
 from trimtab_operator.cli import main
-from trimtab_operator.cli.completion import SCRIPTS
-from trimtab_operator.cli.parser import VERBS
+from trimtab_operator.cli.completion import SHELLS, complete
+from trimtab_operator.cli.parser import VERBS, parser_for
 from trimtab_testbed.servers.kube import ControlPlane
 
 Captured = pytest.CaptureFixture[str]
+Candidates = Callable[..., dict[str, str]]
 BIN = Path(sys.executable).parent
 
 
-def candidates(capsys: Captured, *words: str) -> tuple[list[str], str]:
-    """What may stand in place of the last word, and kubectl's number."""
-    assert main(["__complete", *words]) == 0
-    shown = capsys.readouterr()
-    assert shown.err == ""
-    *found, directive = shown.out.splitlines()
-    return [line.partition("\t")[0] for line in found], directive
+class Finder(CompletionFinder):
+    """Leaves file descriptor 9 alone: here it is one of pytest's."""
+
+    def _init_debug_stream(self) -> None:
+        pass
 
 
-def test_a_verb_is_completed_with_what_it_does(capsys: Captured) -> None:
-    assert candidates(capsys, "re") == (["refresh", "restore", "resume"], ":4")
-    assert set(candidates(capsys, "")[0]) >= set(VERBS)
-    main(["__complete", "pau"])
-    assert capsys.readouterr().out == f"pause\t{VERBS['pause'].help}\n:4\n"
+@pytest.fixture
+def candidates(monkeypatch: pytest.MonkeyPatch) -> Candidates:
+    """What may stand in place of the last word, each with its description."""
+    monkeypatch.setenv("_ARGCOMPLETE", "1")
+    monkeypatch.setenv("_ARGCOMPLETE_SHELL", "fish")
+    monkeypatch.setenv("_ARGCOMPLETE_SUPPRESS_SPACE", "1")
+    monkeypatch.setenv("_ARGCOMPLETE_DFS", "\t")
+    monkeypatch.setenv("_ARGCOMPLETE_IFS", "\n")
+
+    def found(*words: str) -> dict[str, str]:
+        line, shown = " ".join(["trimtab", *words]), io.StringIO()
+        monkeypatch.setenv("COMP_LINE", line)
+        monkeypatch.setenv("COMP_POINT", str(len(line)))
+        with suppress(SystemExit):
+            assert complete(parser_for, Finder(), shown) == 0
+        pairs = (line.partition("\t") for line in shown.getvalue().splitlines())
+        return {name: about for name, _, about in pairs}
+
+    return found
 
 
-def test_flags_and_their_values_are_completed(capsys: Captured) -> None:
-    assert candidates(capsys, "status", "--w") == (["--watch"], ":4")
-    assert candidates(capsys, "status", "-o", "") == (["json", "table", "wide", "yaml"], ":4")
-    assert candidates(capsys, "status", "--color", "a")[0] == ["always", "auto"]
-    assert candidates(capsys, "explain", "")[0] == ["broker", "bundle"]
-    assert candidates(capsys, "completion", "f")[0] == ["fish"]
+def test_a_verb_is_completed_with_what_it_does(candidates: Candidates) -> None:
+    assert sorted(candidates("re")) == ["refresh", "restore", "resume"]
+    assert set(candidates("")) >= set(VERBS)
+    assert candidates("pau") == {"pause": VERBS["pause"].help}
 
 
-def test_files_are_left_to_the_shell(capsys: Captured) -> None:
-    assert candidates(capsys, "lint", "") == ([], ":0")
-    assert candidates(capsys, "plan", "-f", "")[1] == ":0"
-    assert candidates(capsys, "status", "--kubeconfig", "")[1] == ":0"
+def test_flags_and_their_values_are_completed(candidates: Candidates) -> None:
+    assert list(candidates("status", "--w")) == ["--watch"]
+    assert sorted(candidates("status", "-o", "")) == ["json", "table", "wide", "yaml"]
+    assert sorted(candidates("status", "--color", "a")) == ["always", "auto"]
+    assert sorted(candidates("explain", "")) == ["broker", "bundle"]
+    assert list(candidates("completion", "f")) == ["fish"]
+    assert list(candidates("status", "--all")) == ["--all-namespaces"]
+    assert list(candidates("drain", "--all")) == []  # it works on one messaging cluster
 
 
-def test_where_nothing_can_be_known_nothing_is_said(capsys: Captured, tmp_path: Path) -> None:
+def test_files_are_completed_where_a_file_is_meant(candidates: Candidates, tmp_path: Path) -> None:
+    (tmp_path / "policy.yaml").touch()
+    (tmp_path / "policies").mkdir()
+    for words in (("lint",), ("plan", "-f"), ("status", "--kubeconfig")):
+        assert sorted(candidates(*words, f"{tmp_path}/pol")) == [f"{tmp_path}/policies/", f"{tmp_path}/policy.yaml"]
+    assert list(candidates("drain", f"{tmp_path}/pol")) == []
+
+
+def test_where_nothing_can_be_known_there_are_no_candidates(candidates: Candidates, tmp_path: Path) -> None:
     nowhere = ("--kubeconfig", str(tmp_path / "none"))
-    assert candidates(capsys, "plan", *nowhere, "") == ([], ":4")
-    assert candidates(capsys, "nonsense", "") == ([], ":4")
+    assert candidates("plan", *nowhere, "") == {}
+    assert candidates("nonsense", "") == {}
     dead = tmp_path / "dead"
     dead.write_text(
         "{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: c, user: u}}],"
         " clusters: [{name: c, cluster: {server: 'http://127.0.0.1:1'}}], users: [{name: u, user: {}}]}"
     )
-    assert candidates(capsys, "drain", "--kubeconfig", str(dead), "") == ([], ":4")
-    assert candidates(capsys, "status", "--kubeconfig", str(dead), "--context", "")[0] == ["c"]
+    assert candidates("drain", "--kubeconfig", str(dead), "") == {}
+    assert list(candidates("status", "--kubeconfig", str(dead), "--context", "")) == ["c"]
 
 
 @pytest.mark.apiserver
-def test_names_come_from_the_cluster(trimtab_crds: ControlPlane, kube_namespace: str, capsys: Captured) -> None:
+def test_names_come_from_the_cluster(trimtab_crds: ControlPlane, kube_namespace: str, candidates: Candidates) -> None:
     root, rest = f"/apis/trimtab.dev/v1alpha1/namespaces/{kube_namespace}", trimtab_crds.rest
     rest.create(f"{root}/topicnamespaces", topic_namespace())
     for name in ("pulsar-broker-0", "pulsar-broker-1"):
@@ -74,33 +101,38 @@ def test_names_come_from_the_cluster(trimtab_crds: ControlPlane, kube_namespace:
     brokers, bundles = ["pulsar-broker-0", "pulsar-broker-1"], ["public-default-0x00000000-0x40000000"]
 
     for verb in ("status", "plan", "approve", "refresh", "stop", "pause", "resume"):
-        assert candidates(capsys, verb, *where, "")[0] == ["main"], verb
-    assert candidates(capsys, "drain", *where, "pulsar-broker-1")[0] == ["pulsar-broker-1"]
-    assert candidates(capsys, "move", *where, "")[0] == bundles
-    assert candidates(capsys, "move", *where, bundles[0], "")[0] == brokers
-    assert candidates(capsys, "move", *where, bundles[0], brokers[0], "")[0] == []
-    assert candidates(capsys, "explain", *where, "bundle", "")[0] == bundles
-    assert candidates(capsys, "explain", "broker", *where, "")[0] == brokers
-    assert candidates(capsys, "why-not", *where, "")[0] == [*bundles, *brokers]
-    assert candidates(capsys, "why-not", *where, bundles[0], "--to", "")[0] == brokers
-    assert kube_namespace in candidates(capsys, "status", *where[2:], "-n", "test-")[0]
+        assert sorted(candidates(verb, *where, "")) == ["main"], verb
+    assert sorted(candidates("drain", *where, "pulsar-broker-1")) == ["pulsar-broker-1"]
+    assert sorted(candidates("move", *where, "")) == bundles
+    assert sorted(candidates("move", *where, bundles[0], "")) == brokers
+    assert sorted(candidates("move", *where, bundles[0], brokers[0], "")) == []
+    assert sorted(candidates("explain", *where, "bundle", "")) == bundles
+    assert sorted(candidates("explain", "broker", *where, "")) == brokers
+    assert sorted(candidates("why-not", *where, "")) == sorted([*bundles, *brokers])
+    assert sorted(candidates("why-not", *where, bundles[0], "--to", "")) == brokers
+    assert kube_namespace in candidates("status", *where[2:], "-n", "test-")
 
 
-@pytest.mark.parametrize("shell", SCRIPTS)
+@pytest.mark.parametrize("shell", SHELLS)
 def test_a_script_is_printed_for_each_shell(shell: str, capsys: Captured) -> None:
     assert main(["completion", shell]) == 0
-    assert "__complete" in capsys.readouterr().out
+    assert "_ARGCOMPLETE=1" in capsys.readouterr().out.replace("_ARGCOMPLETE 1", "_ARGCOMPLETE=1")
 
 
 def test_bash_completes_with_it(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
     story = f"""
     PATH={BIN}:$PATH
     source <(trimtab completion bash)
-    COMP_WORDS=(trimtab res); COMP_CWORD=1; _trimtab; echo "${{COMPREPLY[@]}}"
-    COMP_WORDS=(trimtab status --out); COMP_CWORD=2; _trimtab; echo "${{COMPREPLY[@]}}"
+    COMP_LINE="trimtab res"; COMP_POINT=11; _python_argcomplete trimtab; echo "${{COMPREPLY[@]}}"
+    COMP_LINE="trimtab status --out"; COMP_POINT=20; _python_argcomplete trimtab; echo "${{COMPREPLY[@]}}"
+    COMP_LINE="trimtab drain "; COMP_POINT=14; _python_argcomplete trimtab; echo "${{COMPREPLY[@]}}"
+    complete -p trimtab
     """
     done = subprocess.run(["bash", "-c", story], capture_output=True, text=True, check=True, cwd=tmp_path)
-    assert done.stdout.splitlines() == ["restore resume", "--output"]
+    resumed, output, nothing, how = (sorted(line.split()) for line in done.stdout.splitlines())
+    assert (resumed, output, nothing) == (["restore", "resume"], ["--output"], [])
+    assert "default" not in how  # files are no candidates where a name is meant
 
 
 @pytest.mark.apiserver
@@ -112,4 +144,4 @@ def test_kubectl_completes_the_plugin_with_it(trimtab_crds: ControlPlane, tmp_pa
     path = f"{tmp_path}:{BIN}:{trimtab_crds.binaries.kubectl.parent}:{os.environ['PATH']}"
     kubectl = [str(trimtab_crds.binaries.kubectl), "__complete", "trimtab", "res"]
     done = subprocess.run(kubectl, capture_output=True, text=True, check=True, env={**os.environ, "PATH": path})
-    assert [line.partition("\t")[0] for line in done.stdout.splitlines()] == ["restore", "resume", ":4"]
+    assert sorted(line.partition("\t")[0] for line in done.stdout.splitlines()) == [":4", "restore", "resume"]

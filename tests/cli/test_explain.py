@@ -174,7 +174,7 @@ def test_there_is_a_text_for_each_situation_and_no_other() -> None:
 
 
 def test_every_reason_has_its_sentence() -> None:
-    assert set(SENTENCES) == set(Reason), "whoever adds a Reason says in cli/sentences.py what it means"
+    assert set(SENTENCES) == set(Reason), "whoever adds a Reason says in cli/why/wording.py what it means"
 
 
 @pytest.mark.parametrize("reason", Reason)
@@ -215,7 +215,7 @@ def test_without_a_decision_a_pin_is_an_answer_and_nothing_else_is() -> None:
 def test_names_spelt_alike_are_offered() -> None:
     assert near("broker-11", ["broker-1", "broker-2", "zookeeper"]) == "did you mean broker-1, broker-2?"
     assert near("x", ["broker-1"]) == "there are: broker-1"
-    assert near("x", []) == "there is none at all"
+    assert near("x", []) == "there are none"
 
 
 def test_a_bundle_that_was_never_measured_says_which_metric_is_missing() -> None:
@@ -235,7 +235,7 @@ def test_bundles_of_a_drained_broker_leave_for_that_and_not_for_their_load() -> 
 
     assert answer is not None
     assert answer.headline == (
-        "a gives 2 bundles away, 50.0 points of its CPU: the broker is to be empty, so its bundles leave it."
+        "a gives 2 bundles away, 50.0 points of its CPU: the broker is being drained, so its bundles leave it."
     )
 
 
@@ -261,17 +261,17 @@ def test_what_a_person_approved_later_did_move() -> None:
 
     assert waits is not None
     assert moved is not None
-    assert waits.headline.endswith("but it is proposed, and nobody has approved it yet.")
+    assert waits.headline.endswith("but it is proposed, and not approved yet.")
     assert moved.headline.startswith("a gives 1 bundle away")
 
 
 @pytest.mark.parametrize(
     ("outcome", "headline"),
     [
-        (None, "x is divided into 2: it carries more messages a second than a bundle may."),
+        (None, "x is split into 2: it carries more messages a second than a bundle may."),
         (
             Reason.DRY_RUN,
-            "x would be divided into 2, as it carries more messages a second than a bundle may; but the policy only",
+            "x would be split into 2, as it carries more messages a second than a bundle may; but the policy only",
         ),
     ],
     ids=["asked for", "only shown"],
@@ -338,11 +338,11 @@ def test_why_not_says_that_a_person_moved_it_and_asked_for_a_broker_that_there_i
     [
         (
             {"reason": "Adopted", "assigned_at": NOW + 200, "since": NOW + 190},
-            "it is on d now: its owner changed without a wish, and the wish follows it; before that it moved from a to",
+            "it is on d now: its owner changed outside the operator, which adopted the new owner; before that it moved",
         ),
         (
             {"reason": "TimedOut", "assigned_at": NOW + 200, "since": NOW + 100},
-            "it is on d now: a wish for another broker was withdrawn at 1970-01-12 13:50:00 UTC, as the destination",
+            "it is on d now: a request for another broker was withdrawn at 1970-01-12 13:50:00 UTC, as the destination",
         ),
     ],
     ids=["adopted", "withdrawn"],
@@ -511,7 +511,7 @@ def test_a_person_learns_why_bundles_moved_and_why_others_did_not(play: Play, as
         assert first == "a gives 1 bundle away, 30.0 points of its CPU"
         assert why == "a was at 90.0 % CPU, 35.0 points above the 55.0 % from which ThresholdShedder relieves a broker."
         code, out, _ = await ask(scene, "explain", "bundle", full)
-        assert out.startswith(f"{name} is on its way from a to {scene.desired_owners()[name]}: a was at 90.0 % CPU")
+        assert out.startswith(f"{name} is moving from a to {scene.desired_owners()[name]}: a was at 90.0 % CPU")
 
         await scene.land()
         _, out, _ = await ask(scene, "why-not", name)
@@ -546,7 +546,7 @@ def test_a_person_s_move_is_told_as_theirs(play: Play, ask: Verb) -> None:
         scene.rest.patch(scene.path("bundles", name), {"spec": {"owner": "zz"}})
         _, nowhere, _ = await ask(scene, "explain", "bundle", name)
 
-        assert asked_for.startswith(f"{name} was asked to move by a person (trimtab move) from {there} to a at ")
+        assert asked_for.startswith(f"{name} was requested to move by a person (trimtab move) from {there} to a at ")
         assert landed.startswith(f"{name} was moved by a person (trimtab move) from {there} to a at ")
         assert "; it is on a now" in landed.splitlines()[0]
         assert "; it is on a now, as there is no broker zz" in nowhere.splitlines()[0]
@@ -571,7 +571,7 @@ def test_names_that_are_wrong_and_questions_that_come_too_early_are_told_so(play
 
         code, out, err = await ask(scene, "explain", "broker", "a")
         assert (code, out) == (1, "")
-        assert "nothing was decided about a yet: policy main decides every 60s, and has not yet" in err
+        assert "nothing was decided about a yet: policy main decides every 60s, but has not yet" in err
 
     play(LEVEL, story)
 
@@ -579,13 +579,13 @@ def test_names_that_are_wrong_and_questions_that_come_too_early_are_told_so(play
 @pytest.mark.parametrize(
     ("costs", "line"),
     [
-        (NOT_MEASURED, "what a move costs: not measured yet in its namespace"),
+        (NOT_MEASURED, "cost of a move: not measured yet in its namespace"),
         (
             MoveCosts((Interruption(0.1, 0.2), Interruption(0.3, 0.4))),
             (
-                "what a move costs in its namespace: publishers wait 0.20 s "
+                "cost of a move in its namespace: publishers wait 0.20 s "
                 "(median of 2 sampled moves, 0.30 s the longest of these); "
-                "all clients are back after 0.30 s (median of 2 sampled moves, 0.40 s the longest of these)"
+                "all clients reconnect within 0.30 s (median of 2 sampled moves, 0.40 s the longest of these)"
             ),
         ),
     ],

@@ -181,7 +181,7 @@ def test_colours_are_where_they_are_asked_for(
 ) -> None:
     monkeypatch.setenv("NO_COLOR", no_color)
     monkeypatch.setenv("TERM", "xterm-256color")
-    print_grid(console(color), Grid("Title", ("Name",), (), [("x",)]))
+    print_grid(console(color), Grid("Title", ("Name",), [("x",)]))
     assert ("\x1b[" in capsys.readouterr().out) is colored
 
 
@@ -195,4 +195,4 @@ def test_the_verbs_of_the_plugin_are_verbs() -> None:
 @pytest.mark.parametrize("port", ["99999", "-1", "http"])
 def test_a_port_that_there_is_not_is_refused_with_its_bounds(port: str, capsys: Captured) -> None:
     assert main(["run", "-n", "x", "--http-port", port]) == 2
-    assert f"--http-port: {port!r} is no port: write 0 (any free one) to 65535" in capsys.readouterr().err
+    assert f"--http-port: {port!r} is not a port: write 0 (any free port) to 65535" in capsys.readouterr().err

@@ -8,10 +8,11 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from trimtab_operator.cli.tables import Grid, console, print_grid, without_empty
+from trimtab_operator.cli.tables import Grid, console, print_grid
 
 BUNDLE = "public/default/0x00000000_0x80000000"
-GRID = Grid("Hottest", ("Bundle", "Broker"), ("In", "Out", "Topics"), [(BUNDLE, "broker-0", "1", "2", "3")])
+NUMBERS = ("In", "Out", "Topics")
+GRID = Grid("Hottest", ("Bundle", "Broker", *NUMBERS), [(BUNDLE, "broker-0", "1", "2", "3")], NUMBERS)
 
 
 def printed(width: int, grid: Grid) -> list[str]:
@@ -50,7 +51,7 @@ def test_a_pipe_is_as_wide_as_its_content(monkeypatch: pytest.MonkeyPatch, capsy
 
 
 def test_a_column_without_anything_in_it_can_be_left_out() -> None:
-    found = without_empty(replace(GRID, rows=[(BUNDLE, "", "1", "2", "3")]), "Bundle", "Broker")
-    assert (found.names, found.rows) == (("Bundle",), [(BUNDLE, "1", "2", "3")])
+    found = replace(GRID, rows=[(BUNDLE, "", "1", "2", "3")]).without_empty("Bundle", "Broker")
+    assert (found.headings, found.rows) == (("Bundle", *NUMBERS), [(BUNDLE, "1", "2", "3")])
     filled = replace(GRID, rows=[(BUNDLE, "", "1", "2", "3"), (BUNDLE, "broker-0", "1", "2", "3")])
-    assert without_empty(filled, "Bundle", "Broker").names == GRID.names
+    assert filled.without_empty("Bundle", "Broker").headings == GRID.headings

@@ -10,7 +10,7 @@ import yaml
 
 from kept_histories import AT, keep
 from trimtab_operator.cli import main
-from trimtab_operator.cli.output import length, size
+from trimtab_operator.cli.common import length, size
 from trimtab_pipeline.past import Past
 
 Captured = pytest.CaptureFixture[str]
@@ -89,7 +89,7 @@ def test_hashed_names_are_the_same_in_every_export_from_a_folder(kept: Path, tmp
     [
         (["nobody"], "policy 'nobody' has no history"),
         (["export", "--from", "1m", "--to", "5m", "x.tar"], "is later than --to 2025-06-15T15:07:00.000Z"),
-        (["export", "--key", "k", "x.tar"], "--key goes with --hash-names"),
+        (["export", "--key", "k", "x.tar"], "--key needs --hash-names"),
         (["export", "nowhere/at/all.tar"], "No such file or directory"),
         (["import", "nothing.tar"], "nothing.tar: No such file or directory"),
     ],
@@ -106,7 +106,10 @@ def test_a_mistake_is_told_in_one_line(kept: Path, words: list[str], told: str, 
 
 def test_a_time_that_is_none_is_told_with_how_to_write_one(kept: Path, capsys: Captured) -> None:
     assert main(["history", "export", "--dir", str(kept), "--from", "yesterday", "x.tar"]) == 2
-    assert "'yesterday' is no time; write 2026-11-21T15:00:00Z, or so long before" in capsys.readouterr().err
+    assert (
+        "'yesterday' is not a time; write a time such as 2026-11-21T15:00:00Z, or time before"
+        in capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ UNWISE = {
     "caps": ({"limits": {**LIMITS, "maxMovesPerHour": 3}}, "below maxMovesPerCycle (5)"),
     "short-cool-down": ({"limits": {**LIMITS, "coolDown": "90s"}}, "is 90s, less than two intervals (60s)"),
     "acts-blindly": ({"limits": {**LIMITS, "minTrustedBrokers": 20}}, "is 20: it would move bundles while most"),
-    "no-brake": ({"limits": {**LIMITS, "maxLostBrokers": 90}}, "is 90: with most brokers gone"),
+    "no-brake": ({"limits": {**LIMITS, "maxLostBrokers": 90}}, "is 90: with most brokers lost"),
     "interval-below-scrape": ({"interval": "10s", "brokerInterval": "10s"}, "scraped every 15 s"),
     "window-below-scrapes": ({"source": prometheus(window="20s")}, "less than two scrapes (15 s each)"),
     "url-not-allowed": ({"source": {"prometheus": {"url": "https://mimir.example.com"}}}, "--allow-url"),
@@ -70,11 +70,11 @@ UNWISE = {
         "credentials are sent there unencrypted: use https",
     ),
     "never-open": ({"windows": [NIGHT, {"kind": "Deny", **NIGHT}]}, "each Allow is covered by a Deny"),
-    "windows-without-auto": ({"mode": "Approve", "windows": [NIGHT]}, "bind mode Auto alone, and mode is Approve"),
+    "windows-without-auto": ({"mode": "Approve", "windows": [NIGHT]}, "apply only to mode Auto, and mode is Approve"),
     "short-window": ({"windows": [{"start": "22:00", "duration": "90s"}]}, "may open for no cycle"),
-    "approval-too-short": ({"mode": "Approve", "approval": {"expiresAfter": "1m"}}, "a person has hardly looked"),
-    "paused": ({"paused": True}, "decides nothing until this is edited"),
-    "never-splits": ({**SPLIT, "limits": {**LIMITS, "maxSplitsPerCycle": 0}}, "is not even asked"),
+    "approval-too-short": ({"mode": "Approve", "approval": {"expiresAfter": "1m"}}, "too short for a person to decide"),
+    "paused": ({"paused": True}, "decides nothing until this is changed"),
+    "never-splits": ({**SPLIT, "limits": {**LIMITS, "maxSplitsPerCycle": 0}}, "is never asked"),
     "known-defects": ({"shedder": {"type": "ThresholdShedder"}}, "2 known defects, first: What has to leave"),
 }
 
@@ -209,7 +209,7 @@ def test_each_finding_is_on_its_line_with_value_bound_and_fix(wrong: Path, capsy
     shown = capsys.readouterr()
     told = {f["line"]: (f["level"], f["field"], f["message"]) for f in json.loads(shown.out)}
     assert told == {
-        8: ("error", "spec.interval", "is 60: write a text, in quotes"),
+        8: ("error", "spec.interval", "is 60: write a string, in quotes"),
         12: ("error", "spec.shedder.thresholdShedder.threshold", "is 250, but must be at most 100"),
         13: (
             "error",
@@ -217,9 +217,9 @@ def test_each_finding_is_on_its_line_with_value_bound_and_fix(wrong: Path, capsy
             "is unknown; did you mean threshold?",
         ),
         17: ("error", "spec.windows[0].days", 'holds "Mon" twice: leave one out'),
-        24: ("error", "kind", '"BalancingPolice" is no kind of trimtab.dev/v1alpha1; did you mean BalancingPolicy?'),
+        24: ("error", "kind", '"BalancingPolice" is not a kind of trimtab.dev/v1alpha1; did you mean BalancingPolicy?'),
     }
-    assert shown.err == "2 objects in 1 file: 5 errors; 1 document of other kinds left alone\n"
+    assert shown.err == "2 objects in 1 file: 5 errors; 1 document of other kinds ignored\n"
 
 
 def test_github_gets_annotations(wrong: Path, capsys: Captured) -> None:
@@ -244,7 +244,7 @@ def test_what_would_break_an_annotation_is_escaped(tmp_path: Path, capsys: Captu
 def test_the_table_reads_as_a_compiler_speaks(wrong: Path, capsys: Captured) -> None:
     assert main(["lint", str(wrong)]) == 1
     first = capsys.readouterr().out.splitlines()[0]
-    assert first == f"{wrong}:8: error: BalancingPolicy/main: spec.interval is 60: write a text, in quotes [type]"
+    assert first == f"{wrong}:8: error: BalancingPolicy/main: spec.interval is 60: write a string, in quotes [type]"
 
 
 def test_warnings_fail_only_where_that_is_asked_for(tmp_path: Path, capsys: Captured) -> None:
@@ -286,7 +286,7 @@ def test_the_items_of_a_list_are_looked_at(tmp_path: Path, capsys: Captured) -> 
 @pytest.mark.parametrize(
     ("text", "line", "words"),
     [
-        ("a: [1\nb: 2\n", 2, "is no YAML"),
+        ("a: [1\nb: 2\n", 2, "is not YAML"),
         (
             "apiVersion: trimtab.dev/v1alpha1\nkind: Broker\nkind: Broker\nmetadata: {name: a}\n",
             3,

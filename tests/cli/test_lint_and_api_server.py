@@ -12,8 +12,7 @@ import pytest
 import yaml
 
 from manifests import broker, bundle, bundle_split, policy, topic_namespace
-from trimtab_operator.cli.lint.files import documents
-from trimtab_operator.cli.lint.findings import Found, spelt
+from trimtab_operator.cli.lint.files import Found, documents, spelt
 from trimtab_operator.cli.lint.schema import refusals
 from trimtab_operator.resources.crd import manifests as crds
 from trimtab_testbed.servers.kube import ControlPlane

@@ -50,7 +50,7 @@ def test_the_defaults_of_the_modular_load_manager_are_those_of_a_policy() -> Non
     ("shedder", "said"),
     [
         ("ThresholdShedder", ["thresholdShedder.minThroughput is 10 MiB/s", "set 0.1"]),
-        ("UniformLoadShedder", ["uniformLoadShedder.minRate is 1000 messages/s", "set 10 there"]),
+        ("UniformLoadShedder", ["uniformLoadShedder.minRate is 1000 messages/s", "set 10"]),
         ("UniformLoadShedder", ["uniformLoadShedder.minThroughput is 1048576 bytes/s", "set 10000"]),
         ("AvgShedder", ["avgShedder.minRate is 1000 messages/s", "avgShedder.minThroughput is 1048576 bytes/s"]),
     ],
@@ -183,20 +183,20 @@ def test_what_pulsar_is_told_a_policy_says(case: str) -> None:
         ({"loadBalancerSheddingEnabled": "false"}, "this policy would do more than Pulsar does"),
         ({"loadBalancerEnabled": "false"}, "this policy would do more than Pulsar does"),
         ({"loadBalancerAutoBundleSplitEnabled": "false"}, "no split rule"),
-        ({SHEDDER: "com.example.OwnShedder"}, "OwnShedder is no strategy of Pulsar's own"),
+        ({SHEDDER: "com.example.OwnShedder"}, "OwnShedder is not a strategy of Pulsar"),
         ({SHEDDER: f"{_BASE}.extensions.scheduler.TransferShedder"}, "can't be run by ModularLoadManagerImpl"),
         ({SHEDDER: f"{_BASE}.extensions.scheduler.TransferShedder"}, "Pulsar 4 runs SimpleLoadManagerImpl"),
         (
             {PLACEMENT: f"{_BASE}.impl.AvgShedder"},
-            "no other shedder than AvgShedder goes with it: Pulsar 4 runs Simple",
+            "only the shedder AvgShedder works with it: Pulsar 4 runs Simple",
         ),
-        ({"loadManagerClassName": "com.example.Mine"}, "neither of the two known ones"),
+        ({"loadManagerClassName": "com.example.Mine"}, "is not a known load manager"),
         ({"loadBalancerReportUpdateMaxIntervalMinutes": "3"}, "has no equivalent: load comes from Prometheus"),
-        ({"loadBalancerBrokerOverloadedThresholdPercentage": "120"}, "can't be taken over"),
-        ({"loadBalancerSheddingIntervalMinutes": "soon"}, "is no number of minutes: 1m is taken"),
-        ({NIC: "1.2.3"}, f"{NIC} = 1.2.3 is no speed in Gbit/s: nicSpeed is left at its default"),
-        ({NIC: "Optional[0.0]"}, f"{NIC} = Optional[0.0] is no speed in Gbit/s"),
-        ({NIC: "1e300"}, f"{NIC} = 1e300 is no speed in Gbit/s"),
+        ({"loadBalancerBrokerOverloadedThresholdPercentage": "120"}, "can't be used (Input"),
+        ({"loadBalancerSheddingIntervalMinutes": "soon"}, "is not a number of minutes: 1m is used"),
+        ({NIC: "1.2.3"}, f"{NIC} = 1.2.3 is not a speed in Gbit/s: nicSpeed is left at its default"),
+        ({NIC: "Optional[0.0]"}, f"{NIC} = Optional[0.0] is not a speed in Gbit/s"),
+        ({NIC: "1e300"}, f"{NIC} = 1e300 is not a speed in Gbit/s"),
     ],
 )
 def test_what_has_no_equivalent_is_said(changed: dict[str, str], told: str) -> None:
@@ -232,7 +232,7 @@ def test_the_verb_reads_every_broker_and_says_where_they_differ(capsys: pytest.C
     assert code == 0
     [told] = [line for line in out.splitlines() if "brokers differ in loadBalancerSheddingGracePeriodMinutes" in line]
     assert f"30 at {min(brokers.ids[:2])}" in told
-    assert f"# of what differs, that of {leader} was taken, which leads" in out
+    assert f"# where brokers differ, the values of the leader {leader} were used" in out
     policy = yaml.safe_load(out)
     assert (policy["metadata"]["name"], policy["spec"]["limits"]) == ("mine", {"coolDown": "10m"})
 
@@ -258,8 +258,8 @@ def test_what_the_operator_can_not_use_as_it_is_is_noted(capsys: pytest.CaptureF
         assert main([*words, "--prometheus-url", "http://localhost:9090"]) == 0
     out = capsys.readouterr().out
     for field, url in (("pulsar.adminUrl", brokers.url), ("source.prometheus.url", "http://localhost:9090")):
-        assert f"# spec.{field} ({url}) leads to this machine: name a Service by which the operator reaches it" in out
-    assert "# --token-file is not taken over: put it into a Secret with the label trimtab.dev/credentials" in out
+        assert f"# spec.{field} ({url}) points to this machine: name a Service that the operator can reach" in out
+    assert "# --token-file is not copied: put it into a Secret with the label trimtab.dev/credentials" in out
     assert "spec.pulsar.auth.token" in out
     assert "s3cret" not in out
 

@@ -20,8 +20,8 @@ from fake_prometheus import FakePrometheus, add_broker, add_bundle
 from kept_histories import AT, LOAD, keep
 from policy_scene import PolicyScene
 from trimtab_operator.cli import main
+from trimtab_operator.cli.commands.observe_plot import draw
 from trimtab_operator.cli.commands.observe_table import Shown, show
-from trimtab_operator.cli.plot import draw
 from trimtab_operator.cli.tables import console
 from trimtab_pipeline.api import Observation, SourceUnavailableError, Topology
 from trimtab_pipeline.past import Course, Past
@@ -72,7 +72,7 @@ def test_the_last_cycle_of_a_history_is_shown_as_tables(kept: Path, capsys: Capt
     assert main(["observe", "--history", str(kept), "--top", "2"]) == 0
     shown = capsys.readouterr().out
     assert shown.startswith("prod/one at 2025-06-15 15:03:00 UTC")
-    assert "1 of 2 brokers can be believed; their CPU 60 % to 60 %; 4 bundles" in shown
+    assert "1 of 2 brokers are trusted; their CPU 60 % to 60 %; 4 bundles" in shown
     brokers = rows(shown, "Brokers")
     assert brokers["a"][:4] == ["a", "yes", "60.0", "%"]
     assert brokers["b"][:4] == ["b", "no", "20.0", "%"]
@@ -85,8 +85,8 @@ def test_the_last_cycle_of_a_history_is_shown_as_tables(kept: Path, capsys: Capt
         "1 bundle not measured",
         "no answer for broker b: http://prometheus.acme.example: refused",
         "the source warns: store 2 is out",
-        "not believed: b: PartialData, its part of the source did not answer",
-        "odd: a: counters were reset",
+        "not trusted: b: PartialData, its part of the source did not answer",
+        "note: a: counters were reset",
     ):
         assert told in shown
 
@@ -162,14 +162,18 @@ def test_a_cycle_that_cant_be_read_is_left_out_of_the_plot_and_named(
     assert f"no cycle in that time that can be read: {damaged[0]}" in capsys.readouterr().err
 
 
-def test_of_many_brokers_the_span_and_the_median_are_drawn_without_a_line_across_a_pause() -> None:
+def test_of_many_brokers_percentiles_are_drawn_without_a_line_across_a_pause() -> None:
     times = np.array([*range(0, 600, 60), *range(1800, 2400, 60)], float)
     course = Course(
         times, tuple(f"<{k}>" for k in range(20)), np.tile(np.arange(20.0) * 8, (20, 1)), np.full(20, np.nan)
     )
     svg = ET.fromstring(draw("a & b", course))
-    assert [len(svg.findall(f".//{{*}}{shape}")) for shape in ("polygon", "polyline")] == [4, 2]
-    assert "20 brokers" in [text.text for text in svg.iter("{http://www.w3.org/2000/svg}text")]
+    assert len(svg.findall(".//{*}polyline")) == 5 * 2
+    named = [text.text for text in svg.iter("{http://www.w3.org/2000/svg}text") if text.text and " of 20" in text.text]
+    assert named == [
+        "most used of 20  152 %", "90th percentile of 20  137 %", "median of 20  76 %",
+        "10th percentile of 20  15 %", "least used of 20  0 %",
+    ]  # fmt: skip
 
 
 def test_nothing_known_is_drawn_too() -> None:
@@ -184,16 +188,16 @@ def test_nothing_known_is_drawn_too() -> None:
     [
         ([], "observe needs --policy NAME, --url URL or --history DIR"),
         (["--url", "http://x"], "--url needs --namespace"),
-        (["--url", "http://x", "--policy", "one", "-n", "x"], "--url stands alone"),
+        (["--url", "http://x", "--policy", "one", "-n", "x"], "--url excludes"),
         (["--url", "http://u:p@x", "-n", "x"], "--url: the source's url holds a user name"),
         (["--policy", "one", "-n", "x", "--at", "5m"], "--at needs --history DIR"),
-        (["--history", "DIR", "--from", "5m"], "--from goes with --plot"),
+        (["--history", "DIR", "--from", "5m"], "--from needs --plot"),
         (["--history", "DIR", "--plot", "load.png"], "load.png must end in .svg"),
         (["--history", "DIR", "--plot", "nowhere/load.svg"], "can't write nowhere/load.svg: No such file"),
         (["--history", "DIR", "--at", "1h"], "no cycle up to then: the oldest is of 2025-06-15T15:00:00"),
         (["--history", "DIR", "--policy", "mian"], "policy 'mian' has no history"),
         (["--history", "nowhere"], "nowhere is no folder"),
-        (["--history", "DIR", "--watch", "1", "--at", "5m"], "--watch looks at what is new"),
+        (["--history", "DIR", "--watch", "1", "--at", "5m"], "--watch shows new data"),
     ],
 )
 def test_a_mistake_is_told_in_one_line(kept: Path, words: list[str], told: str, capsys: Captured) -> None:

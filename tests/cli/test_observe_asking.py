@@ -135,7 +135,7 @@ def test_what_a_cluster_calls_otherwise_can_be_said(sources: StaticSources) -> N
         (["--key-file", "FILE"], "holds no PEM text"),
         (["--ca-file", "FILE"], "holds no PEM text"),
         (["--tenant", "a\nb"], "X-Scope-OrgID holds a line break"),
-        (["--namespace-label", 'x="y",z'], "is no name of a label"),
+        (["--namespace-label", 'x="y",z'], "is not a label name"),
     ],
 )
 def test_what_cant_be_used_is_told_in_one_line(
@@ -196,5 +196,5 @@ def test_where_no_bundle_reports_itself_that_is_told(sources: StaticSources, cap
     none = '{"status":"success","data":{"resultType":"vector","result":[]}}'
     with GuardedServer(lambda asked: (200, none if "bundle" in asked.parameters["query"] else brokers)) as server:
         assert main(["observe", "--url", server.url, "-n", "ns"]) == 0
-    assert "odd: no bundle reports itself, as under Pulsar's extensible load manager" in capsys.readouterr().out
+    assert "note: brokers report no bundles, as under Pulsar's extensible load manager" in capsys.readouterr().out
     assert sources.closed

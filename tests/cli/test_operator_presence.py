@@ -11,8 +11,8 @@ import pytest
 
 from policy_scene import Play, PolicyScene, played
 from trimtab_operator.cli import main
+from trimtab_operator.cli.cluster import left_alone
 from trimtab_operator.cli.commands.status_table import as_data, print_one
-from trimtab_operator.cli.operator_presence import left_alone
 from trimtab_operator.kube.conditions import micro_timestamp, timestamp
 from trimtab_strategies.testing import cluster
 from trimtab_testbed.servers.kube import ControlPlane
@@ -34,7 +34,7 @@ def lease(renewed: float, holder: str = "trimtab-1") -> dict[str, Any]:
     ("found", "of", "said"),
     [
         (policy(), None, "there is no Lease trimtab, it has had no cycle yet, and generation 2 of it has not been"),
-        (policy(), lease(NOW, holder=""), "nobody holds the Lease trimtab"),
+        (policy(), lease(NOW, holder=""), "no one holds the Lease trimtab"),
         (policy(cycle=NOW - 7200), lease(NOW - 7200), "trimtab-1 has not renewed the Lease trimtab since 2h ago, its"),
         (policy(cycle=NOW - 7200, seen=1), None, "generation 2 of it has not been read (observedGeneration is 1)"),
     ],
@@ -46,7 +46,7 @@ def test_a_policy_without_an_operator_says_so_and_how_to_start_one(
     told = left_alone(found, of, NOW)
 
     assert said in told
-    assert told.startswith("no operator looks at this policy: ")
+    assert told.startswith("no operator manages this policy: ")
     assert told.endswith("trimtab run --namespace messaging")
 
 
@@ -67,7 +67,7 @@ def test_one_policy_begins_with_that_nobody_looks_at_it(capsys: pytest.CaptureFi
     print_one(as_data(policy(), left_alone(policy(), None, NOW)), "never")
 
     shown = " ".join(capsys.readouterr().out.split())  # as wide as the terminal, which tests do not choose
-    assert "Operator none no operator looks at this policy: there is no Lease trimtab" in shown
+    assert "Operator none no operator manages this policy: there is no Lease trimtab" in shown
 
 
 @pytest.mark.apiserver

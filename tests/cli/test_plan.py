@@ -145,7 +145,7 @@ def test_a_cycle_that_would_be_refused_says_so_before_what_it_would_do(
     _, data, _ = planned("main", "--json")
 
     assert shown.startswith(f"main moves nothing: {reason}: ")
-    assert "without that it would make" in shown
+    assert "otherwise it would make" in shown
     assert json.loads(data)["refusal"]["reason"] == reason
 
 
@@ -204,8 +204,7 @@ def test_a_policy_that_does_not_exist_is_told_at_once_with_those_that_do(
     words = ["plan", "mian", "-n", scene.namespace, "--kubeconfig", scene.kubeconfig]
     assert main(words) == 2
     assert (
-        capsys.readouterr().err
-        == f"trimtab: no BalancingPolicy mian in namespace {scene.namespace}; there is none at all\n"
+        capsys.readouterr().err == f"trimtab: no BalancingPolicy mian in namespace {scene.namespace}; there are none\n"
     )
 
     scene.create_policy()
@@ -248,7 +247,7 @@ def test_of_a_pulsar_cluster_it_says_what_only_the_operator_asks(scene: PolicySc
     told = " ".join(shown.split())
 
     assert (code, shown.splitlines()[0]) == (0, "main makes 4 moves")
-    assert "Pulsar was not asked: whether Prometheus shows these brokers" in told
+    assert "Pulsar was not checked: only the operator checks whether Prometheus shows these brokers" in told
     assert f"trimtab status main -n {scene.namespace}" in told
 
     found = {"type": "DataTrusted", "status": "False", "reason": "Untrusted", "message": "it may show another cluster"}
@@ -276,7 +275,7 @@ def test_a_policy_whose_bundles_only_brokers_tell_of_is_not_planned_for(
 
     told = capsys.readouterr().err
     assert "bundleMetrics: Statistics" in told
-    assert f"see its own plan: trimtab status main -n {scene.namespace}\n" in told
+    assert f"see its plan: trimtab status main -n {scene.namespace}\n" in told
 
 
 @pytest.mark.usefixtures("no_engine")

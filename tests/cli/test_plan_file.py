@@ -75,7 +75,7 @@ def test_a_policy_that_is_not_there_yet_is_planned_for(scene: PolicyScene, plann
 
     assert code == 0
     lines = shown.splitlines()
-    assert lines[0] == f"planned as the file has it; namespace {scene.namespace} has no policy main yet"
+    assert lines[0] == f"planned with the file; namespace {scene.namespace} has no policy main yet"
     assert lines[1] == "main makes 4 moves"
     assert scene.versions("balancingpolicies") == {}
 
@@ -154,7 +154,7 @@ MISTAKES: dict[str, tuple[list[dict[str, Any]], tuple[str, ...], str]] = {
     "two namespaces": (
         [{**written(), "metadata": {"name": "main", "namespace": "elsewhere"}}],
         (),
-        "the file is of namespace elsewhere, and -n says",
+        "the file has namespace elsewhere, and -n has",
     ),
     "no URL": ([written()], ("--prometheus", "localhost:9090"), "--prometheus: the url's scheme 'localhost' must be"),
 }

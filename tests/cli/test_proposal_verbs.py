@@ -198,7 +198,7 @@ def test_approve_is_a_finding_when_a_move_fails(play: Play, verb: Verb) -> None:
         code, _, err = await verb(scene, "approve", "main", "--wait")
 
         assert code == 1
-        assert f"the first that failed: {first}: Pinned" in err
+        assert f"first failure: {first}: Pinned" in err
 
     play(HOT, story, **APPROVE)
 
@@ -301,7 +301,7 @@ def test_a_bundle_is_moved_by_either_of_its_names(play: Play, verb: Verb) -> Non
         assert (code, out) == (0, f"{scene.names[full]} is on b\n")
 
         code, out, _ = await verb(scene, "move", scene.names[other], "b")
-        assert (code, out) == (0, f"{scene.names[other]}: a -> b is wished\n")
+        assert (code, out) == (0, f"{scene.names[other]}: move a -> b requested\n")
 
         before = scene.versions("bundles")
         code, out, _ = await verb(scene, "move", scene.names[full], "b", landing=False)
@@ -364,7 +364,7 @@ def test_a_broker_is_drained_and_opened_again(play: Play, verb: Verb) -> None:
             return found
 
         code, out, _ = await verb(scene, "drain", "a")
-        assert (code, "a takes no bundles any more" in out, takes()) == (0, True, False)
+        assert (code, "a is not schedulable any more" in out, takes()) == (0, True, False)
         assert out.endswith(f": kubectl wait broker/a -n {scene.namespace} --for=condition=Drained --timeout=10m\n")
 
         code, _, _ = await verb(scene, "drain", "a", "--undo")

@@ -127,16 +127,16 @@ def test_everything_is_put_back_and_released_once(
         assert brokers.dynamic == {SPLITTING: "TRUE"}
         assert scene.finalizers() == [["example.com/theirs"]] * 2
         assert (scene.kept(), scene.mode()) == (False, "DryRun")
-        assert "BalancingPolicy main: finalizer taken off" in capsys.readouterr().out
+        assert "BalancingPolicy main: finalizer removed" in capsys.readouterr().out
 
         brokers.dynamic[SHEDDING] = "false"  # a person's, from now on
         assert main(scene.words) == 0
         nothing, look = capsys.readouterr().out.splitlines()
-        assert look == "Pulsar: give --admin-url to have its switches looked at"
+        assert look == "Pulsar: give --admin-url to check its switches"
         assert main([*scene.words, "--admin-url", brokers.url]) == 0
         nothing, off = capsys.readouterr().out.splitlines()
-        assert nothing == "Pulsar: nothing was switched off, or it was put back already"
-        assert off.startswith(f"Pulsar: {SHEDDING} is false by dynamic configuration, and who set it is not known")
+        assert nothing == "Pulsar: nothing was switched off, or it was restored already"
+        assert off.startswith(f"Pulsar: {SHEDDING} is false by dynamic configuration, set by an unknown client")
         assert off.endswith(f"remove it with pulsar-admin brokers delete-dynamic-config --config {SHEDDING}")
         assert brokers.dynamic == {SPLITTING: "TRUE", SHEDDING: "false"}
 
@@ -243,8 +243,8 @@ def test_an_object_that_somebody_else_writes_meanwhile_is_read_again(
     assert on_namespace == ["example.com/theirs"]
     assert (FINALIZER in on_policy) == bool(code)
     said = capsys.readouterr().out
-    assert ("BalancingPolicy main: finalizer not taken off: " in said) == bool(code)
-    assert ("BalancingPolicy main: finalizer taken off" in said) == (not code)
+    assert ("BalancingPolicy main: finalizer not removed: " in said) == bool(code)
+    assert ("BalancingPolicy main: finalizer removed" in said) == (not code)
     assert len(written) < 10
 
 
@@ -256,7 +256,7 @@ def test_a_url_that_the_operator_refuses_gets_no_request(
         scene = Scene(trimtab_crds, kube_namespace, brokers)
         assert main([word for word in scene.words if word not in HERE] + patterns) == 1
         said = capsys.readouterr().out
-        assert f"Pulsar: not put back: {brokers.url} is not among the URLs" in said
+        assert f"Pulsar: not restored: {brokers.url} is not among the URLs" in said
         assert f"--allow-url {brokers.ids[0]}" in said
         assert brokers.asked == []
         assert scene.kept()
@@ -286,7 +286,7 @@ def test_a_server_that_only_a_policy_names_gets_no_request(
         pulsar = {"adminUrl": brokers.url, "auth": {"token": {"secret": "pulsar", "key": "token"}}}
         scene.rest.patch(scene.path("balancingpolicies", "main"), {"spec": {"mode": mode, "pulsar": pulsar}})
         assert main(scene.words) == 0
-        assert "give --admin-url to have its switches looked at" in capsys.readouterr().out
+        assert "give --admin-url to check its switches" in capsys.readouterr().out
         assert brokers.asked == []
 
 
@@ -299,7 +299,7 @@ def test_another_url_and_token_may_be_named(
         scene.rest.delete(f"/api/v1/namespaces/{kube_namespace}/secrets/pulsar")
 
         assert main(scene.words) == 1
-        assert "Pulsar: not put back: " in capsys.readouterr().out
+        assert "Pulsar: not restored: " in capsys.readouterr().out
         assert scene.kept()
         assert scene.finalizers() == [["example.com/theirs"]] * 2
 
@@ -322,7 +322,7 @@ def test_a_configmap_that_names_another_setting_is_refused(
 
         assert main(scene.words) == 1
         said = capsys.readouterr().out
-        assert "Pulsar: not put back: ConfigMap trimtab-pulsar-found: it names superUserRoles, but Trimtab" in said
+        assert "Pulsar: not restored: ConfigMap trimtab-pulsar-found: it names superUserRoles, but Trimtab" in said
         assert "set the switches by hand, and delete the ConfigMap" in said
         assert (brokers.dynamic, scene.kept()) == (before, True)
 
@@ -342,7 +342,7 @@ def test_what_is_off_is_told_although_nothing_was_kept(
         scene.rest.delete(scene.path("balancingpolicies", "main"))
         assert main(scene.words) == 0
         said = capsys.readouterr().out
-        assert "give --admin-url to have its switches looked at" in said
+        assert "give --admin-url to check its switches" in said
         assert SHEDDING not in said
 
         assert main([*scene.words, "--admin-url", brokers.url]) == 0
@@ -357,7 +357,7 @@ def test_a_pulsar_that_can_not_be_asked_holds_nothing_up_where_nothing_was_kept(
         scene = Scene(trimtab_crds, kube_namespace, brokers)
     scene.rest.delete(scene.found)
     assert main([*scene.words, "--admin-url", brokers.url]) == 0
-    assert "Pulsar: can't be asked whether its own balancing is on: " in capsys.readouterr().out
+    assert "Pulsar: can't read whether its own balancer is on: " in capsys.readouterr().out
     assert scene.finalizers() == [["example.com/theirs"]] * 2
 
 
@@ -367,7 +367,7 @@ def test_a_pulsar_that_is_gone_holds_no_finalizer(
     with settings_brokers(defaults()) as brokers:
         scene = Scene(trimtab_crds, kube_namespace, brokers)
     assert main(scene.words) == 1
-    assert "Pulsar: not put back: " in capsys.readouterr().out
+    assert "Pulsar: not restored: " in capsys.readouterr().out
     assert scene.finalizers() == [["example.com/theirs"]] * 2
     assert scene.kept()
 
@@ -383,12 +383,12 @@ def test_an_operator_is_ended_before_finalizers_are_released(
         assert main([*scene.words, "--stop-deployment", "trimtab"]) == 0
         assert scene.replicas() == 0
         said = capsys.readouterr().out
-        assert "would be done: Deployment trimtab: scaled to none" in said
-        assert said.index("no operator leads any more") < said.rindex("finalizer taken off")
+        assert "would be done: Deployment trimtab: scaled to zero" in said
+        assert said.index("no operator leads now") < said.rindex("finalizer removed")
         assert scene.finalizers() == [["example.com/theirs"]] * 2
 
         assert main([*scene.words, "--stop-deployment", "other"]) == 0
-        assert "Deployment other: there is none of this name" in capsys.readouterr().out
+        assert "Deployment other: not found" in capsys.readouterr().out
 
 
 def test_an_operator_that_goes_on_under_another_name_is_not_waited_for_for_ever(
@@ -406,7 +406,7 @@ def test_an_operator_that_goes_on_under_another_name_is_not_waited_for_for_ever(
 
         assert through(trimtab_crds, scene, tmp_path, renewed, "--stop-deployment", "other") == 1
         said = capsys.readouterr().out
-    assert "trimtab-0 still holds Lease trimtab: is the Deployment called otherwise, or was it scaled up again?" in said
+    assert "trimtab-0 still holds Lease trimtab: has the Deployment another name, or was it scaled up again?" in said
     assert "no operator leads" not in said
     assert 5 <= len(looks) < 40
     assert (brokers.dynamic, scene.finalizers()[0][0]) == ({SPLITTING: "TRUE"}, FINALIZER)
@@ -419,7 +419,7 @@ def test_an_operator_goes_on_where_pulsar_can_not_be_asked(
         scene = Scene(trimtab_crds, kube_namespace, brokers)
     scene.operate(lasts=1)
     assert main([*scene.words, "--stop-deployment", "trimtab"]) == 1
-    assert "Deployment trimtab: not stopped, as Pulsar's own balancing is not put back" in capsys.readouterr().out
+    assert "Deployment trimtab: not stopped, as Pulsar's own balancer is not restored" in capsys.readouterr().out
     assert (scene.replicas(), scene.finalizers()[0][0]) == (2, FINALIZER)
 
 

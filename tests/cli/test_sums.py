@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from trimtab_operator.cli.tables import by_broker, by_namespace
+from trimtab_operator.cli.commands.observe_table import by_broker, by_namespace
 from trimtab_strategies.testing import cluster
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from manifests import broker, bundle, policy, topic_namespace
-from trimtab_operator.cli.commands.status import InPlace, Lines, PendingMoveRow, in_flight
+from trimtab_operator.cli.commands.status import InPlace, LineByLine, PendingMoveRow, in_flight
 from trimtab_operator.cli.commands.status_table import as_data, policy_grid
 from trimtab_operator.kube.records import bundle_record
 from trimtab_testbed.servers.kube import ControlPlane
@@ -34,7 +34,7 @@ def shown(name: str = "main", ready: str = "True", **status: Any) -> dict[str, A
 
 
 def test_a_line_is_printed_for_each_change_and_for_no_more(capsys: Captured) -> None:
-    lines = Lines("table")
+    lines = LineByLine("table")
     quiet = shown(lastCycle={"outcome": "Balanced"}, inFlight=0)
     busy = shown(lastCycle={"outcome": "Overloaded"})
 
@@ -53,13 +53,13 @@ def test_a_line_is_printed_for_each_change_and_for_no_more(capsys: Captured) -> 
         "messaging/main  Auto  Ready=True  Balanced  proposed 0, in flight 0",
         "messaging/main  Auto  Ready=True  Overloaded  proposed 0, in flight 1",
         "b  broker-0 -> broker-1 (Overloaded)",
-        "b  is no longer on its way to broker-1",
+        "b  is no longer moving to broker-1",
         "messaging/main  is gone",
     ]
 
 
 def test_a_program_reads_an_object_a_line(capsys: Captured) -> None:
-    lines = Lines("json")
+    lines = LineByLine("json")
     for pending_moves in ([], [], [FLIGHT]):
         lines.show([shown()], pending_moves, NOON)
     told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
@@ -78,9 +78,9 @@ def test_the_picture_has_policies_progress_trouble_and_bundles_on_their_way(
     picture = capsys.readouterr().out
     for words in ("fine", "40 %: 2 of 5 landed", "odd: Untrusted: half of them are silent", "ThresholdShedder"):
         assert words in picture
-    assert "On their way (the first 15 of 20)" in picture
+    assert "Pending moves (the first 15 of 20)" in picture
     assert "broker-0 -> broker-1" in picture
-    assert "20 on their way; Ctrl-C ends" in picture
+    assert "20 pending moves; Ctrl-C ends" in picture
 
 
 def test_on_their_way_are_bundles_that_are_not_where_they_are_wished() -> None:
@@ -120,10 +120,10 @@ def test_a_pipe_gets_lines_until_it_is_ended(trimtab_crds: ControlPlane, kube_na
         assert running.stdout is not None
         first = running.stdout.readline()
         assert f"{kube_namespace}/main  DryRun  Ready=Unknown  no cycle yet" in first
-        assert "b  (nobody) -> broker-0" in running.stdout.readline()
+        assert "b  (no owner) -> broker-0" in running.stdout.readline()
         body = {"status": {"owner": "broker-0", "state": "Owned", "observedGeneration": 1}}
         trimtab_crds.rest.patch(f"{root}/bundles/b/status", body)
-        assert "b  is no longer on its way to broker-0" in running.stdout.readline()
+        assert "b  is no longer moving to broker-0" in running.stdout.readline()
         running.send_signal(signal.SIGINT)
         assert running.wait(60) == 0
     finally:
@@ -165,4 +165,4 @@ def until(terminal: int, seen: Any, patience: float = 120.0) -> str:
 def test_the_cpu_of_a_policy_that_measured_nothing_is_a_dash() -> None:
     grid = policy_grid([as_data({"metadata": {"name": "main"}, "spec": {}, "status": {}})], wide=True)
 
-    assert grid.rows[0][grid.names.index("CPU")] == "-"
+    assert grid.rows[0][grid.headings.index("CPU")] == "-"

@@ -67,6 +67,7 @@ def test_reference_has_every_verb_and_flag(capsys: pytest.CaptureFixture[str]) -
 
     for verb in VERBS:
         section = page.split(f"### trimtab {verb}\n")[1].split("\n### ")[0]
+        assert f"[`{verb}`](#trimtab-{verb}) | {VERBS[verb].help} |" in page
         assert main([verb, "--help"]) == 0
         shown = capsys.readouterr().out
         flags = set(re.findall(r"^  (--[\w-]+)|^  -\w(?: [A-Z]+)?, (--[\w-]+)", shown, re.MULTILINE))

@@ -276,7 +276,7 @@ def test_a_plan_shows_its_splits(play: Play) -> None:
         assert (split["name"], split["reason"]) == (bundle(scene), "Bandwidth")
         assert split["boundaries"] == [half(bundle(scene))]
         assert "main makes 0 moves and 1 split" in shown
-        assert "Their owners" in shown
+        assert "Owners" in shown
         assert splits(scene) == {}
 
     play(HOT, story, **rule())

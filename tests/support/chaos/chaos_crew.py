@@ -18,7 +18,7 @@ AGAIN = 1.0
 """Seconds until an operator that ended by itself is started again."""
 
 _ODD = re.compile(r"Traceback \(most recent call last\)|was never (awaited|retrieved)|Unclosed|Fatal Python error")
-_LOST = "ending, to begin anew as a standby"
+_LOST = "ending, to restart as a standby"
 
 
 class ChaosReplica(Replica):

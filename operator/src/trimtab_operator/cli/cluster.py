@@ -1,97 +1,49 @@
-"""Verbs on a live cluster: kubectl's flags, the connection, the namespace, and clear errors."""
+"""Verbs on a live Kubernetes cluster: the connection, clear errors, and whether an operator runs."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
 import difflib
-from collections.abc import Awaitable, Callable, Sequence
+import math
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from trimtab_operator.cli.common import CommandError
-from trimtab_operator.kube.client import Api, ApiError, ApiUnavailableError, NotFoundError, ResourceRef
-from trimtab_operator.kube.connection import default_namespace
+from trimtab_operator.cli.common import CommandError, ago
+from trimtab_operator.cli.flags import add_cluster_flags, settle_namespace
+from trimtab_operator.kube.client import LEASES, Api, ApiError, ApiUnavailableError, NotFoundError, ResourceRef
+from trimtab_operator.kube.conditions import epoch
+from trimtab_operator.kube.lease import LEASE
+from trimtab_operator.resources.common import seconds
 from trimtab_strategies.model import some
-
-_NAMESPACE = "Kubernetes namespace of the messaging cluster"
-
-_OF_THE_CONTEXT = f"{_NAMESPACE} (default: that of the kubeconfig's context)"
-
-
-class _OneNamespaceAlone(argparse.Action):
-    """Refuses ``-A`` where a verb speaks of one messaging cluster, in words instead of `unrecognized arguments`."""
-
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,  # noqa: ARG002  (argparse's signature)
-        values: str | Sequence[Any] | None,  # noqa: ARG002
-        option_string: str | None = None,
-    ) -> None:
-        verb = parser.prog.rpartition(" ")[2]
-        parser.error(f"{verb} works on one messaging cluster: name its namespace with -n instead of {option_string}")
-
-
-def add_cluster_flags(
-    parser: argparse._ActionsContainer, *, required: bool = False, everywhere: bool = False, told: str = ""
-) -> None:
-    """``-n``, ``-A``, ``--kubeconfig`` and ``--context``.
-
-    required: ``-n`` must be given, as nobody's context should decide. everywhere: whether ``-A`` makes sense.
-    told: what ``-n`` is, where that is more than the namespace of a messaging cluster.
-    """
-    usual = _NAMESPACE if required else _OF_THE_CONTEXT
-    parser.add_argument("--namespace", "-n", metavar="NAMESPACE", required=required, help=told or usual)
-    if everywhere:
-        parser.add_argument("--all-namespaces", "-A", action="store_true", help="look at all namespaces")
-    else:
-        parser.add_argument(
-            "--all-namespaces", "-A", action=_OneNamespaceAlone, nargs=0, default=False, help=argparse.SUPPRESS
-        )
-    parser.add_argument(
-        "--kubeconfig", metavar="FILE", help="kubeconfig file (default: in-cluster, $KUBECONFIG, then ~/.kube/config)"
-    )
-    parser.add_argument("--context", metavar="NAME", help="context of the kubeconfig (default: its current one)")
-
-
-def settle_namespace(arguments: argparse.Namespace) -> str:
-    """The namespace that counts; kept in `arguments`, and empty for all. Raises `ConnectionSettingsError`."""
-    if arguments.all_namespaces:
-        arguments.namespace = ""
-    elif not arguments.namespace:
-        arguments.namespace = default_namespace(arguments.kubeconfig, arguments.context)
-    return str(arguments.namespace)
-
 
 T = TypeVar("T")
 
 
 PATIENCE = 3.0
-"""Seconds for which a request that fails is tried again: a person is waiting."""
+"""Seconds for which a failed request is retried; short, as a user waits."""
 
 
 _ALIKE, _NAMED = 3, 5
-"""Names that an error lists: those that are spelt alike, and others where none is."""
+"""Names that an error lists: similar ones, and others if there is no similar one."""
 
 
-def add_verb(
-    subparsers: Any, verb: str, summary: str, description: str, *, everywhere: bool = False
-) -> argparse.ArgumentParser:
-    """A parser for `verb` whose help shows `description` as it is written, with the flags of the connection.
+def add_verb(subparsers: Any, verb: str, description: str, *, everywhere: bool = False) -> argparse.ArgumentParser:
+    """A parser for `verb` with the flags of the connection.
 
-    everywhere: whether the verb may look at all namespaces.
+    everywhere: whether the verb works on all namespaces.
     """
     parser: argparse.ArgumentParser = subparsers.add_parser(
-        verb, help=summary, description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+        verb, description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add_cluster_flags(parser, everywhere=everywhere)
     return parser
 
 
 def asked(arguments: argparse.Namespace, work: Callable[[Api], Awaitable[T]]) -> T:
-    """What `work` returns, given a connection, in the namespace that `arguments` has then.
+    """Run `work` with a connection, after setting `arguments.namespace`.
 
-    Raises `CommandError` for whatever the API server refuses, and `ConnectionSettingsError`.
+    Raises `CommandError` for what the API server refuses, and `ConnectionSettingsError`.
     """
     settle_namespace(arguments)
 
@@ -106,18 +58,18 @@ def asked(arguments: argparse.Namespace, work: Callable[[Api], Awaitable[T]]) ->
 
 
 def said(error: ApiError) -> str:
-    """What to tell of a request that failed; where nobody answered, how to name another server."""
+    """The message for a failed request; without an answer, also how to name another server."""
     silent = isinstance(error, ApiUnavailableError) and not error.status
     where = "; is it the right cluster? --context and --kubeconfig name another"
     return f"the API server does not answer: {error}{where}" if silent else str(error)
 
 
 async def fetch(api: Api, ref: ResourceRef, namespace: str, name: str) -> dict[str, Any]:
-    """The object of that name; `CommandError` names those that are spelt alike, or some that there are."""
+    """The object of that name. Raises `CommandError` with similar names, or some others."""
     try:
         return await api.get(ref, namespace, name)
     except NotFoundError as error:
-        if error.reason != "NotFound":  # the server does not even know the kind
+        if error.reason != "NotFound":  # the server does not know the kind
             raise unknown_kind(ref) from error
         there = near(name, await names_of(api, ref, namespace))
         raise CommandError(f"no {ref.kind} {name} in namespace {namespace}; {there}") from error
@@ -129,13 +81,71 @@ async def names_of(api: Api, ref: ResourceRef, namespace: str) -> list[str]:
 
 
 def near(name: str, names: Sequence[str]) -> str:
-    """Which of `names` may have been meant, in words."""
+    """A hint: the names of `names` that are similar to `name`, or some others."""
     if not names:
-        return "there is none at all"
+        return "there are none"
     alike = difflib.get_close_matches(name, names, n=_ALIKE) or [found for found in names if name in found][:_ALIKE]
     return f"did you mean {', '.join(alike)}?" if alike else f"there are: {some(names, _NAMED)}"
 
 
 def unknown_kind(ref: ResourceRef) -> CommandError:
-    """For a cluster without our kinds: how it gets them."""
+    """The error for a cluster without the CRDs, with the command that installs them."""
     return CommandError(f"this cluster has no {ref.kind}; first: trimtab crds | kubectl apply --server-side -f -")
+
+
+# -- is there an operator? --
+
+Object = Mapping[str, Any]
+
+_CYCLES = 3
+"""Intervals without a cycle after which a policy counts as unattended."""
+_AT_LEAST = 60.0
+"""Minimum of that time, in seconds: an operator that starts needs some until its first cycle."""
+
+
+async def leases(api: Api, policies: Iterable[Object]) -> dict[str, Object | None]:
+    """The operator's Lease by namespace of `policies`; None if there is none, absent if it can't be read."""
+    found: dict[str, Object | None] = {}
+    for namespace in sorted({policy["metadata"].get("namespace", "") for policy in policies}):
+        try:
+            listed = [lease async for page in api.list(LEASES, namespace) for lease in page.items]
+        except ApiError:
+            continue  # the user may lack the right to read Leases; the policy's status must do then
+        found[namespace] = next((lease for lease in listed if lease["metadata"]["name"] == LEASE), None)
+    return found
+
+
+def left_alone(policy: Object, lease: Object | None, now: float) -> str:
+    """Why no operator seems to manage `policy`, and what to do; empty while one does. now: epoch seconds.
+
+    Both the Lease and the status must say so: an operator may use a Lease with another name, and a standby needs a
+    moment to take over.
+    """
+    meta, status = policy["metadata"], policy.get("status") or {}
+    seen, generation = status.get("observedGeneration") or 0, meta.get("generation", 0)
+    cycle = epoch((status.get("lastCycle") or {}).get("time"))
+    if _recent(cycle, policy, now) or not (problem := _problem(lease, now)):
+        return ""
+    told = "it has had no cycle yet" if math.isnan(cycle) else f"its last cycle was {ago(cycle, now)}"
+    if seen < generation:
+        told += f", and generation {generation} of it has not been read (observedGeneration is {seen})"
+    run = f"trimtab run --namespace {meta.get('namespace', '')}"
+    return f"no operator manages this policy: {problem}, {told}; start one for this namespace: {run}"
+
+
+def _recent(cycle: float, policy: Object, now: float) -> bool:
+    patience = max(_AT_LEAST, _CYCLES * seconds(policy["spec"].get("interval") or "60s"))
+    return now - cycle < patience  # False for NaN
+
+
+def _problem(lease: Object | None, now: float) -> str:
+    """Why the Lease shows no running operator; empty when one holds it."""
+    if lease is None:
+        return f"there is no Lease {LEASE}"
+    spec = lease.get("spec") or {}
+    if not (holder := spec.get("holderIdentity")):
+        return f"no one holds the Lease {LEASE}"
+    renewed = epoch(spec.get("renewTime"))
+    if now - renewed <= float(spec.get("leaseDurationSeconds") or 0):
+        return ""
+    return f"{holder} has not renewed the Lease {LEASE} since {ago(renewed, now)}"

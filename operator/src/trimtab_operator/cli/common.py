@@ -1,27 +1,33 @@
-"""The program's name (`trimtab` or `kubectl trimtab`), exit codes, and the error that becomes one line."""
+"""What all verbs share: the program's name, exit codes, errors, times and sizes, ``-o`` and ``--color``."""
 
 from __future__ import annotations
 
+import argparse
+import json
+import math
 import re
 import sys
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 NAME = "trimtab"
 
 PLUGIN = "kubectl-trimtab"
-"""The file that kubectl looks for on the PATH when somebody types ``kubectl trimtab``."""
+"""The file that kubectl looks for on the PATH when a user types ``kubectl trimtab``."""
 
 
 _AS_COMMAND = re.compile(r"(?<![\w./-])trimtab(?= [a-zA-Z<-])")
 
 
 def program() -> str:
-    """``trimtab``, or ``kubectl trimtab``: what a person types."""
+    """``trimtab``, or ``kubectl trimtab``: what the user typed."""
     return f"kubectl {NAME}" if Path(sys.argv[0]).name.startswith(PLUGIN) else NAME
 
 
 def spoken(text: str) -> str:
-    """`text` with commands as the person would type them here: ``trimtab plan`` is ``kubectl trimtab plan``."""
+    """`text` with its commands as the user types them: ``trimtab plan`` may become ``kubectl trimtab plan``."""
     name = program()
     return text if name == NAME else _AS_COMMAND.sub(name, text)
 
@@ -34,4 +40,128 @@ USAGE = 2
 
 
 class CommandError(Exception):
-    """Wrong usage or input. The text is all a person sees: it names the value, the bound and the fix."""
+    """Wrong usage or input. The text is all the user sees: it names the value, the bound and the fix."""
+
+
+Moment = Callable[[float], float]
+"""A point in time (epoch seconds), given the time of the newest cycle (epoch seconds)."""
+
+
+HELP = "a time such as 2026-11-21T15:00:00Z, or time before the newest cycle, such as 90s, 5m or 1h30m"
+"""How to write a `Moment`, for --help."""
+
+
+def moment(text: str) -> Moment:
+    """The type of an argument. Raises `argparse.ArgumentTypeError`."""
+    from trimtab_operator.resources.common import seconds  # noqa: PLC0415  (loads the strategies)
+
+    try:
+        return _ago(seconds(text))
+    except ValueError:
+        pass
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time; write {HELP}") from error
+    at = (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
+    return lambda _: at
+
+
+def _ago(length: float) -> Moment:
+    return lambda now: now - length
+
+
+def written(at: float) -> str:
+    """``2026-11-21 15:00:00`` of epoch seconds."""
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def iso(at: float) -> str:
+    """``2026-11-21T15:00:00.000Z`` of epoch seconds."""
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def length(span: float) -> str:
+    """A duration in its two largest units: ``45s``, ``2m 5s``, ``3h 2m``, ``4d 1h``; ``-`` for NaN."""
+    if math.isnan(span):
+        return "-"
+    parts: list[str] = []
+    left = round(span)
+    for unit, size in (("d", 86_400), ("h", 3600), ("m", 60), ("s", 1)):
+        count, left = divmod(left, size)
+        if count or (unit == "s" and not parts):
+            parts.append(f"{count}{unit}")
+    return " ".join(parts[:2])
+
+
+def ago(at: float, now: float) -> str:
+    """``5m 3s ago``."""
+    return f"{length(max(0.0, now - at))} ago"
+
+
+def size(count: float) -> str:
+    """Bytes with a unit: ``512 B``, ``1.5 KiB``, ``8.4 GiB``; ``-`` for NaN."""
+    if math.isnan(count):
+        return "-"
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:  # noqa: PLR2004
+            return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"
+
+
+TABLE = "table"
+
+COLORS = ("auto", "always", "never")
+
+
+def add_output_option(
+    parser: argparse._ActionsContainer, *, shapes: Sequence[str] = (TABLE, "json", "yaml"), wide: bool = False
+) -> None:
+    """Add ``-o``, ``--json`` and ``--color``. shapes: what may follow ``-o``, the default first."""
+    choices = [shapes[0], *(["wide"] if wide else []), *shapes[1:]]
+    parser.add_argument(
+        "-o",
+        "--output",
+        choices=choices,
+        metavar="|".join(choices),
+        default=shapes[0],
+        help="output format (%(default)s)",
+    )
+    if "json" in shapes:
+        parser.add_argument("--json", dest="output", action="store_const", const="json", help="same as -o json")
+    add_color_option(parser)
+
+
+def add_color_option(parser: argparse._ActionsContainer) -> None:
+    """Add ``--color auto|always|never``."""
+    parser.add_argument(
+        "--color",
+        choices=COLORS,
+        metavar="|".join(COLORS),
+        default="auto",
+        help="when to use colors (%(default)s: on a terminal, unless $NO_COLOR is set)",
+    )
+
+
+def is_data(output: str) -> bool:
+    """Whether the output is meant for a program."""
+    return output in {"json", "yaml"}
+
+
+def print_data(value: Any, output: str) -> None:
+    """Print plain data; output: ``json`` or ``yaml``."""
+    if output == "json":
+        print(json.dumps(value, indent=2, ensure_ascii=False))
+    else:
+        import yaml  # noqa: PLC0415  (takes a while to load)
+
+        print(yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=120), end="")
+
+
+def say(output: str, text: str, data: Mapping[str, Any], *, well: bool = True) -> None:
+    """Print `data` as JSON or YAML, or `text`, to standard error if the command did not go `well`."""
+    if is_data(output):
+        print_data(dict(data), output)
+    else:
+        print(text, file=sys.stdout if well else sys.stderr)

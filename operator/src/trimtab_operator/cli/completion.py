@@ -1,28 +1,34 @@
-"""`trimtab completion`, and ``trimtab __complete WORD...`` that shells ask for candidates.
+"""`trimtab completion`: shell scripts that complete verbs, flags and names, by `argcomplete`.
 
-One candidate a line, with a tab and a description. The last line is a number for kubectl: 4 keeps it from offering
-files. An error prints nothing.
+The scripts run the program with ``_ARGCOMPLETE`` set, and it prints candidates instead of doing its work. Names of
+objects come from the cluster. An error means no candidates: a traceback at a prompt helps no one.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TextIO
 
-from trimtab_operator.cli.common import FINE
+import argcomplete
+from argcomplete.completers import FilesCompleter
+from argcomplete.finders import CompletionFinder
+from argcomplete.shell_integration import shellcode
 
-WORD = "__complete"
-"""The hidden verb."""
+from trimtab_operator.cli.common import FINE, CommandError
+from trimtab_operator.kube.connection import contexts, default_namespace
+from trimtab_operator.kube.errors import ApiError, ConnectionSettingsError
+from trimtab_operator.kube.wire import ResourceRef
+from trimtab_operator.resources.common import GROUP, VERSION
 
 PATIENCE = 2.0
-"""Seconds that the cluster has to tell names."""
-
-_FILES, _NO_FILES = ":0", ":4"
+"""Seconds that the cluster has to answer."""
 
 _MOST = 500
 """Names that are offered at most."""
-
 
 _KINDS: Mapping[str, str] = {
     "policy": "balancingpolicies",
@@ -31,114 +37,67 @@ _KINDS: Mapping[str, str] = {
     "to": "brokers",
     "namespace": "namespaces",
 }
-"""Kind of object that an argument names, by where argparse keeps it."""
+"""Plural of the kind that an argument names, by the argument's destination in argparse."""
 
 _PATHS = frozenset({"filename", "kubeconfig", "files"})
+"""Destinations in argparse of arguments that name files."""
 
 
-def complete(words: Sequence[str]) -> int:
-    """Print the candidates for the last of `words`; the exit code, which is always 0."""
-    begun = words[-1] if words else ""
+def complete(
+    parser_for: Callable[[Sequence[str]], argparse.ArgumentParser],
+    finder: CompletionFinder = argcomplete.autocomplete,
+    stream: TextIO | None = None,
+) -> int:
+    """Print the candidates for the word under the cursor of ``COMP_LINE``; the exit code.
+
+    parser_for: makes the parser for the words before that one. finder, stream: other ones than the shell's, in tests.
+    """
+    line = os.environ["COMP_LINE"][: int(os.environ["COMP_POINT"])]
+    words = line.split()[1:]
     try:
-        found = dict(_candidates(list(words[:-1]), begun))
-    except (Exception, SystemExit):  # noqa: BLE001  (nobody wants a traceback at a prompt)
-        found = {"": ""}
-    for name, about in sorted(found.items()):
-        if name and name.startswith(begun):
-            print(f"{name}\t{about}" if about else name)
-    print(_FILES if not found else _NO_FILES)
+        parser = parser_for(words if line[-1:].isspace() else words[:-1])
+    except CommandError:  # there is no such verb
+        return FINE
+    finder(
+        parser,
+        always_complete_options=False,
+        exit_method=sys.exit,
+        output_stream=stream,
+        default_completer=_values,  # type: ignore[arg-type]  # any callable serves
+    )
     return FINE
 
 
-def _candidates(words: Sequence[str], begun: str) -> Iterator[tuple[str, str]]:
-    """Pairs of a candidate and a word about it; none at all where a file is meant."""
-    from trimtab_operator.cli.parser import VERBS, parser_for  # noqa: PLC0415  (it imports this module)
-
-    verb = next((word for word in words if not word.startswith("-")), "")
-    if not verb:
-        yield from ((name, found.help) for name, found in VERBS.items())
-        return
-    parser = _of_verb(parser_for([verb]), verb)
-    options = {name: action for action in parser._actions for name in action.option_strings}  # noqa: SLF001  (argparse has no other way)
-    before = options.get(words[-1]) if words else None
-    after = words[list(words).index(verb) + 1 :]
-    if before is not None and before.nargs != 0:
-        yield from _values(before, _settings(options, after))
-    elif begun.startswith("-"):
-        yield from ((name, _first(action.help)) for name, action in options.items() if action.help != argparse.SUPPRESS)
-    else:
-        asked = [action for action in parser._actions if not action.option_strings]  # noqa: SLF001
-        place = len(list(_plain(options, after)))
-        if asked and (place < len(asked) or asked[-1].nargs in {"+", "*"}):
-            yield from _values(asked[min(place, len(asked) - 1)], _settings(options, after))
-        else:
-            yield "", ""
+def _values(
+    prefix: str, action: argparse.Action, parsed_args: argparse.Namespace, **_: object
+) -> Iterable[str] | Mapping[str, str]:
+    """Values of an argument without choices; a mapping where each has a description."""
+    if action.dest in _PATHS:
+        return FilesCompleter()(prefix)
+    try:
+        if action.dest == "context":
+            return contexts(parsed_args.kubeconfig)[0]
+        return {name: plural for plural in _plurals(action.dest, parsed_args) for name in _names(plural, parsed_args)}
+    except (ApiError, ConnectionSettingsError, TimeoutError):
+        return ()
 
 
-def _of_verb(parser: argparse.ArgumentParser, verb: str) -> argparse.ArgumentParser:
-    [verbs] = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]  # noqa: SLF001
-    found: argparse.ArgumentParser = verbs.choices[verb]
-    return found
+def _plurals(destination: str, given: argparse.Namespace) -> Sequence[str]:
+    """The kinds that an argument may name: of `explain` the kind before it, of `why-not` both."""
+    if destination != "name":
+        return [_KINDS[destination]] if destination in _KINDS else []
+    kind = getattr(given, "kind", None)
+    return [_KINDS[kind]] if kind else ["brokers", "bundles"]
 
 
-def _first(text: str | None) -> str:
-    return (text or "").partition(";")[0].partition(" (")[0].replace("%%", "%")
-
-
-def _plain(options: Mapping[str, argparse.Action], words: Sequence[str]) -> Iterator[str]:
-    """The words that are neither a flag nor the value of one."""
-    value = False
-    for word in words:
-        action = options.get(word)
-        if not value and action is None and not word.startswith("-"):
-            yield word
-        value = not value and action is not None and action.nargs != 0
-
-
-def _settings(options: Mapping[str, argparse.Action], words: Sequence[str]) -> dict[str, str]:
-    """The flags of the connection that were given, by where argparse keeps them, and the words besides."""
-    found = {"words": " ".join(_plain(options, words))}
-    for k, word in enumerate(words[:-1]):
-        if word in options:
-            found[options[word].dest] = words[k + 1]
-    return found
-
-
-def _values(action: argparse.Action, given: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    if action.choices is not None:
-        yield from ((str(choice), "") for choice in action.choices)
-    elif action.dest == "context":
-        from trimtab_operator.kube.connection import contexts  # noqa: PLC0415  (loads the client)
-
-        yield from ((name, space) for name, space in contexts(given.get("kubeconfig"))[0].items())
-    elif action.dest in _PATHS:
-        return
-    elif kinds := _kinds(action.dest, given):
-        yield "", ""
-        for kind in kinds:
-            yield from ((name, kind if len(kinds) > 1 else "") for name in _names(kind, given))
-    else:
-        yield "", ""
-
-
-def _kinds(place: str, given: Mapping[str, str]) -> list[str]:
-    """Plurals of the kinds that an argument may name."""
-    if place == "name":  # of explain and why-not
-        kind = given["words"].partition(" ")[0]
-        return [_KINDS[kind]] if kind in {"bundle", "broker"} else ["brokers", "bundles"]
-    return [_KINDS[place]] if place in _KINDS else []
-
-
-def _names(plural: str, given: Mapping[str, str]) -> list[str]:
-    from trimtab_operator.kube.client import Api  # noqa: PLC0415  (loads the client)
-    from trimtab_operator.kube.connection import default_namespace  # noqa: PLC0415
-    from trimtab_operator.kube.wire import ResourceRef  # noqa: PLC0415
-    from trimtab_operator.resources.common import GROUP, VERSION  # noqa: PLC0415
+def _names(plural: str, given: argparse.Namespace) -> list[str]:
+    """Names of the objects of a kind. Raises `ApiError`, `ConnectionSettingsError` and `TimeoutError`."""
+    from trimtab_operator.kube.client import Api  # noqa: PLC0415  (takes a while to load)
 
     ours = plural != "namespaces"
-    ref = ResourceRef(GROUP, VERSION, plural, "") if ours else ResourceRef("", "v1", plural, "")
-    kubeconfig, context = given.get("kubeconfig"), given.get("context")
-    namespace = given.get("namespace") or default_namespace(kubeconfig, context) if ours else ""
+    ref = ResourceRef(GROUP if ours else "", VERSION if ours else "v1", plural, "")
+    kubeconfig, context = given.kubeconfig, given.context
+    namespace = (given.namespace or default_namespace(kubeconfig, context)) if ours else ""
 
     async def read() -> list[str]:
         async with asyncio.timeout(PATIENCE), Api.connect(kubeconfig, context, patience=0.0) as api:
@@ -150,11 +109,11 @@ def _names(plural: str, given: Mapping[str, str]) -> list[str]:
 
 
 _DESCRIPTION = """\
-Print what makes a shell complete verbs, flags, and the names of policies, bundles, brokers, namespaces and contexts.
-Names come from the cluster; while it does not answer within two seconds there are none, and nothing is said.
+Print the script by which a shell completes verbs, flags, and names of policies, bundles, brokers, namespaces and
+contexts. Names come from the cluster. If it does not answer within two seconds, there are none.
 
-`kubectl` prints the script that kubectl asks to complete `kubectl trimtab`: it must be named kubectl_complete-trimtab,
-be executable, and lie on the PATH (kubectl's own completion must be set up, see `kubectl completion --help`).
+`kubectl` prints the script that kubectl runs to complete `kubectl trimtab`. Name it kubectl_complete-trimtab, make it
+executable, and put it on the PATH. kubectl's own completion must be set up (see `kubectl completion --help`).
 
 examples:
   source <(trimtab completion bash)                                   now; or put it into ~/.bashrc
@@ -163,80 +122,38 @@ examples:
   trimtab completion kubectl > ~/.local/bin/kubectl_complete-trimtab && chmod +x ~/.local/bin/kubectl_complete-trimtab
 """
 
-
-_BASH = """\
-# bash completion of trimtab
-_trimtab() {
-    local candidate
-    COMPREPLY=()
-    while IFS=$'\\t' read -r candidate _; do
-        case $candidate in
-            :0) compopt -o default ;;
-            :*) ;;
-            *) COMPREPLY+=("$candidate") ;;
-        esac
-    done < <("${COMP_WORDS[0]}" __complete "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null)
-}
-complete -F _trimtab trimtab
-"""
-
-_ZSH = """\
-#compdef trimtab
-# zsh completion of trimtab
-_trimtab() {
-    local line
-    local -a found
-    while IFS= read -r line; do
-        case $line in
-            :0) _files; return ;;
-            :*) ;;
-            *) found+=("${${line//:/\\\\:}/$'\\t'/:}") ;;
-        esac
-    done < <("${words[1]}" __complete "${(@)words[2,CURRENT]}" 2>/dev/null)
-    _describe trimtab found
-}
-if [[ ${funcstack[1]} == _trimtab ]]; then _trimtab; else compdef _trimtab trimtab; fi
-"""
-
-_FISH = """\
-# fish completion of trimtab
-function __trimtab_candidates
-    set -l words (commandline -opc)
-    set -l current (commandline -ct)
-    set -l program $words[1]
-    set -e words[1]
-    set -l found ($program __complete $words "$current" 2>/dev/null)
-    if test "$found[-1]" = :0
-        __fish_complete_path "$current"
-    else
-        string match -v ':*' -- $found
-    end
-end
-complete -c trimtab -f -a '(__trimtab_candidates)'
-"""
-
 _KUBECTL = """\
 #!/bin/sh
-# kubectl asks this for the completion of `kubectl trimtab`
-exec kubectl-trimtab __complete "$@"
+# kubectl runs this to complete `kubectl trimtab`. Output: a candidate and its description a line, and a number in the
+# last one: 4 says not to offer files, 2 not to add a space (after a folder). `fish` asks for names without backslashes.
+line="kubectl-trimtab $*"
+found=$(COMP_LINE="$line" COMP_POINT=${#line} _ARGCOMPLETE=1 _ARGCOMPLETE_SHELL=fish _ARGCOMPLETE_SUPPRESS_SPACE=1 \\
+    _ARGCOMPLETE_DFS="$(printf '\\t')" _ARGCOMPLETE_IFS='
+' kubectl-trimtab 8>&1 9>/dev/null >/dev/null 2>&1)
+case $found in
+    '') echo :4 ;;
+    */?) printf '%s\\n:6\\n' "$found" ;;
+    *) printf '%s\\n:4\\n' "$found" ;;
+esac
 """
 
-SCRIPTS: Mapping[str, str] = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH, "kubectl": _KUBECTL}
+SHELLS = ("bash", "zsh", "fish", "kubectl")
 
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the verb."""
     parser = subparsers.add_parser(
         "completion",
-        help="print what makes a shell complete verbs, flags and names",
         description=_DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("shell", choices=tuple(SCRIPTS), help="whose script to print")
+    parser.add_argument("shell", choices=SHELLS, help="shell whose script to print")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Carry out the verb; returns the exit code."""
-    print(SCRIPTS[arguments.shell], end="")
+    shell = arguments.shell
+    text = _KUBECTL if shell == "kubectl" else shellcode(["trimtab"], use_defaults=False, shell=shell)
+    print(text.strip())
     return FINE

@@ -1,23 +1,74 @@
-"""Options of verbs that ask a Prometheus or a Pulsar cluster that no policy describes.
+"""Flags of verbs that work on a Kubernetes cluster, and of those that ask a Prometheus or Pulsar without a policy.
 
-Secrets come from files. On the command line every user of the machine could read them.
+Secrets come from files: any user of the machine can read command lines.
 """
 
 from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from trimtab_operator.cli.common import CommandError
+from trimtab_operator.kube.connection import default_namespace
 from trimtab_operator.pulsar.client.api import Admin
 from trimtab_operator.pulsar.client.auth import Bearer
 from trimtab_operator.pulsar.client.errors import PulsarError
 from trimtab_operator.pulsar.client.http import connected
 from trimtab_operator.resources.common import seconds
 from trimtab_pipeline.api import Credentials, CredentialsError, PrometheusSettings
+
+_NAMESPACE = "Kubernetes namespace of the messaging cluster"
+
+_OF_THE_CONTEXT = f"{_NAMESPACE} (default: the namespace of the kubeconfig's context)"
+
+
+class _OneNamespaceAlone(argparse.Action):
+    """Refuses ``-A`` with the reason, where a verb works on one messaging cluster."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,  # noqa: ARG002  (argparse's signature)
+        values: str | Sequence[Any] | None,  # noqa: ARG002
+        option_string: str | None = None,
+    ) -> None:
+        verb = parser.prog.rpartition(" ")[2]
+        parser.error(f"{verb} works on one messaging cluster: name its namespace with -n instead of {option_string}")
+
+
+def add_cluster_flags(
+    parser: argparse._ActionsContainer, *, required: bool = False, everywhere: bool = False, told: str = ""
+) -> None:
+    """Add ``-n``, ``-A``, ``--kubeconfig`` and ``--context``.
+
+    required: whether ``-n`` must be given, instead of the context's namespace. everywhere: whether ``-A`` is allowed.
+    told: the help of ``-n``, if it is not just the namespace of a messaging cluster.
+    """
+    usual = _NAMESPACE if required else _OF_THE_CONTEXT
+    parser.add_argument("--namespace", "-n", metavar="NAMESPACE", required=required, help=told or usual)
+    if everywhere:
+        parser.add_argument("--all-namespaces", "-A", action="store_true", help="all namespaces")
+    else:
+        parser.add_argument(
+            "--all-namespaces", "-A", action=_OneNamespaceAlone, nargs=0, default=False, help=argparse.SUPPRESS
+        )
+    parser.add_argument(
+        "--kubeconfig", metavar="FILE", help="kubeconfig file (default: in-cluster, $KUBECONFIG, ~/.kube/config)"
+    )
+    parser.add_argument("--context", metavar="NAME", help="context of the kubeconfig (default: the current context)")
+
+
+def settle_namespace(arguments: argparse.Namespace) -> str:
+    """Set and return `arguments.namespace`; empty means all. Raises `ConnectionSettingsError`."""
+    if arguments.all_namespaces:
+        arguments.namespace = ""
+    elif not arguments.namespace:
+        arguments.namespace = default_namespace(arguments.kubeconfig, arguments.context)
+    return str(arguments.namespace)
+
 
 _TENANT = "X-Scope-OrgID"
 
@@ -28,44 +79,44 @@ _PEM = "-----BEGIN "
 _LABEL = r"[a-zA-Z_]\w*"
 
 _OPTIONS = (
-    ("--resources", "kubernetes|pulsar", "whose metrics say how busy a broker is, as in a policy (kubernetes)"),
-    ("--container", "NAME", "container of the broker in its pod (broker)"),
-    ("--namespace-label", "LABEL", "label of the brokers' own metrics that holds the Kubernetes namespace (namespace)"),
-    ("--method", "POST|GET", "GET for a server that refuses POST (POST)"),
-    ("--bearer-token-file", "FILE", "holds the bearer token; it is read for every query, as tokens rotate"),
-    ("--username", "NAME", "user of HTTP Basic, with --password-file"),
-    ("--password-file", "FILE", "holds the password; a line break at its end does not count"),
-    ("--ca-file", "FILE", "PEM of the only authorities to believe, instead of the usual ones"),
-    ("--certificate-file", "FILE", "PEM of the certificate to prove oneself by, with --key-file"),
-    ("--key-file", "FILE", "PEM of its key"),
-    ("--tenant", "ID", f"sent as {_TENANT}, for Mimir and the like"),
+    ("--resources", "kubernetes|pulsar", "source of the brokers' resource usage, as in a policy (kubernetes)"),
+    ("--container", "NAME", "name of the broker's container in its pod (broker)"),
+    ("--namespace-label", "LABEL", "label that holds the Kubernetes namespace in the brokers' metrics (namespace)"),
+    ("--method", "POST|GET", "HTTP method; GET for a server that refuses POST (POST)"),
+    ("--bearer-token-file", "FILE", "file with the bearer token; read for every query, as tokens rotate"),
+    ("--username", "NAME", "user for HTTP Basic, with --password-file"),
+    ("--password-file", "FILE", "file with the password; a line break at its end is ignored"),
+    ("--ca-file", "FILE", "PEM file with the certificate authorities to trust, instead of the system's"),
+    ("--certificate-file", "FILE", "PEM file with the client certificate, with --key-file"),
+    ("--key-file", "FILE", "PEM file with the key of the client certificate"),
+    ("--tenant", "ID", f"tenant for Mimir and similar servers, sent as {_TENANT}"),
 )
 
 _CHOICES = {"--resources": ("kubernetes", "pulsar"), "--method": ("POST", "GET")}
 
 
 def add_prometheus_options(parser: argparse.ArgumentParser) -> None:
-    """Options that go with ``--url`` alone."""
+    """Add options that need ``--url``."""
     group = parser.add_argument_group("with --url")
     for name, value, told in _OPTIONS:
         metavar = None if name in _CHOICES else value
         group.add_argument(name, metavar=metavar, choices=_CHOICES.get(name), help=told)
-    window = "over which rates are taken, such as 5m; at least two scrape intervals (60s)"
+    window = "window of rates, such as 5m; at least two scrape intervals (60s)"
     group.add_argument("--window", metavar="LENGTH", type=_length, help=window)
 
 
 def check_prometheus_options(arguments: argparse.Namespace) -> None:
-    """Without ``--url`` none of them counts, and a person who gave one must know. Raises `CommandError`."""
+    """Refuse these options without ``--url``, which ignores them. Raises `CommandError`."""
     given = [name for name in ("--window", *(name for name, *_ in _OPTIONS)) if _value(arguments, name) is not None]
     if given and not arguments.url:
         raise CommandError(f"{given[0]} goes with --url; a policy says in spec.source how its Prometheus is asked")
 
 
 def prometheus_settings(arguments: argparse.Namespace, *, hot_bundles: int) -> PrometheusSettings:
-    """How ``--url`` is asked. Raises `CommandError` naming the option that is wrong."""
+    """Settings for queries to ``--url``. Raises `CommandError` that names the wrong option."""
     label = arguments.namespace_label or "namespace"
     if not re.fullmatch(_LABEL, label, re.ASCII):
-        raise CommandError(f"--namespace-label {label!r} is no name of a label: use letters, digits and underscores")
+        raise CommandError(f"--namespace-label {label!r} is not a label name: use letters, digits and underscores")
     try:
         return PrometheusSettings(
             arguments.url,
@@ -110,7 +161,7 @@ def _credentials(arguments: argparse.Namespace) -> Credentials:
 
 
 def _token(arguments: argparse.Namespace) -> dict[str, str]:
-    """The token's file, or, for a Connect server that can't read our files, the token of this moment."""
+    """The token's file; for a Connect server, which can't read our files, the present token."""
     if not arguments.bearer_token_file:
         return {}
     if arguments.spark.startswith(_REMOTE):
@@ -119,13 +170,13 @@ def _token(arguments: argparse.Namespace) -> dict[str, str]:
 
 
 def _text(arguments: argparse.Namespace, option: str) -> str:
-    """What the file of `option` holds; empty if it is not given. Raises `CommandError`."""
+    """Content of the file of `option`; empty if it is not given. Raises `CommandError`."""
     if not (path := _value(arguments, option)):
         return ""
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        why = error.strerror if isinstance(error, OSError) else "it is not text"
         raise CommandError(f"{option} {path} can't be read: {why}") from error
     if not text.strip():
         raise CommandError(f"{option} {path} is empty")
@@ -133,7 +184,7 @@ def _text(arguments: argparse.Namespace, option: str) -> str:
 
 
 def _pem(arguments: argparse.Namespace, option: str) -> str:
-    """The same of a PEM file: what is none would be taken for the name of a file, and be repeated as such."""
+    """As `_text`, of a PEM file: other text would be taken for a file name, and appear in messages."""
     text = _text(arguments, option)
     if text and _PEM not in text:
         raise CommandError(f"{option} {_value(arguments, option)} holds no PEM text (there is no {_PEM})")
@@ -149,24 +200,30 @@ T = TypeVar("T")
 
 
 _FILES = (
-    ("--token-file", "holds the token (JWT); a line break at its end does not count"),
-    ("--ca-file", "PEM of the only authorities to believe, instead of the usual ones"),
-    ("--certificate-file", "PEM of the certificate to prove oneself by, with --key-file"),
-    ("--key-file", "PEM of its key"),
+    ("--token-file", "file with the token (JWT); a line break at its end is ignored"),
+    ("--ca-file", "PEM file with the certificate authorities to trust, instead of the system's"),
+    ("--certificate-file", "PEM file with the client certificate, with --key-file"),
+    ("--key-file", "PEM file with the key of the client certificate"),
 )
 
 
 def add_pulsar_options(parser: argparse.ArgumentParser, *, required: bool) -> None:
-    """``--admin-url`` and what goes with it."""
-    url = "base URL of the admin REST of any broker, such as http://127.0.0.1:8080"
+    """Add ``--admin-url`` and its credentials."""
+    url = "base URL of any broker's admin API, such as http://127.0.0.1:8080"
     parser.add_argument("--admin-url", metavar="URL", required=required, help=url)
     for name, told in _FILES:
         parser.add_argument(name, metavar="FILE", type=Path, help=told)
-    parser.add_argument("--timeout", type=float, default=10.0, metavar="SECONDS", help="of one request (%(default)g)")
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        default=10.0,
+        metavar="SECONDS",
+        help="timeout of one request, in seconds (%(default)g)",
+    )
 
 
 def identity(arguments: argparse.Namespace) -> Bearer:
-    """Who asks. Raises `CommandError` naming the option that is wrong."""
+    """Credentials for ``--admin-url``. Raises `CommandError` that names the wrong option."""
     token, ca, certificate, key = (_file_text(arguments, name) for name, _ in _FILES)
     try:
         return Bearer(Credentials(token, certificate=certificate, key=key, ca=ca))
@@ -188,7 +245,7 @@ def _file_text(arguments: argparse.Namespace, option: str) -> str:
 
 
 async def asked_pulsar(arguments: argparse.Namespace, work: Callable[[Admin], Awaitable[T]]) -> T:
-    """What `work` returns, given a client for ``--admin-url``. Raises `CommandError` for what Pulsar refuses."""
+    """Run `work` with a client for ``--admin-url``. Raises `CommandError` for what Pulsar refuses."""
     who = identity(arguments)
     opened = connected(arguments.admin_url, timeout=arguments.timeout, requests_per_second=100, identity=who)
     try:

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Sequence
 from importlib.metadata import EntryPoint
 
 from trimtab_operator.cli.common import FINDING, USAGE, CommandError, spoken
-from trimtab_operator.cli.completion import WORD, complete
 from trimtab_operator.cli.parser import parser_for
 from trimtab_operator.kube.errors import ConnectionSettingsError
 from trimtab_operator.telemetry import AddressInUseError
@@ -24,9 +23,11 @@ def main(argv: Sequence[str] | None = None, plugins: Iterable[EntryPoint] | None
     words = list(sys.argv[1:] if argv is None else argv)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a terminal without umlauts still shows the rest
-    if words[:1] == [WORD]:
-        return complete(words[1:])
     try:
+        if "_ARGCOMPLETE" in os.environ:
+            from trimtab_operator.cli.completion import complete  # noqa: PLC0415  (argcomplete takes a while to load)
+
+            return complete(lambda words: parser_for(words, plugins))
         arguments = _parsed(words, plugins)
         code = int(arguments.run(arguments))
         sys.stdout.flush()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
@@ -19,7 +19,7 @@ Register = Callable[[Subparsers], None]
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """A verb. place: its module below `trimtab_operator.cli`, and ``:function`` where it is not ``register``."""
+    """A verb. place: its module below `trimtab_operator.cli`, with ``:function`` if that is not ``register``."""
 
     place: str
     help: str
@@ -33,39 +33,39 @@ class Verb:
 
 VERBS: Mapping[str, Verb] = {
     "run": Verb("commands.run", "run the operator"),
-    "status": Verb("commands.status", "show where policies, and their proposals, stand"),
+    "status": Verb("commands.status", "show the state of policies and their proposals"),
     "plan": Verb("commands.plan", "show what the next cycle would do"),
-    "explain": Verb("why.command:register_explain", "say why something moved, or did not"),
-    "why-not": Verb("why.command:register_why_not", "say why a bundle did not move, or a broker got none"),
-    "approve": Verb("commands.proposal:register_approve", "carry out the proposal that a policy shows"),
-    "refresh": Verb("commands.proposal:register_refresh", "replace a policy's proposal by a new one"),
-    "stop": Verb("commands.proposal:register_stop", "end what was approved, or withdraw what is proposed"),
-    "pause": Verb("commands.edit:register_pause", "let a policy decide nothing for a while"),
-    "resume": Verb("commands.edit:register_resume", "let a paused policy decide again"),
+    "explain": Verb("why.command:register_explain", "explain why a bundle or broker moved bundles, or did not"),
+    "why-not": Verb("why.command:register_why_not", "explain why a bundle did not move, or a broker got none"),
+    "approve": Verb("commands.proposal:register_approve", "approve the proposal that a policy shows"),
+    "refresh": Verb("commands.proposal:register_refresh", "replace a policy's proposal with a new one"),
+    "stop": Verb("commands.proposal:register_stop", "stop an approved proposal, or withdraw a waiting one"),
+    "pause": Verb("commands.edit:register_pause", "pause a policy"),
+    "resume": Verb("commands.edit:register_resume", "resume a paused policy"),
     "move": Verb("commands.edit:register_move", "move a bundle to a broker"),
-    "drain": Verb("commands.edit:register_drain", "let a broker take no bundles"),
-    "split": Verb("commands.edit:register_split", "divide a bundle"),
+    "drain": Verb("commands.edit:register_drain", "drain a broker"),
+    "split": Verb("commands.edit:register_split", "split a bundle"),
     "observe": Verb("commands.observe", "show the load of a cluster"),
     "lint": Verb("lint.command", "check manifests before they are merged"),
     "history": Verb("commands.history", "show, export or import the history of load"),
-    "migrate": Verb("commands.migrate", "print the policy that balances as a Pulsar cluster does"),
-    "restore": Verb("commands.restore", "put back what was switched off in Pulsar, and release finalizers"),
-    "warm": Verb("commands.warm", "make Spark start faster on this machine"),
+    "migrate": Verb("commands.migrate", "print the policy that matches a Pulsar cluster's configuration"),
+    "restore": Verb("commands.restore", "turn Pulsar's own balancer back on, and remove finalizers"),
+    "warm": Verb("commands.run:register_warm", "archive Spark's classes, so that Spark starts faster"),
     "crds": Verb("commands.manifests:register_crds", "print, write or check the custom resource definitions"),
     "rbac": Verb("commands.manifests:register_rbac", "print, write or check the Role of the operator"),
-    "completion": Verb("completion", "print what makes a shell complete verbs, flags and names"),
+    "completion": Verb("completion", "print the completion script of a shell"),
 }
 """The verbs of this package."""
 
 PLUGINS = "trimtab.commands"
-"""Entry-point group of verbs that other packages add: name -> the same kind of `register`."""
+"""Entry-point group of verbs that other packages add: name -> a `register` function."""
 
 
 _HELP = {
-    "demo": "watch it level a cluster on this machine",
+    "demo": "balance a simulated cluster on this machine",
     "conformance": "replay recordings of the reference implementations",
 }
-"""One line of help for verbs of other packages that we ship."""
+"""One line of help for the verbs of the lab and the testbed."""
 
 
 _DESCRIPTION = """\
@@ -73,6 +73,13 @@ Trimtab keeps the brokers of a bundle-sharded messaging cluster evenly loaded.
 
 `trimtab VERB --help` explains a verb, with examples.
 """
+
+
+class _Overview(argparse.RawDescriptionHelpFormatter):
+    """Leaves the list of verbs to the epilog, where it is one aligned table."""
+
+    def _iter_indented_subactions(self, action: argparse.Action) -> Generator[argparse.Action]:  # noqa: ARG002
+        yield from ()
 
 
 def verbs_of(plugins: Mapping[str, EntryPoint]) -> Mapping[str, str]:
@@ -85,9 +92,9 @@ def verbs_of(plugins: Mapping[str, EntryPoint]) -> Mapping[str, str]:
 
 
 def parser_for(words: Sequence[str], plugins: Iterable[EntryPoint] | None = None) -> argparse.ArgumentParser:
-    """A parser that knows all verbs by name, and in full only the one that `words` names.
+    """A parser that knows all verbs by name, and the arguments of the one that `words` names.
 
-    Raises `CommandError` for a verb that there is not.
+    Raises `CommandError` for an unknown verb.
     """
     found = {point.name: point for point in (entry_points(group=PLUGINS) if plugins is None else plugins)}
     verbs = verbs_of(found)
@@ -95,19 +102,19 @@ def parser_for(words: Sequence[str], plugins: Iterable[EntryPoint] | None = None
         prog=program(),
         description=spoken(_DESCRIPTION),
         epilog="\n".join(["verbs:", *(f"  {verb:<13} {text}" for verb, text in verbs.items())]),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=_Overview,
     )
     parser.add_argument("--version", action="version", version=f"trimtab {__version__}")
     subparsers = parser.add_subparsers(metavar="VERB", required=True, help="what to do")
     named = next((word for word in words if not word.startswith("-")), "")
     if named and named not in verbs:
         raise CommandError(_no_verb(named, verbs))
-    for verb in verbs:
+    for verb, text in verbs.items():
         if verb == named:
             _register(verb, found.get(verb))(subparsers)
             _spoken(subparsers.choices[verb])
         else:
-            subparsers.add_parser(verb)
+            subparsers.add_parser(verb, help=text)
     return parser
 
 
@@ -118,7 +125,7 @@ def _no_verb(word: str, verbs: Iterable[str]) -> str:
 
 
 def _spoken(parser: argparse.ArgumentParser) -> None:
-    """Have the help of a verb name the program as it was called."""
+    """Name the program in a verb's help as it was called."""
     parser.description, parser.epilog = spoken(parser.description or ""), spoken(parser.epilog or "")
 
 

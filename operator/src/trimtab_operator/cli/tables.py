@@ -1,6 +1,6 @@
-"""Tables for a terminal, and sums of a snapshot by namespace and by broker.
+"""Tables for a terminal.
 
-A narrow terminal gets fewer columns, and a line that names those left out; long names are folded before anything is
+A narrow terminal gets fewer columns, and a line that names those left out. Long names are folded before anything is
 cut. A pipe or a file is as wide as its content, so that `grep` finds whole rows.
 """
 
@@ -11,48 +11,65 @@ import sys
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
 from rich import box
 from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from trimtab_strategies.model import TRAFFIC, ClusterLoad
-from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
-
 _ENDLESS = 10_000
 
 _NAME = 12
-"""Characters that the first column keeps in any case."""
+"""Characters that the first column keeps, if it has as many."""
 
 
 @dataclass(frozen=True, slots=True)
 class Grid:
     """A table to print.
 
-    names, numbers: headings, all different; numbers are right-aligned and never folded. rows: cells in that order.
-    spare: headings that may be left out where there is no room, the least important first.
+    headings: all different. rows: cells in that order. numbers: headings of columns that are right-aligned and never
+    folded. spare: headings that a narrow terminal does without, the least important first. Both may name columns that
+    are not there.
     """
 
     title: str
-    names: tuple[str, ...]
-    numbers: tuple[str, ...]
+    headings: tuple[str, ...]
     rows: Sequence[Sequence[str | Text]]
-    spare: tuple[str, ...] = ()
+    numbers: Collection[str] = ()
+    spare: Sequence[str] = ()
 
+    def without(self, headings: Collection[str]) -> Grid:
+        """The same without some columns."""
+        kept = [k for k, heading in enumerate(self.headings) if heading not in headings]
+        rows = [tuple(row[k] for k in kept) for row in self.rows]
+        return replace(self, headings=tuple(self.headings[k] for k in kept), rows=rows)
 
-def without_empty(grid: Grid, *headings: str) -> Grid:
-    """The same without those of the columns `headings` in which no row has anything. They must be among its names."""
-    every = (*grid.names, *grid.numbers)
-    empty = {heading for heading in headings if not any(str(row[every.index(heading)]) for row in grid.rows)}
-    kept = [k for k, heading in enumerate(every) if heading not in empty]
-    rows = [tuple(row[k] for k in kept) for row in grid.rows]
-    return replace(grid, names=tuple(name for name in grid.names if name not in empty), rows=rows)
+    def without_empty(self, *headings: str) -> Grid:
+        """The same without those of some columns in which no row has anything."""
+        columns = {heading: k for k, heading in enumerate(self.headings)}
+        return self.without([h for h in headings if not any(str(row[columns[h]]) for row in self.rows)])
+
+    def table(self) -> Table:
+        """The same for `rich`."""
+        style = {"title_justify": "left", "title_style": "bold", "box": box.SIMPLE_HEAD, "pad_edge": False}
+        table = Table(title=self.title or None, **style)  # type: ignore[arg-type]  # a mapping of several types
+        for k, heading in enumerate(self.headings):
+            number = heading in self.numbers
+            longest = max(len(heading), *(len(row[k]) for row in self.rows), 0)
+            table.add_column(
+                heading,
+                justify="right" if number else "left",
+                no_wrap=number,
+                overflow="fold",
+                min_width=0 if k else min(longest, _NAME),
+            )
+        for row in self.rows:
+            table.add_row(*(cell if isinstance(cell, Text) else Text(cell) for cell in row))
+        return table
 
 
 def console(color: str = "auto") -> Console:
-    """Standard output: as wide as the terminal, or as ``COLUMNS`` says; endless where nobody looks at it.
+    """Standard output: as wide as the terminal, or as ``COLUMNS`` says; as wide as needed in a pipe or a file.
 
     color: ``always``, ``never``, or ``auto``: on a terminal, unless ``NO_COLOR`` is set.
     """
@@ -77,67 +94,10 @@ def print_grid(screen: Console, grid: Grid) -> None:
 
 def fitted(screen: Console, grid: Grid) -> tuple[Table, list[str]]:
     """A table of as many columns as `screen` has room for, and the headings of those left out."""
-    left: list[str] = []
-    spare = [heading for heading in grid.spare if heading in (*grid.names, *grid.numbers)]
-    while _width(screen, table := _table(grid, left)) > screen.width and spare:
-        left.append(spare.pop(0))
-    return table, left
-
-
-def _width(screen: Console, table: Table) -> int:
-    """Characters that a line of `table` takes if nothing is folded."""
-    return Measurement.get(screen, screen.options.update(max_width=_ENDLESS), table).maximum
-
-
-def _table(grid: Grid, without: Collection[str]) -> Table:
-    table = Table(
-        title=grid.title or None, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False
-    )
-    headings = (*grid.names, *grid.numbers)
-    kept = [k for k, heading in enumerate(headings) if heading not in without]
-    for k in kept:
-        if k < len(grid.names):
-            table.add_column(headings[k], overflow="fold", min_width=0 if k else _NAME)
-        else:
-            table.add_column(headings[k], justify="right", no_wrap=True)
-    for row in grid.rows:
-        table.add_row(*(row[k] if isinstance(row[k], Text) else Text(str(row[k])) for k in kept))
-    return table
-
-
-@dataclass(frozen=True, slots=True)
-class Sums:
-    """Of g groups of bundles.
-
-    bundles: (g,) how many. unknown: (g,) of how many of them the load is unknown; they are not in the others.
-    topics: (g,). traffic: (g, 4) columns `TRAFFIC`, by the short-term averages.
-    """
-
-    bundles: IntArray
-    unknown: IntArray
-    topics: FloatArray
-    traffic: FloatArray
-
-
-def by_namespace(load: ClusterLoad) -> Sums:
-    """A group per namespace, rows as in `ClusterLoad.namespaces`."""
-    return _sums(load, load.bundles.namespace, len(load.namespaces))
-
-
-def by_broker(load: ClusterLoad) -> Sums:
-    """A group per broker: what it owns, which may be more or less than what it says of itself."""
-    return _sums(load, load.bundles.owner, len(load.brokers))
-
-
-def _sums(load: ClusterLoad, group: IntArray, count: int) -> Sums:
-    """group: (m,) of each bundle, -1 in none."""
-    rows = np.flatnonzero(group >= 0)
-    short, groups = load.bundles.short[rows], group[rows]
-    unknown: BoolArray = np.asarray(np.isnan(short).any(axis=1))
-    columns = np.where(unknown[:, np.newaxis], 0.0, short).T
-    return Sums(
-        bundles=np.bincount(groups, minlength=count),
-        unknown=np.bincount(groups[unknown], minlength=count),
-        topics=np.bincount(groups, np.nan_to_num(load.bundles.topics[rows]), count).astype(np.float64),
-        traffic=np.stack([np.bincount(groups, columns[k], count) for k in range(len(TRAFFIC))], axis=1),
-    )
+    spare = [heading for heading in grid.spare if heading in grid.headings]
+    endless = screen.options.update(max_width=_ENDLESS)
+    for count in range(len(spare) + 1):
+        table = grid.without(spare[:count]).table()
+        if Measurement.get(screen, endless, table).maximum <= screen.width:
+            return table, spare[:count]
+    return table, spare

@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from trimtab_operator.cli.cluster import add_verb, asked, fetch
-from trimtab_operator.cli.common import FINDING, FINE, CommandError, spoken
-from trimtab_operator.cli.output import add_output_option, say
+from trimtab_operator.cli.common import FINDING, FINE, CommandError, add_output_option, say, spoken
 from trimtab_operator.kube.client import BROKERS, BUNDLE_SPLITS, BUNDLES, POLICIES, Api, ConflictError
 from trimtab_operator.kube.naming import bundle_name, parse_pulsar_bundle
 from trimtab_operator.resources.bundle_split import Algorithm
@@ -18,9 +17,9 @@ from trimtab_operator.resources.common import API_VERSION
 from trimtab_operator.resources.policy_status import PAUSE_ANNOTATION
 
 _PAUSE_DESCRIPTION = """\
-Let a policy decide nothing until `trimtab resume`: no plan, no split, and no further move of what was approved. Lost
-brokers and what people wish are looked after all the same. It sets the annotation trimtab.dev/paused, and leaves
-spec.paused (which may belong to Git) alone.
+Pause a policy until `trimtab resume`: it plans nothing, splits nothing, and starts no further move of an approved
+proposal. Bundles of lost brokers still get owners, and moves by hand still happen. The command sets the annotation
+trimtab.dev/paused. It does not change spec.paused, which Git may manage.
 
 example:
   trimtab pause main -n messaging
@@ -29,7 +28,7 @@ example:
 
 def register_pause(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the verb."""
-    parser = add_verb(subparsers, "pause", "let a policy decide nothing for a while", _PAUSE_DESCRIPTION)
+    parser = add_verb(subparsers, "pause", _PAUSE_DESCRIPTION)
     parser.add_argument("policy", help="name of the BalancingPolicy")
     add_output_option(parser)
     parser.set_defaults(run=run_pause)
@@ -39,13 +38,13 @@ def run_pause(arguments: argparse.Namespace) -> int:
     """Carry out the verb; returns the exit code. Raises `CommandError`."""
     asked(arguments, lambda api: annotate(api, arguments, "true"))
     policy, namespace = arguments.policy, arguments.namespace
-    text = f"{policy} is paused; go on with: trimtab resume {policy} -n {namespace}"
+    text = f"{policy} is paused; continue with: trimtab resume {policy} -n {namespace}"
     say(arguments.output, spoken(text), {"policy": policy, "paused": True})
     return FINE
 
 
 async def annotate(api: Api, arguments: argparse.Namespace, value: str | None) -> bool:
-    """Set the annotation, None: remove it; whether spec.paused pauses the policy besides."""
+    """Set the pause annotation, or remove it (None); whether spec.paused is true as well."""
     found = await fetch(api, POLICIES, arguments.namespace, arguments.policy)
     body = {"metadata": {"annotations": {PAUSE_ANNOTATION: value}}}
     await api.patch(POLICIES, arguments.namespace, arguments.policy, body)
@@ -53,8 +52,8 @@ async def annotate(api: Api, arguments: argparse.Namespace, value: str | None) -
 
 
 _RESUME_DESCRIPTION = """\
-Let a policy that was paused by `trimtab pause` decide again: it removes the annotation trimtab.dev/paused. Where
-spec.paused is true as well the policy stays paused: that is told, and the exit code is 1.
+Resume a policy that `trimtab pause` paused: remove the annotation trimtab.dev/paused. If spec.paused is true as well,
+the policy stays paused, and the exit code is 1.
 
 example:
   trimtab resume main -n messaging
@@ -63,7 +62,7 @@ example:
 
 def register_resume(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the verb."""
-    parser = add_verb(subparsers, "resume", "let a paused policy decide again", _RESUME_DESCRIPTION)
+    parser = add_verb(subparsers, "resume", _RESUME_DESCRIPTION)
     parser.add_argument("policy", help="name of the BalancingPolicy")
     add_output_option(parser)
     parser.set_defaults(run=run_resume)
@@ -73,16 +72,16 @@ def run_resume(arguments: argparse.Namespace) -> int:
     """Carry out the verb; returns the exit code. Raises `CommandError`."""
     policy = arguments.policy
     stays = asked(arguments, lambda api: annotate(api, arguments, None))
-    why = f"{policy} stays paused: spec.paused is true, set it to false where that policy is written"
-    text = why if stays else f"{policy} goes on"
+    why = f"{policy} stays paused: spec.paused is true; set it to false in the policy's manifest"
+    text = why if stays else f"{policy} is resumed"
     say(arguments.output, text, {"policy": policy, "paused": stays}, well=not stays)
     return FINDING if stays else FINE
 
 
 _DRAIN_DESCRIPTION = """\
-Empty a broker: its Broker object's spec.schedulable becomes false. It gets no bundles any more, and a policy moves off
-what it has: at once in mode Auto, as a proposal in mode Approve. Its condition Drained says how far that is, so
-kubectl wait --for=condition=Drained broker/NAME works. --undo opens it again.
+Drain a broker: set spec.schedulable of its Broker object to false. It gets no more bundles, and its policy moves its
+bundles away: at once in mode Auto, as a proposal in mode Approve. The condition Drained shows the progress, so
+`kubectl wait --for=condition=Drained broker/NAME` works. --undo makes the broker schedulable again.
 
 examples:
   trimtab drain pulsar-broker-2 -n messaging
@@ -92,9 +91,9 @@ examples:
 
 def register_drain(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the verb."""
-    parser = add_verb(subparsers, "drain", "let a broker take no bundles", _DRAIN_DESCRIPTION)
+    parser = add_verb(subparsers, "drain", _DRAIN_DESCRIPTION)
     parser.add_argument("broker", help="name of the Broker object")
-    parser.add_argument("--undo", action="store_true", help="let it take bundles again")
+    parser.add_argument("--undo", action="store_true", help="make the broker schedulable again")
     add_output_option(parser)
     parser.set_defaults(run=run_drain)
 
@@ -103,16 +102,16 @@ def run_drain(arguments: argparse.Namespace) -> int:
     """Carry out the verb; returns the exit code. Raises `CommandError`."""
     owned = asked(arguments, lambda api: _set(api, arguments))
     name = arguments.broker
-    text = f"{name} takes bundles again"
+    text = f"{name} is schedulable again"
     if not arguments.undo:
         empty = f"kubectl wait broker/{name} -n {arguments.namespace} --for=condition=Drained --timeout=10m"
-        text = f"{name} takes no bundles any more; it has {owned} now; until it is empty: {empty}"
+        text = f"{name} is not schedulable any more; it has {owned} bundles now; wait until it is empty: {empty}"
     say(arguments.output, text, {"broker": name, "schedulable": arguments.undo, "bundles": owned})
     return FINE
 
 
 async def _set(api: Api, arguments: argparse.Namespace) -> int:
-    """How many bundles the broker has."""
+    """Set spec.schedulable; how many bundles the broker has."""
     broker = await fetch(api, BROKERS, arguments.namespace, arguments.broker)
     await api.patch(BROKERS, arguments.namespace, arguments.broker, {"spec": {"schedulable": arguments.undo}})
     return int((broker.get("status") or {}).get("bundles") or 0)
@@ -122,11 +121,11 @@ _POLL = 0.3
 
 
 _MOVE_DESCRIPTION = """\
-Move a bundle to a broker: its Bundle object's spec.owner is written, as `kubectl patch` would. Brokers carry it out in
-every mode of every policy. The bundle is named as its object is, or as Pulsar spells it.
+Move a bundle to a broker: write spec.owner of its Bundle object, as `kubectl patch` would. This works in every mode of
+a policy. BUNDLE is the name of the object, or the name in Pulsar.
 
-A broker that is not ready, or takes no bundles, is refused unless --force says so. With --wait: until the broker has
-confirmed it, or --timeout is over (exit code 1).
+A broker that is not ready or not schedulable is refused without --force. --wait waits until the broker confirms the
+move, for at most --timeout seconds (then the exit code is 1).
 
 examples:
   trimtab move public-default-0x00000000-0x40000000 pulsar-broker-2 -n messaging --wait
@@ -136,13 +135,13 @@ examples:
 
 def register_move(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the verb."""
-    parser = add_verb(subparsers, "move", "move a bundle to a broker", _MOVE_DESCRIPTION)
+    parser = add_verb(subparsers, "move", _MOVE_DESCRIPTION)
     parser.add_argument("bundle", help="name of the Bundle object, or tenant/namespace/0xLLLLLLLL_0xUUUUUUUU")
     parser.add_argument("broker", help="name of the Broker object")
-    parser.add_argument("--force", action="store_true", help="even if the broker is not ready, or takes no bundles")
-    parser.add_argument("--wait", action="store_true", help="wait until the broker has confirmed it")
+    parser.add_argument("--force", action="store_true", help="move even if the broker is not ready or not schedulable")
+    parser.add_argument("--wait", action="store_true", help="wait until the broker confirms the move")
     parser.add_argument(
-        "--timeout", type=float, default=60.0, metavar="SECONDS", help="how long to wait for that (%(default)g)"
+        "--timeout", type=float, default=60.0, metavar="SECONDS", help="longest wait, in seconds (%(default)g)"
     )
     add_output_option(parser)
     parser.set_defaults(run=run_move)
@@ -154,7 +153,7 @@ def run_move(arguments: argparse.Namespace) -> int:
 
 
 def object_name(bundle: str) -> str:
-    """Name of the Bundle object of a bundle as a person names it. Raises `CommandError`."""
+    """Name of the Bundle object, given that or the name in Pulsar. Raises `CommandError`."""
     if "/" not in bundle:
         return bundle
     try:
@@ -175,8 +174,8 @@ async def _move(api: Api, arguments: argparse.Namespace) -> int:
     try:
         await api.patch(BUNDLES, arguments.namespace, name, desired)
     except ConflictError as error:
-        raise CommandError(f"bundle {name} was changed by somebody else just now; try again") from error
-    text = f"{name}: {source or '(nobody)'} -> {broker} is wished"
+        raise CommandError(f"bundle {name} was changed by another client just now; try again") from error
+    text = f"{name}: move {source or '(no owner)'} -> {broker} requested"
     landed = False
     if arguments.wait:
         landed, text = await _landed(api, arguments, name)
@@ -184,7 +183,7 @@ async def _move(api: Api, arguments: argparse.Namespace) -> int:
 
 
 def _told(arguments: argparse.Namespace, name: str, source: str, text: str, *, landed: bool) -> int:
-    """Print what became of it; the exit code."""
+    """Print the outcome; the exit code."""
     well = landed or not arguments.wait
     data = {"bundle": name, "source": source, "destination": arguments.broker, "landed": landed, "message": text}
     say(arguments.output, text, data, well=well)
@@ -192,14 +191,14 @@ def _told(arguments: argparse.Namespace, name: str, source: str, text: str, *, l
 
 
 async def _landed(api: Api, arguments: argparse.Namespace, name: str) -> tuple[bool, str]:
-    """Whether the broker has confirmed it, and what to tell."""
+    """Wait for the broker; whether it confirmed the move, and the message."""
     deadline = time.monotonic() + arguments.timeout
     while True:
         bundle = await fetch(api, BUNDLES, arguments.namespace, name)
         if _owner(bundle) == arguments.broker:
             return True, f"{name} is on {arguments.broker}"
         if bundle["spec"].get("owner") != arguments.broker:
-            return False, f"{name}: somebody wished it on {bundle['spec'].get('owner') or 'nobody'} meanwhile"
+            return False, f"{name}: another client set its owner to {bundle['spec'].get('owner') or '(none)'} meanwhile"
         if time.monotonic() > deadline:
             return False, f"{name}: {arguments.broker} did not confirm it within {arguments.timeout:g} s"
         await asyncio.sleep(_POLL)
@@ -232,7 +231,7 @@ examples:
 
 def register_split(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the verb."""
-    parser = add_verb(subparsers, "split", "divide a bundle", _SPLIT_DESCRIPTION)
+    parser = add_verb(subparsers, "split", _SPLIT_DESCRIPTION)
     parser.add_argument("bundle", help="name of the Bundle object, or tenant/namespace/0xLLLLLLLL_0xUUUUUUUU")
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--at", nargs="+", metavar="HASH", help="positions strictly inside its range, e.g. 0x20000000")

@@ -1,4 +1,4 @@
-"""`trimtab history`: what the history holds, and windows of it out of and into a folder."""
+"""`trimtab history`: show the history of load; export and import windows of it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ import yaml
 from rich.console import Console
 from rich.text import Text
 
-from trimtab_operator.cli.common import FINDING, FINE, CommandError
-from trimtab_operator.cli.output import HELP, iso, length, moment, size, written
+from trimtab_operator.cli.common import FINDING, FINE, HELP, CommandError, iso, length, moment, size, written
 from trimtab_operator.cli.tables import Grid, console, print_grid
 from trimtab_pipeline.exchange import ExchangeError, Window, export, import_window
 from trimtab_pipeline.past import DamagedError, NoHistoryError, Past, Summary, policies
@@ -25,7 +24,7 @@ _KEY = "names.key"
 _SHOWN = 10
 _COLUMNS = ("From (UTC)", "To", "Age", "Cycles", "Every", "Size", "A day", "Gaps")
 _SPARE = ("Age", "Cycles", "A day")
-"""Columns that a narrow terminal does without, in this order."""
+"""Columns that a narrow terminal leaves out, in this order."""
 
 _USAGE = """\
 trimtab history --dir DIR [POLICY] [-o table|json|yaml] [--check]
@@ -33,14 +32,14 @@ trimtab history --dir DIR [POLICY] [-o table|json|yaml] [--check]
        trimtab history import --dir DIR FILE.tar"""
 
 _DESCRIPTION = """\
-Show what the history of load holds: its span, its size on disk and by day, and its gaps, which are pauses of more than
-twice the usual interval. It is read as it is and not changed; the operator may be running.
+Show the history of load: its time span, its size on disk and per day, and its gaps (pauses of more than twice the usual
+interval). The command only reads; the operator may be running.
 
-The files can be read without Trimtab, too: pandas.read_parquet("DIR/NAMESPACE/POLICY/bundles").
+The files can also be read without Trimtab: pandas.read_parquet("DIR/NAMESPACE/POLICY/bundles").
 """
 
 _EPILOG = """\
-exit codes: 0 fine; 1 with --check, if there are gaps or damaged files; 2 wrong usage or input
+exit codes: 0: fine; 1: gaps or damaged files, with --check; 2: wrong usage or input
 
 examples:
   trimtab history --dir trimtab-history
@@ -50,25 +49,24 @@ examples:
 """
 
 _EXPORT = """\
-Write a window of the history to one file: FILE.tar holds all of it and can be imported; FILE.parquet holds the bundles
+Write a window of the history to a file: FILE.tar holds everything and can be imported; FILE.parquet holds the bundles
 of one policy, for a notebook.
 
-With --hash-names every name of a broker, tenant, namespace, topic and policy is replaced by a hash, and texts of errors
-are left out, so that the file can go into a bug report. Equal names stay equal, from one export to the next, by the key
-in DIR/names.key (made once; keep it to yourself). Ranges of bundles stay.
+--hash-names replaces names of brokers, tenants, namespaces, topics and policies by hashes, and leaves out error texts,
+so that the file can go into a bug report. The key of the hashes is in DIR/names.key, so equal names get equal hashes
+in later exports; keep it secret. Bundle ranges stay.
 """
 
 _IMPORT = """\
-Unpack what `trimtab history export` wrote below DIR, where `trimtab observe --history DIR` shows it. A policy that has
-a history there already is refused.
+Unpack a file of `trimtab history export` below DIR, where `trimtab observe --history DIR` reads it. A policy that
+already has a history there is refused.
 """
 
 
 class _Parser(argparse.ArgumentParser):
-    """Shows, unless the first word says that a window is to be exported or imported."""
+    """Passes the words after `export` and `import` to their own parsers."""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As argparse's, by the parser of the word."""
         words = list(args or ())
         if words[:1] and words[0] in _WINDOWS:
             return _WINDOWS[words[0]]().parse_known_args(words[1:], namespace)
@@ -85,16 +83,18 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     _add_folder(parser)
-    parser.add_argument("policy", nargs="?", metavar="POLICY", help="namespace/name, or just the name (default: all)")
-    parser.add_argument("-o", "--output", choices=("table", "json", "yaml"), default="table", help="(%(default)s)")
-    parser.add_argument("--json", dest="output", action="store_const", const="json", help="the same as -o json")
+    parser.add_argument("policy", nargs="?", metavar="POLICY", help="policy as namespace/name or name (default: all)")
+    parser.add_argument(
+        "-o", "--output", choices=("table", "json", "yaml"), default="table", help="output format (%(default)s)"
+    )
+    parser.add_argument("--json", dest="output", action="store_const", const="json", help="same as -o json")
     parser.add_argument("--check", action="store_true", help="exit with 1 if there are gaps or damaged files")
     parser.set_defaults(run=run, carry_out=_show)
-    subparsers.choices["history"] = parser  # add_parser() makes parsers of its own class only
+    subparsers.choices["history"] = parser  # add_parser() can't make this class
 
 
 def _add_folder(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--dir", type=Path, required=True, help="folder that `trimtab run --history` writes to")
+    parser.add_argument("--dir", type=Path, required=True, help="history folder of `trimtab run --history`")
 
 
 def _exporting() -> argparse.ArgumentParser:
@@ -102,12 +102,14 @@ def _exporting() -> argparse.ArgumentParser:
         "trimtab history export", description=_EXPORT, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     _add_folder(parser)
-    parser.add_argument("--from", dest="begin", type=moment, metavar="TIME", help=HELP)
-    parser.add_argument("--to", dest="end", type=moment, metavar="TIME", help="the same; the window holds both ends")
-    parser.add_argument("--hash-names", action="store_true", help="replace names by hashes, leave out texts")
-    parser.add_argument("--key", type=Path, metavar="KEYFILE", help="holds the key of the hashes (DIR/names.key)")
-    parser.add_argument("file", type=Path, metavar="FILE", help="what to write: .tar or .parquet")
-    parser.add_argument("policy", nargs="?", metavar="POLICY", help="namespace/name, or just the name (default: all)")
+    parser.add_argument("--from", dest="begin", type=moment, metavar="TIME", help=f"start of the window: {HELP}")
+    parser.add_argument(
+        "--to", dest="end", type=moment, metavar="TIME", help="end of the window, inclusive, as for --from"
+    )
+    parser.add_argument("--hash-names", action="store_true", help="replace names by hashes, and leave out error texts")
+    parser.add_argument("--key", type=Path, metavar="KEYFILE", help="file with the key of the hashes (DIR/names.key)")
+    parser.add_argument("file", type=Path, metavar="FILE", help="file to write: .tar or .parquet")
+    parser.add_argument("policy", nargs="?", metavar="POLICY", help="policy as namespace/name or name (default: all)")
     parser.set_defaults(run=run, carry_out=_export)
     return parser
 
@@ -117,7 +119,7 @@ def _importing() -> argparse.ArgumentParser:
         "trimtab history import", description=_IMPORT, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     _add_folder(parser)
-    parser.add_argument("file", type=Path, metavar="FILE.tar", help="what an export wrote")
+    parser.add_argument("file", type=Path, metavar="FILE.tar", help="file of an export")
     parser.set_defaults(run=run, carry_out=_import)
     return parser
 
@@ -155,7 +157,7 @@ def _show(arguments: argparse.Namespace) -> int:
 
 
 def as_data(summary: Summary, now: float) -> dict[str, Any]:
-    """Plain data: times in ISO 8601, lengths in seconds, sizes in bytes; null unknown."""
+    """Plain data: times in ISO 8601, durations in seconds, sizes in bytes; null if unknown."""
     return {
         "policy": summary.policy,
         "from": iso(summary.begin),
@@ -176,8 +178,9 @@ def _known(value: float) -> float | None:
 
 
 def print_summaries(screen: Console, summaries: Sequence[Summary], now: float) -> None:
-    """A row per policy, then gaps and damaged files, the newest first."""
-    print_grid(screen, Grid("", ("Policy",), _COLUMNS, [_cells(summary, now) for summary in summaries], _SPARE))
+    """Print a row for each policy, then gaps and damaged files, the newest first."""
+    rows = [_cells(summary, now) for summary in summaries]
+    print_grid(screen, Grid("", ("Policy", *_COLUMNS), rows, _COLUMNS, _SPARE))
     for summary in summaries:
         _print_findings(screen, summary)
 
@@ -221,7 +224,7 @@ def _export(arguments: argparse.Namespace) -> int:
 def _renaming(arguments: argparse.Namespace) -> Renaming | None:
     if not arguments.hash_names:
         if arguments.key:
-            raise CommandError("--key goes with --hash-names")
+            raise CommandError("--key needs --hash-names")
         return None
     try:
         return Renaming(kept_key(arguments.key or arguments.dir / _KEY))

@@ -11,13 +11,13 @@ from trimtab_operator.resources.crd import rendered_crds
 from trimtab_operator.resources.rbac import FILE, LEASE, NAMESPACE, rendered_rbac
 
 _CRDS_DESCRIPTION = """\
-The custom resource definitions of this version of Trimtab: TopicNamespace, Bundle, Broker, BundleSplit and
-BalancingPolicy. Without an option they are printed.
+Print the custom resource definitions of this version of Trimtab (TopicNamespace, Bundle, Broker, BundleSplit and
+BalancingPolicy), or write them to files, or compare them with files.
 
 examples:
   trimtab crds | kubectl apply --server-side -f -   install or update them in a cluster
   trimtab crds --write crds              write one file per kind
-  trimtab crds --check crds              exit with 1, and show the difference, if the files are out of date
+  trimtab crds --check crds              exit with 1, and show the difference, if files are out of date
 """
 
 
@@ -25,7 +25,6 @@ def register_crds(subparsers: argparse._SubParsersAction[argparse.ArgumentParser
     """Add the verb."""
     parser = subparsers.add_parser(
         "crds",
-        help="print, write or check the custom resource definitions",
         description=_CRDS_DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -58,7 +57,7 @@ def _write_crds(folder: Path) -> int:
 
 def _check_crds(folder: Path) -> int:
     if not folder.is_dir():
-        raise CommandError(f"{folder} is no folder; make it with: trimtab crds --write {folder}")
+        raise CommandError(f"{folder} is not a folder; make it with: trimtab crds --write {folder}")
     expected = rendered_crds()
     differences = [line for name, text in expected.items() for line in _difference(folder / name, text)]
     extra = sorted(path for path in folder.glob("*.yaml") if path.name not in expected)
@@ -73,18 +72,18 @@ def _check_crds(folder: Path) -> int:
 def _difference(path: Path, text: str) -> list[str]:
     found = path.read_text(encoding="utf-8") if path.exists() else ""
     lines = found.splitlines(), text.splitlines()
-    return list(difflib.unified_diff(*lines, str(path), f"{path} (as the models have it)", lineterm=""))
+    return list(difflib.unified_diff(*lines, str(path), f"{path} (generated)", lineterm=""))
 
 
 _RBAC_DESCRIPTION = """\
-What the operator may do, and why: a ServiceAccount `trimtab`, a Role with a comment at each verb, and the binding of
-both, in one Kubernetes namespace. Nothing of it reaches beyond that namespace, but for the ClusterRole that
---watch-nodes adds: to list and watch nodes, for `trimtab run --watch-nodes`. Without an option it is printed.
+Print the operator's permissions: a ServiceAccount `trimtab`, a Role with a comment at each verb, and their binding, in
+one Kubernetes namespace. Only --watch-nodes adds rights beyond that namespace: a ClusterRole to list and watch nodes,
+for `trimtab run --watch-nodes`. --write and --check work with a file instead.
 
 examples:
   trimtab rbac --namespace messaging | kubectl apply -f -   install or update it in a cluster
   trimtab rbac --write deploy              write deploy/rbac.yaml
-  trimtab rbac --check deploy              exit with 1, and show the difference, if that is out of date
+  trimtab rbac --check deploy              exit with 1, and show the difference, if it is out of date
 """
 
 
@@ -92,13 +91,14 @@ def register_rbac(subparsers: argparse._SubParsersAction[argparse.ArgumentParser
     """Add the verb."""
     parser = subparsers.add_parser(
         "rbac",
-        help="print, write or check the Role of the operator",
         description=_RBAC_DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--namespace", "-n", default=NAMESPACE, help="Kubernetes namespace (%(default)s)")
-    parser.add_argument("--watch-nodes", action="store_true", help="with the right to see which nodes are cordoned")
-    parser.add_argument("--lease-name", default=LEASE, metavar="NAME", help="the Lease of the operator (%(default)s)")
+    parser.add_argument("--watch-nodes", action="store_true", help="also the right to list and watch nodes")
+    parser.add_argument(
+        "--lease-name", default=LEASE, metavar="NAME", help="name of the operator's Lease (%(default)s)"
+    )
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--write", metavar="DIR", type=Path, help=f"write {FILE} to DIR")
     what.add_argument("--check", metavar="DIR", type=Path, help="compare with the file in DIR")
@@ -128,7 +128,7 @@ def _write_rbac(path: Path, text: str) -> int:
 
 def _check_rbac(path: Path, text: str) -> int:
     lines = path.read_text(encoding="utf-8").splitlines(), text.splitlines()
-    differences = list(difflib.unified_diff(*lines, str(path), f"{path} (as permissions have it)", lineterm=""))
+    differences = list(difflib.unified_diff(*lines, str(path), f"{path} (generated)", lineterm=""))
     if not differences:
         return FINE
     print(*differences, sep="\n")

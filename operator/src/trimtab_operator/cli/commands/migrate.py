@@ -1,4 +1,4 @@
-"""`trimtab migrate`: print the BalancingPolicy that balances as a running Pulsar cluster balances itself."""
+"""`trimtab migrate`: print the BalancingPolicy that matches the configuration of a running Pulsar cluster."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _SECRET = {
     "--certificate-file": "tls.certificate",
     "--key-file": "tls.key",
 }
-"""Option -> where the policy names the Secret that holds it."""
+"""Option -> the policy's field for the Secret that holds the same."""
 _DESCRIPTION = """\
-Reads the configuration that every broker of a Pulsar cluster runs with (its file, and dynamic values on top), and
-prints the BalancingPolicy that balances in the same way: shedder, placement, selection, split rule, cool-down. What
-has no equivalent, and where brokers differ, is said beside it. Nothing is changed: the policy is in mode DryRun.
+Read the runtime configuration of all brokers of a Pulsar cluster (the file, and dynamic values), and print the
+BalancingPolicy that balances in the same way: shedder, placement, selection, split rule, cool-down. Notes list settings
+without an equivalent, and differences between brokers. Nothing is changed: the policy is in mode DryRun.
 
 examples:
   trimtab migrate --admin-url http://pulsar-broker:8080 > policy.yaml
@@ -43,14 +43,15 @@ def register(subparsers: Any) -> None:
     """Add the verb."""
     parser = subparsers.add_parser(
         "migrate",
-        help="print the policy that balances as a Pulsar cluster does",
         description=_DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_pulsar_options(parser, required=True)
-    parser.add_argument("--name", default="main", help="of the BalancingPolicy (%(default)s)")
-    parser.add_argument("--prometheus-url", metavar="URL", help=f"the server that scrapes the brokers ({_PROMETHEUS})")
-    parser.add_argument("-o", "--output", choices=("yaml", "json"), default="yaml", help="(%(default)s)")
+    parser.add_argument("--name", default="main", help="name of the BalancingPolicy (%(default)s)")
+    parser.add_argument(
+        "--prometheus-url", metavar="URL", help=f"URL of the Prometheus that scrapes the brokers ({_PROMETHEUS})"
+    )
+    parser.add_argument("-o", "--output", choices=("yaml", "json"), default="yaml", help="output format (%(default)s)")
     parser.set_defaults(run=run)
 
 
@@ -63,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
     found = migrate(runtimes[leader], admin_url=arguments.admin_url, prometheus=url)
     notes = differing(runtimes)
     if notes:
-        notes.append(f"of what differs, that of {leader} was taken, which leads")
+        notes.append(f"where brokers differ, the values of the leader {leader} were used")
     _show(arguments, Migration(found.spec, [*notes, *unfinished(arguments), *found.notes]))
     return FINE
 
@@ -78,17 +79,17 @@ def _check_url(option: str, url: str) -> None:
 
 
 def unfinished(arguments: argparse.Namespace) -> list[str]:
-    """What the policy is still to be told, as the operator does not run where this runs, in words."""
+    """What is missing in the policy, as the operator does not run on this machine, in words."""
     given = {"pulsar.adminUrl": arguments.admin_url, "source.prometheus.url": arguments.prometheus_url}
     notes = [
-        f"spec.{path} ({url}) leads to this machine: name a Service by which the operator reaches it"
+        f"spec.{path} ({url}) points to this machine: name a Service that the operator can reach"
         for path, url in given.items()
         if url and _is_this_machine(url)
     ]
     if not arguments.prometheus_url:
         notes.append(f"spec.source.prometheus.url ({_PROMETHEUS}) is a guess: give --prometheus-url")
     return notes + [
-        f'{option} is not taken over: put it into a Secret with the label trimtab.dev/credentials: "true", and name '
+        f'{option} is not copied: put it into a Secret with the label trimtab.dev/credentials: "true", and name '
         f"that in spec.pulsar.auth.{entry}"
         for option, entry in _SECRET.items()
         if vars(arguments)[option.strip("-").replace("-", "_")]
@@ -104,7 +105,7 @@ def _is_this_machine(url: str) -> bool:
 
 
 async def _read(admin: Admin) -> tuple[str, Mapping[str, Mapping[str, str]]]:
-    """Id of the broker that leads, and the configuration of each by id."""
+    """Id of the leader, and the configuration of each broker by id."""
     brokers = sorted(await admin.brokers())
     if not brokers:
         raise CommandError("Pulsar lists no active broker: start one, or name another cluster")

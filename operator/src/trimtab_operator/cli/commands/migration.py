@@ -1,7 +1,7 @@
-"""From the configuration that Pulsar's brokers run with to the BalancingPolicy that balances as they do. Pure.
+"""Translates the runtime configuration of Pulsar's brokers into an equivalent BalancingPolicy. Pure.
 
-Which parameter is which key stands in the parameters' own texts (`params.pulsar_keys`), so a strategy that is added to
-the registry can be migrated to at once. What is left at its default is not written down.
+The parameters' own texts name their Pulsar keys (`params.pulsar_keys`), so a new strategy in the registry needs no
+change here. Values at their default are left out.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MISSPELT = {
     "loadBalancerBandwidthInResourceWeight": "loadBalancerBandwithInResourceWeight",
     "loadBalancerBandwidthOutResourceWeight": "loadBalancerBandwithOutResourceWeight",
 }
-"""Keys that Pulsar still takes under an older spelling, which counts while the newer one is at its default of 1."""
+"""Keys with an older spelling, which Pulsar uses while the newer one is at its default of 1."""
 
 _DEFAULTS = {
     LoadManager.MODULAR: ("ThresholdShedder", "LeastLongTermMessageRate", "BundleSplitterTask", "Modular"),
@@ -41,58 +41,58 @@ _DEFAULTS = {
         "Extensible",
     ),
 }
-"""What a load manager runs when its configuration names nothing that it can run, then its split rule and selection."""
+"""Shedder and placement that a load manager falls back to, then its split rule and selection."""
 _RUNS = {
     LoadManager.MODULAR: ({"ThresholdShedder", "OverloadShedder", "UniformLoadShedder", "AvgShedder"}, ".impl."),
     LoadManager.EXTENSIBLE: ({"TransferShedder"}, ".extensions."),
 }
-"""The shedders that a load manager can run, and where the classes of its placements are."""
+"""The shedders that a load manager can run, and the package of its placements."""
 _FALLS_BACK = "Pulsar 4 runs SimpleLoadManagerImpl then, which has no equivalent"
-"""What becomes of a modular load manager that can't make its strategies; only brokers' logs say so (4.0.8, 4.2.4)."""
+"""What a modular load manager does if it can't load its strategies; only brokers' logs say so (4.0.8, 4.2.4)."""
 _NOT_PARAMETERS = frozenset({"load_manager"})
-"""Of a selection: that would keep bundles from brokers of another manager, while a cluster runs only one."""
+"""Parameters of a selection that are left out: a cluster runs only one load manager."""
 
 _NO_EQUIVALENT: Mapping[str, tuple[str, str]] = {
     "loadBalancerPlacementStrategy": ("leastLoadedServer", "only Pulsar's simple load manager reads it"),
-    "loadBalancerReportUpdateThresholdPercentage": ("10", "load comes from Prometheus, as it is scraped"),
-    "loadBalancerReportUpdateMinIntervalMillis": ("5000", "load comes from Prometheus, as it is scraped"),
-    "loadBalancerReportUpdateMaxIntervalMinutes": ("15", "load comes from Prometheus, as it is scraped"),
-    "loadBalancerHostUsageCheckIntervalMinutes": ("1", "load comes from Prometheus, as it is scraped"),
+    "loadBalancerReportUpdateThresholdPercentage": ("10", "load comes from Prometheus, at its scrape interval"),
+    "loadBalancerReportUpdateMinIntervalMillis": ("5000", "load comes from Prometheus, at its scrape interval"),
+    "loadBalancerReportUpdateMaxIntervalMinutes": ("15", "load comes from Prometheus, at its scrape interval"),
+    "loadBalancerHostUsageCheckIntervalMinutes": ("1", "load comes from Prometheus, at its scrape interval"),
     "loadBalancerResourceQuotaUpdateIntervalMinutes": ("15", "there are no resource quotas"),
-    "loadBalancerBrokerUnderloadedThresholdPercentage": ("50", "no strategy that can be named reads it"),
-    "loadBalancerBrokerComfortLoadLevelPercentage": ("65", "no strategy that can be named reads it"),
+    "loadBalancerBrokerUnderloadedThresholdPercentage": ("50", "no supported strategy reads it"),
+    "loadBalancerBrokerComfortLoadLevelPercentage": ("65", "no supported strategy reads it"),
     "loadBalancerSplitIntervalMinutes": ("1", "splits are decided in each cycle (spec.interval)"),
     "namespaceBundleUnloadingTimeoutMs": ("60000", "limits.moveTimeout is how long a move may take"),
-    "loadBalancerMultiPhaseBundleUnload": ("true", "it is how brokers unload, and goes on counting"),
+    "loadBalancerMultiPhaseBundleUnload": ("true", "it is how brokers unload, and stays in effect"),
 }
-"""Keys of Pulsar's balancing that no field stands for: their default, and why."""
+"""Keys of Pulsar's balancing without an equivalent field: their default, and why."""
 
 _MINIMA: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "ThresholdShedder": {"min_throughput": ("MiB/s", "0.1")},
     "UniformLoadShedder": {"min_rate": ("messages/s", "10"), "min_throughput": ("bytes/s", "10000")},
     "AvgShedder": {"min_rate": ("messages/s", "10"), "min_throughput": ("bytes/s", "10000")},
 }
-"""Amounts below which a shedder moves nothing, by its parameter: their unit, and what suits a small cluster."""
+"""Minima below which a shedder moves nothing, by parameter: the unit, and a value for a small cluster."""
 
 
 @dataclass(slots=True)
 class Migration:
-    """spec: of the BalancingPolicy. notes: what has no equivalent, was doubted, or is to be filled in, in words."""
+    """spec: of the BalancingPolicy. notes: what has no equivalent, is doubtful, or must be filled in."""
 
     spec: dict[str, Any]
     notes: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)
-class _Reader:
-    """Reads one configuration; what it can't take over is noted."""
+class _ConfigReader:
+    """Reads one configuration, and notes what it can't translate."""
 
     runtime: Mapping[str, str]
     manager: LoadManager
     notes: list[str] = field(default_factory=list)
 
     def chosen(self, key: str, table: Mapping[str, Row[Any]], fallback: str) -> str:
-        """The name of the row whose original `key` names, or of what the load manager runs instead."""
+        """The strategy that `key` names, or that the load manager falls back to."""
         named = self.runtime.get(key, "")
         simple = named.rpartition(".")[2]
         shedders, package = _RUNS[self.manager]
@@ -103,15 +103,15 @@ class _Reader:
             fits = [name for name in rows if package in table[name].original]
         if fits:
             return fits[0]
-        ours = "can't be run by" if rows else "is no strategy of Pulsar's own, or not one of"
-        instead = "runs instead" if self.manager is LoadManager.EXTENSIBLE else "is taken instead"
+        ours = "can't be run by" if rows else "is not a strategy of Pulsar, or not of"
+        instead = "runs instead" if self.manager is LoadManager.EXTENSIBLE else "is used instead"
         self.notes.append(f"{key} = {named or '(nothing)'} {ours} {self.manager}: {fallback} {instead}")
         if rows and self.manager is LoadManager.MODULAR:
             self.notes[-1] += f"; {_FALLS_BACK}, and Pulsar 3 OverloadShedder"
         return fallback
 
     def params(self, params: type[StrategyParams]) -> dict[str, Any]:
-        """The parameters that are not at their default, by their name in a policy."""
+        """The parameters with other values than their default, by their name in a policy."""
         found = dict[str, Any]()
         for key, name in pulsar_keys(params).items():
             if name in _NOT_PARAMETERS or (text := self._text(key)) is None:
@@ -122,9 +122,7 @@ class _Reader:
                 checked = getattr(params.model_validate({name: value}), name)
             except ValidationError as error:
                 why = error.errors()[0]["msg"]
-                self.notes.append(
-                    f"{key} = {text} can't be taken over ({why}): {to_camel(name)} is left at its default"
-                )
+                self.notes.append(f"{key} = {text} can't be used ({why}): {to_camel(name)} is left at its default")
                 continue
             if checked != info.default:
                 found[to_camel(name)] = list(checked) if isinstance(checked, tuple) else _plain(checked)
@@ -134,23 +132,23 @@ class _Reader:
         text = self.runtime.get(key)
         old = self.runtime.get(_MISSPELT.get(key, ""))
         if old is not None and (text is None or _value(text) == 1) and _value(old) != 1:
-            self.notes.append(f"{_MISSPELT[key]} = {old} counts as {key}, as that is at its default")
+            self.notes.append(f"{_MISSPELT[key]} = {old} is used for {key}, which is at its default")
             return old
         return text
 
     def union(self, name: str, table: Mapping[str, Row[Any]]) -> dict[str, Any]:
-        """One of a policy's strategies: its type, and what is not at its default."""
+        """One of a policy's strategies: its type, and its parameters that are not at their default."""
         tuned = self.params(table[name].params)
         return {"type": name, **({member(name): tuned} if tuned else {})}
 
     def minutes(self, key: str, default: str) -> str:
-        """A duration of whole minutes as a policy has it."""
+        """A duration in whole minutes, as a policy writes it."""
         text = self.runtime.get(key, "")
         if not re.fullmatch(r"[0-9]+", text) or len(text) > 6:  # noqa: PLR2004  a policy takes some 15 digits
-            self.notes.append(f"{key} = {text or '(nothing)'} is no number of minutes: {default} is taken")
+            self.notes.append(f"{key} = {text or '(nothing)'} is not a number of minutes: {default} is used")
             return default
         if int(text) == 0:
-            self.notes.append(f"{key} = 0 becomes 1s, as no duration of a policy may be nothing")
+            self.notes.append(f"{key} = 0 becomes 1s, as a policy has no durations of zero")
             return "1s"
         return f"{int(text)}m"
 
@@ -158,13 +156,13 @@ class _Reader:
 def migrate(runtime: Mapping[str, str], *, admin_url: str, prometheus: str) -> Migration:
     """The policy for a cluster that runs with `runtime`. prometheus: URL of the server that scrapes it.
 
-    Raises `CommandError` for what no policy may say.
+    Raises `CommandError` for values that no policy can have.
     """
     manager = load_manager(runtime)
-    reader = _Reader(runtime, manager if manager in _DEFAULTS else LoadManager.MODULAR)
+    reader = _ConfigReader(runtime, manager if manager in _DEFAULTS else LoadManager.MODULAR)
     if manager not in _DEFAULTS:
         named = runtime.get("loadManagerClassName") or "(nothing)"
-        reader.notes.append(f"loadManagerClassName = {named} is neither of the two known ones: read as if modular")
+        reader.notes.append(f"loadManagerClassName = {named} is not a known load manager: read as if modular")
     shedder, placement, splitter, selection = _DEFAULTS[reader.manager]
     source: dict[str, Any] = {"url": prometheus, **_nic_speed(reader)}
     spec: dict[str, Any] = {
@@ -186,13 +184,13 @@ def migrate(runtime: Mapping[str, str], *, admin_url: str, prometheus: str) -> M
 
 
 def _check_spec(spec: Mapping[str, Any]) -> None:
-    """Raises `CommandError` for a policy that the API server would refuse."""
+    """Raise `CommandError` for a policy that the API server would refuse."""
     try:
         BalancingPolicySpec.model_validate(spec)
     except ValidationError as error:
         first = error.errors()[0]
         path = ".".join(map(str, first["loc"]))
-        raise CommandError(f"no policy may say spec.{path} = {first['input']!r}: {first['msg']}") from error
+        raise CommandError(f"no policy can have spec.{path} = {first['input']!r}: {first['msg']}") from error
 
 
 def _off(runtime: Mapping[str, str]) -> list[str]:
@@ -205,7 +203,7 @@ def _off(runtime: Mapping[str, str]) -> list[str]:
 
 
 def _minima(shedder: Mapping[str, Any]) -> list[str]:
-    """Minima of the shedder that a small cluster does not reach: those at Pulsar's default, or above."""
+    """Notes on minima that a small cluster does not reach: those at Pulsar's default, or above."""
     name = shedder["type"]
     tuned, fields = shedder.get(member(name), {}), SHEDDERS[name].params.model_fields
     notes = []
@@ -213,8 +211,8 @@ def _minima(shedder: Mapping[str, Any]) -> list[str]:
         default, path = fields[parameter].default, f"{member(name)}.{to_camel(parameter)}"
         if (value := tuned.get(to_camel(parameter), default)) >= default:
             notes.append(
-                f"spec.shedder.{path} is {value} {unit}: nothing moves while less would leave a broker. On a"
-                f" small cluster that means never: set {small} there"
+                f"spec.shedder.{path} is {value} {unit}: nothing moves while less than that would leave a broker."
+                f" In a small cluster, set {small}"
             )
     return notes
 
@@ -222,24 +220,24 @@ def _minima(shedder: Mapping[str, Any]) -> list[str]:
 def _no_pair(spec: Mapping[str, Any]) -> list[str]:
     if spec["placement"]["type"] != "AvgShedder" or spec["shedder"]["type"] == "AvgShedder":
         return []
-    return [f"{_PLACEMENT} = AvgShedder, but no other shedder than AvgShedder goes with it: {_FALLS_BACK}"]
+    return [f"{_PLACEMENT} = AvgShedder, but only the shedder AvgShedder works with it: {_FALLS_BACK}"]
 
 
-def _split(reader: _Reader, splitter: str) -> dict[str, Any]:
+def _split(reader: _ConfigReader, splitter: str) -> dict[str, Any]:
     if not is_true(reader.runtime.get(SPLITTING, "true")):
         reader.notes.append(f"{SPLITTING} is false: the policy has no split rule (spec.split)")
         return {}
     return {"split": reader.union(splitter, SPLITTERS)}
 
 
-def _nic_speed(reader: _Reader) -> dict[str, Any]:
+def _nic_speed(reader: _ConfigReader) -> dict[str, Any]:
     text = reader.runtime.get(_NIC, "")
     if text in {"", "null", "Optional.empty"}:
         return {}
     number = _value(text.removeprefix("Optional[").removesuffix("]"))
     speed = float(number) * 1e9 / 8 if isinstance(number, int | float) else 0.0
     if not 0 < speed < math.inf:
-        reader.notes.append(f"{_NIC} = {text} is no speed in Gbit/s: nicSpeed is left at its default")
+        reader.notes.append(f"{_NIC} = {text} is not a speed in Gbit/s: nicSpeed is left at its default")
         return {}
     return {"nicSpeed": speed}
 
@@ -253,7 +251,7 @@ def _without_equivalent(runtime: Mapping[str, str]) -> list[str]:
 
 
 def differing(runtimes: Mapping[str, Mapping[str, str]]) -> list[str]:
-    """Keys of the balancing that brokers disagree about, in words. runtimes: configuration by broker."""
+    """Notes on keys of balancing in which brokers differ. runtimes: configuration by broker."""
     keys = sorted({key for runtime in runtimes.values() for key in runtime if _concerns(key)})
     notes = []
     for key in keys:
@@ -267,7 +265,7 @@ def differing(runtimes: Mapping[str, Mapping[str, str]]) -> list[str]:
 
 
 def _concerns(key: str) -> bool:
-    """Whether a key is one of balancing."""
+    """Whether a key concerns balancing."""
     tables: tuple[Mapping[str, Row[Any]], ...] = (SHEDDERS, PLACEMENTS, SPLITTERS, SELECTIONS)
     return (
         key.startswith(("loadBalance", "loadManagerClass"))
@@ -277,7 +275,7 @@ def _concerns(key: str) -> bool:
 
 
 def _value(text: str, *, listed: bool = False) -> Any:
-    """A text as Pulsar writes it, as a value: list, number, or text."""
+    """The value of a text as Pulsar writes it: list, boolean, number, or text."""
     if listed:
         return [word for word in re.split(r"[,\s]+", text.strip("[]")) if word]
     if text.lower() in {"true", "false"}:
@@ -290,7 +288,7 @@ def _value(text: str, *, listed: bool = False) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """A number without a fraction that is none, an enumeration's text."""
+    """Whole numbers as int, enumerations as text."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
     return str(value) if isinstance(value, str) else value

@@ -1,4 +1,4 @@
-"""`trimtab observe`: the picture of load that decisions are made from, live or from history."""
+"""`trimtab observe`: the snapshot of load that decisions are based on, live or from history."""
 
 from __future__ import annotations
 
@@ -14,14 +14,19 @@ from dataclasses import replace
 from pathlib import Path
 
 from trimtab_operator.app import following, new_cluster
-from trimtab_operator.cli.cluster import PATIENCE, add_cluster_flags, said, settle_namespace
+from trimtab_operator.cli.cluster import PATIENCE, said
+from trimtab_operator.cli.commands.observe_plot import draw
 from trimtab_operator.cli.commands.observe_table import Shown, show
 from trimtab_operator.cli.commands.plan import check_policy
 from trimtab_operator.cli.commands.run import add_url_option, allowed_urls, load_sources
-from trimtab_operator.cli.common import FINE, CommandError
-from trimtab_operator.cli.flags import add_prometheus_options, check_prometheus_options, prometheus_settings
-from trimtab_operator.cli.output import HELP, add_output_option, moment, written
-from trimtab_operator.cli.plot import draw
+from trimtab_operator.cli.common import FINE, HELP, CommandError, add_output_option, moment, written
+from trimtab_operator.cli.flags import (
+    add_cluster_flags,
+    add_prometheus_options,
+    check_prometheus_options,
+    prometheus_settings,
+    settle_namespace,
+)
 from trimtab_operator.cli.tables import console
 from trimtab_operator.kube.client import Api, ApiError
 from trimtab_operator.kube.config_map_store import UnreadableContentError
@@ -34,27 +39,27 @@ from trimtab_pipeline.past import DamagedError, NoHistoryError, Past, policies
 from trimtab_strategies.model import ClusterLoad, counted
 
 _POINTS = 600
-"""Points of a picture over time: about one for each of its pixels."""
+"""Points of a plot over time: about one for each pixel."""
 
 _INSIDE = 3
-"""Bundles with the most messages, and with the most bytes, whose topics are looked at with --url."""
+"""Bundles with the most messages, and with the most bytes, whose topics are measured with --url."""
 
 _NO_BUNDLES = (
-    "no bundle reports itself, as under Pulsar's extensible load manager; only a policy's resources know the ranges "
-    "that topics are summed up to (--policy)"
+    "brokers report no bundles, as under Pulsar's extensible load manager; only a policy's resources have the ranges "
+    "by which topics are added up (--policy)"
 )
 
 _DESCRIPTION = """\
-Show the load of a cluster as Trimtab sees it: how busy each broker is, whether its data can be believed, which bundles
-(and topics, where they are known) are the hottest, and what was wrong with the data. Writes nothing.
+Show the load of a cluster as Trimtab measures it: how busy each broker is, whether its data is trusted, which bundles
+(and topics, if known) are the hottest, and what is wrong with the data. The command writes nothing.
 
-It looks in one of three places:
+The load comes from one of three sources:
   --policy NAME -n NS    the live cluster of a BalancingPolicy, by kubeconfig
-  --url URL -n NS        a Prometheus, without Kubernetes: what reports itself from the pods of namespace NS
-  --history DIR          what an operator, or `trimtab history import`, kept: its last cycle, or the one --at a time
+  --url URL -n NS        a Prometheus, without Kubernetes: metrics of the pods in namespace NS
+  --history DIR          a history of an operator or of `trimtab history import`: the last cycle, or the one at --at
 
-A live look needs neither Spark nor Java, unless --spark is given, and shows the same.
-Live averages begin afresh with the first look, so short and long ones are what is measured now.
+Live load needs neither Spark nor Java, unless --spark is given; the result is the same.
+Live averages start with the first measurement, so short-term and long-term averages are equal to it.
 """
 
 _EPILOG = """\
@@ -71,35 +76,38 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     """Add the verb."""
     parser = subparsers.add_parser(
         "observe",
-        help="show the load of a cluster",
         description=_DESCRIPTION,
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--policy", help="name of the BalancingPolicy; with --history, of those that have one")
+    parser.add_argument(
+        "--policy", help="name of the BalancingPolicy; with --history, the policy whose history to read"
+    )
     parser.add_argument("--url", help="base URL of a Prometheus")
-    parser.add_argument("--history", type=Path, metavar="DIR", help="folder that `trimtab run --history` writes to")
+    parser.add_argument("--history", type=Path, metavar="DIR", help="history folder of `trimtab run --history`")
     _add_output_options(parser)
     live = parser.add_argument_group("live")
     add_cluster_flags(
-        live, told="Kubernetes namespace of the brokers (with --policy: that of the kubeconfig's context)"
+        live, told="Kubernetes namespace of the brokers (default with --policy: the namespace of the context)"
     )
-    live.add_argument("--spark", default="", help="look with Spark: local[*], or sc://host:port (without)")
-    add_url_option(live, "with --policy: URLs that may be sent what its Secrets hold")
+    live.add_argument(
+        "--spark", default="", help="measure with Spark: local[*], or sc://host:port (default: without Spark)"
+    )
+    add_url_option(live, "with --policy, URLs that may receive its credentials")
     add_prometheus_options(parser)
     past = parser.add_argument_group("from history")
     past.add_argument("--at", type=moment, metavar="TIME", help=HELP)
-    past.add_argument("--plot", type=Path, metavar="FILE.svg", help="draw load over time, up to --at")
-    past.add_argument("--from", dest="begin", type=moment, metavar="TIME", help="where the drawing begins")
+    past.add_argument("--plot", type=Path, metavar="FILE.svg", help="file to draw load over time to, up to --at")
+    past.add_argument("--from", dest="begin", type=moment, metavar="TIME", help=f"start of the plot: {HELP}")
     parser.set_defaults(run=run)
 
 
 def _add_output_options(parser: argparse.ArgumentParser) -> None:
     add_output_option(parser)
     parser.add_argument(
-        "--top", type=_count, default=10, metavar="N", help="how many hot bundles and topics (%(default)s)"
+        "--top", type=_count, default=10, metavar="N", help="number of hot bundles and topics (%(default)s)"
     )
-    parser.add_argument("--watch", type=_positive, metavar="SECONDS", help="look again and again until Ctrl-C")
+    parser.add_argument("--watch", type=_positive, metavar="SECONDS", help="measure every so many seconds until Ctrl-C")
 
 
 def _count(text: str) -> int:
@@ -146,21 +154,21 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _check_options(arguments: argparse.Namespace) -> None:
-    """One place to look at, and what it needs. Raises `CommandError`."""
+    """Check that there is one source, with the options it needs. Raises `CommandError`."""
     if not (arguments.url or arguments.history or arguments.policy):
-        raise CommandError("observe needs --policy NAME, --url URL or --history DIR to look at")
+        raise CommandError("observe needs --policy NAME, --url URL or --history DIR to measure")
     check_prometheus_options(arguments)
     if arguments.url and (arguments.history or arguments.policy):
-        raise CommandError("--url stands alone: leave out --history and --policy")
+        raise CommandError("--url excludes --history and --policy: leave them out")
     if arguments.url and not arguments.namespace:
         raise CommandError("--url needs --namespace, the Kubernetes namespace of the brokers")
     for name, value in {"--at": arguments.at, "--plot": arguments.plot, "--from": arguments.begin}.items():
         if value and not arguments.history:
-            raise CommandError(f"{name} needs --history DIR: only what was kept can be looked back on")
+            raise CommandError(f"{name} needs --history DIR")
     if arguments.begin and not arguments.plot:
-        raise CommandError("--from goes with --plot; the picture of one moment is --at")
+        raise CommandError("--from needs --plot; for one snapshot use --at")
     if arguments.watch and (arguments.at or arguments.plot):
-        raise CommandError("--watch looks at what is new: leave out --at and --plot")
+        raise CommandError("--watch shows new data: leave out --at and --plot")
     if arguments.plot and arguments.plot.suffix != ".svg":
         raise CommandError(f"{arguments.plot} must end in .svg")
 
@@ -179,7 +187,7 @@ async def _look(arguments: argparse.Namespace) -> None:
 
 
 async def _again_and_again(look: Callable[[], Awaitable[Shown]], pause: float | None) -> AsyncGenerator[Shown]:
-    """Look after look. What fails the first is raised; later ones are told, and `pause` seconds later tried again."""
+    """Repeat `look`. The first failure is raised; later ones are printed, and retried after `pause` seconds."""
     seen = False
     while True:
         try:
@@ -195,14 +203,14 @@ async def _again_and_again(look: Callable[[], Awaitable[Shown]], pause: float | 
 
 
 def _with_note(load: ClusterLoad) -> ClusterLoad:
-    """The same, saying why there is no bundle if there is none."""
+    """The same, with a note if there are no bundles."""
     if len(load.bundles):
         return load
     return replace(load, quality=replace(load.quality, notes=(*load.quality.notes, _NO_BUNDLES)))
 
 
 def _past(arguments: argparse.Namespace) -> Past:
-    """The history to look at; of the only policy, unless one is named. Raises `CommandError`."""
+    """The history of the named policy, or of the only one. Raises `CommandError`."""
     names = [arguments.policy] if arguments.policy else policies(arguments.history)
     if len(names) > 1:
         raise CommandError(f"{arguments.history} holds several policies; choose one with --policy: {', '.join(names)}")
@@ -210,7 +218,7 @@ def _past(arguments: argparse.Namespace) -> Past:
 
 
 def _until(arguments: argparse.Namespace, past: Past) -> float:
-    """The latest moment to look at, epoch s."""
+    """The latest time to read, epoch seconds."""
     return float(arguments.at(past.summary().end)) if arguments.at else math.inf
 
 
@@ -225,7 +233,7 @@ async def _from_history(arguments: argparse.Namespace) -> AsyncGenerator[Shown]:
 
 async def _from_metrics(arguments: argparse.Namespace) -> AsyncGenerator[Shown]:
     settings = prometheus_settings(arguments, hot_bundles=_INSIDE)
-    await asyncio.to_thread(topology_from_metrics, settings, time.time())  # a mistake is told before Spark is started
+    await asyncio.to_thread(topology_from_metrics, settings, time.time())  # report a mistake before Spark starts
     async with _engine(arguments) as sources:
         source = sources.open("observe/metrics", settings)
 
@@ -258,11 +266,11 @@ async def _from_policy(arguments: argparse.Namespace) -> AsyncGenerator[Shown]:
 
 @asynccontextmanager
 async def _engine(arguments: argparse.Namespace) -> AsyncIterator[LoadSources]:
-    """Sources whose history is gone afterwards."""
+    """Sources with a temporary history."""
     with tempfile.TemporaryDirectory(prefix="trimtab-observe-") as folder:
         sources = load_sources(Path(folder), arguments.spark)
         try:
-            await asyncio.wrap_future(sources.warm_up())  # the look is to be of now, not of before Spark's start
+            await asyncio.wrap_future(sources.warm_up())  # measure after Spark has started, not before
             yield sources
         finally:
             await asyncio.to_thread(sources.close)

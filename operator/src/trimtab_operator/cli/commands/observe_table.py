@@ -1,4 +1,4 @@
-"""How `trimtab observe` shows a picture of load: as tables that a person reads from top to bottom, or as data."""
+"""Output of `trimtab observe`: tables, or data."""
 
 from __future__ import annotations
 
@@ -12,34 +12,73 @@ import yaml
 from rich.console import Console
 from rich.text import Text
 
-from trimtab_operator.cli.output import iso, length, written
-from trimtab_operator.cli.tables import Grid, Sums, by_broker, by_namespace, print_grid
+from trimtab_operator.cli.common import iso, length, written
+from trimtab_operator.cli.tables import Grid, print_grid
 from trimtab_strategies.model import RESOURCES, TRAFFIC, ClusterLoad, DataQuality, counted
-from trimtab_strategies.model.cluster_load import FloatArray, IntArray
+from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
 from trimtab_strategies.usage import measured_percent
 
 _HEADINGS = ("CPU", "Memory", "Direct", "Net in", "Net out")
 _FLOW = ("Msg/s in", "Msg/s out", "MB/s in", "MB/s out")
 _SPARE = ("Direct", "Age", "Sessions", "Msg/s out", "Net in", "Net out", "Msg/s in")
-"""Columns that a narrow terminal does without, in this order."""
+"""Columns that a narrow terminal leaves out, in this order."""
+_NUMBERS = frozenset({*_HEADINGS, *_FLOW, "Bundles", "Topics", "Sessions", "Age"})
 _MEGA = 1e6
 _HOT = 80.0
-"""Percent from which a number stands out."""
+"""Percent from which a number is highlighted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A picture to show: `of` what (policy or URL), the load, and the time it is now (epoch s)."""
+    """Load to show. of: policy or URL. now: the present time (epoch seconds)."""
 
     of: str
     load: ClusterLoad
     now: float
 
 
-def show(console: Console, shown: Shown, output: str, top: int, *, lines: bool) -> None:
-    """Print the picture as ``table``, ``json`` or ``yaml``, with the `top` hottest bundles and topics.
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """Sums over g groups of bundles.
 
-    lines: JSON takes one line each and YAML a document each, for a program that reads picture after picture.
+    bundles: (g,) number of bundles. unknown: (g,) number of bundles with unknown load, which traffic leaves out.
+    topics: (g,) number of topics. traffic: (g, 4) columns `TRAFFIC`, from the short-term averages.
+    """
+
+    bundles: IntArray
+    unknown: IntArray
+    topics: FloatArray
+    traffic: FloatArray
+
+
+def by_namespace(load: ClusterLoad) -> Sums:
+    """Sums by namespace, rows as in `ClusterLoad.namespaces`."""
+    return _sums(load, load.bundles.namespace, len(load.namespaces))
+
+
+def by_broker(load: ClusterLoad) -> Sums:
+    """Sums by owner; they may differ from the traffic that a broker reports itself."""
+    return _sums(load, load.bundles.owner, len(load.brokers))
+
+
+def _sums(load: ClusterLoad, group: IntArray, count: int) -> Sums:
+    """group: (m,) the group of each bundle, -1 for none."""
+    rows = np.flatnonzero(group >= 0)
+    short, groups = load.bundles.short[rows], group[rows]
+    unknown: BoolArray = np.asarray(np.isnan(short).any(axis=1))
+    columns = np.where(unknown[:, np.newaxis], 0.0, short).T
+    return Sums(
+        bundles=np.bincount(groups, minlength=count),
+        unknown=np.bincount(groups[unknown], minlength=count),
+        topics=np.bincount(groups, np.nan_to_num(load.bundles.topics[rows]), count).astype(np.float64),
+        traffic=np.stack([np.bincount(groups, columns[k], count) for k in range(len(TRAFFIC))], axis=1),
+    )
+
+
+def show(console: Console, shown: Shown, output: str, top: int, *, lines: bool) -> None:
+    """Print the load as ``table``, ``json`` or ``yaml``, with the `top` hottest bundles and topics.
+
+    lines: one line of JSON or one YAML document, for a program that reads one snapshot after the other.
     """
     if output == "json":
         print(json.dumps(as_data(shown, top), indent=None if lines else 2), flush=True)
@@ -51,7 +90,7 @@ def show(console: Console, shown: Shown, output: str, top: int, *, lines: bool) 
 
 
 def as_data(shown: Shown, top: int) -> dict[str, Any]:
-    """Plain data. Usage in percent of the limit, rates in msg/s and bytes/s, ages in seconds; null unknown."""
+    """Plain data. Usage in percent of the limit, rates in msg/s and bytes/s, ages in seconds; null if unknown."""
     load = shown.load
     usage = usage_percent(load)
     carried, spaces = by_broker(load), by_namespace(load)
@@ -136,19 +175,19 @@ def _quality(quality: DataQuality) -> dict[str, Any]:
 
 
 def usage_percent(load: ClusterLoad) -> FloatArray:
-    """(n, 5) percent of the limit, NaN where either is unknown or the resource is not measured."""
+    """(n, 5) percent of the limit, NaN if usage or limit is unknown."""
     return measured_percent(load.brokers.usage, load.brokers.limit)
 
 
 def hottest(traffic: FloatArray, top: int) -> IntArray:
-    """Rows with the highest throughput in plus out, the hottest first, at most `top`; what is unknown is left out."""
+    """At most `top` rows with the highest throughput (in plus out), the hottest first, without unknown ones."""
     throughput = traffic[:, 2] + traffic[:, 3]
     order = np.argsort(-throughput, kind="stable")
     return order[: int(np.isfinite(throughput).sum())][:top]
 
 
 def print_tables(console: Console, shown: Shown, top: int) -> None:
-    """When and how much is believed, then brokers, busy namespaces, hot bundles and topics, what is wrong."""
+    """Print time and trust, then brokers, busy namespaces, hot bundles and topics, and problems of the data."""
     load = shown.load
     console.print(Text(f"{shown.of} at {written(load.now)} UTC, {length(max(0.0, shown.now - load.now))} ago"))
     console.print(Text(_summary(load)))
@@ -169,7 +208,7 @@ def _summary(load: ClusterLoad) -> str:
     cpu = usage_percent(load)[trusted, 0]
     known = cpu[np.isfinite(cpu)]
     spread = f"; their CPU {known.min():.0f} % to {known.max():.0f} %" if known.size else ""
-    return f"{int(trusted.sum())} of {len(trusted)} brokers can be believed{spread}; {len(load.bundles):,} bundles"
+    return f"{int(trusted.sum())} of {len(trusted)} brokers are trusted{spread}; {len(load.bundles):,} bundles"
 
 
 def _brokers_grid(load: ClusterLoad) -> Grid:
@@ -185,7 +224,7 @@ def _brokers_grid(load: ClusterLoad) -> Grid:
         )
         for row, name in enumerate(load.brokers.names)
     ]
-    return Grid("Brokers", ("Broker", "Believed"), (*_HEADINGS, *_FLOW, "Bundles", "Age"), rows, _SPARE)
+    return Grid("Brokers", ("Broker", "Trusted", *_HEADINGS, *_FLOW, "Bundles", "Age"), rows, _NUMBERS, _SPARE)
 
 
 def _belief(load: ClusterLoad, row: int) -> Text:
@@ -213,7 +252,7 @@ def _namespaces_grid(load: ClusterLoad, sums: Sums, rows: IntArray) -> Grid:
         (load.namespaces[row], *_rates(sums.traffic[row]), f"{sums.bundles[row]:,}", f"{sums.topics[row]:,.0f}")
         for row in rows
     ]
-    return Grid(title, ("Namespace",), (*_FLOW, "Bundles", "Topics"), cells, _SPARE)
+    return Grid(title, ("Namespace", *_FLOW, "Bundles", "Topics"), cells, _NUMBERS, _SPARE)
 
 
 def _bundles_grid(load: ClusterLoad, rows: IntArray) -> Grid:
@@ -222,13 +261,13 @@ def _bundles_grid(load: ClusterLoad, rows: IntArray) -> Grid:
     cells = [
         (
             bundles.names[row],
-            _owner(load, row) or "(nobody)",
+            _owner(load, row) or "(no owner)",
             *_rates(bundles.short[row]),
             *(f"{n:,.0f}" if math.isfinite(n) else "-" for n in (bundles.topics[row], bundles.sessions[row])),
         )
         for row in rows
     ]
-    return Grid(title, ("Bundle", "Broker"), (*_FLOW, "Topics", "Sessions"), cells, _SPARE)
+    return Grid(title, ("Bundle", "Broker", *_FLOW, "Topics", "Sessions"), cells, _NUMBERS, _SPARE)
 
 
 def _topics_grid(load: ClusterLoad, rows: IntArray) -> Grid:
@@ -241,11 +280,11 @@ def _topics_grid(load: ClusterLoad, rows: IntArray) -> Grid:
         )
         for row in rows
     ]
-    return Grid(title, ("Topic", "Bundle"), _FLOW, cells, _SPARE)
+    return Grid(title, ("Topic", "Bundle", *_FLOW), cells, _NUMBERS, _SPARE)
 
 
 def quality_lines(quality: DataQuality) -> list[str]:
-    """What was wrong with the data, a line each; none when nothing was."""
+    """A line for each problem of the data."""
     dropped = ", ".join(f"{count:,} {cause}" for cause, count in sorted(quality.dropped.items()))
     missing = {"broker": quality.missing_brokers, "bundle": quality.missing_bundles}
     return [
@@ -253,6 +292,6 @@ def quality_lines(quality: DataQuality) -> list[str]:
         *(f"{counted(count, what)} not measured" for what, count in missing.items() if count),
         *(f"no answer for {part}: {error}" for part, error in quality.failed),
         *(f"the source warns: {text}" for text in quality.warnings),
-        *(f"not believed: {broker}: {doubt.reason}, {doubt.text}" for broker, doubt in quality.doubts.items()),
-        *(f"odd: {text}" for text in quality.notes),
+        *(f"not trusted: {broker}: {doubt.reason}, {doubt.text}" for broker, doubt in quality.doubts.items()),
+        *(f"note: {text}" for text in quality.notes),
     ]

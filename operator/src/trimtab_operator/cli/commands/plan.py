@@ -1,7 +1,7 @@
 """`trimtab plan`: what the next cycle would do, for a policy in the cluster or one in a file.
 
-A policy from a file is checked as by `trimtab lint` and takes the place of the live one. The output says what only the
-operator asks a real Pulsar cluster.
+A policy from a file is checked as by `trimtab lint` and replaces the live one. The output names the checks that only
+the operator makes against a real Pulsar cluster.
 """
 
 from __future__ import annotations
@@ -15,14 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from trimtab_operator.app import following, new_cluster
-from trimtab_operator.cli.cluster import PATIENCE, add_cluster_flags, fetch, names_of, said, settle_namespace
+from trimtab_operator.cli.cluster import PATIENCE, fetch, names_of, said
 from trimtab_operator.cli.commands.plan_table import Stand, show
 from trimtab_operator.cli.commands.run import add_url_option, allowed_urls, load_sources
-from trimtab_operator.cli.common import FINDING, FINE, CommandError
-from trimtab_operator.cli.lint.files import Document, UnreadableError, documents, manifest_files
-from trimtab_operator.cli.lint.findings import spelt
+from trimtab_operator.cli.common import FINDING, FINE, CommandError, add_output_option
+from trimtab_operator.cli.flags import add_cluster_flags, settle_namespace
+from trimtab_operator.cli.lint.files import Document, UnreadableError, documents, manifest_files, spelt
 from trimtab_operator.cli.lint.schema import refusals, without_nulls
-from trimtab_operator.cli.output import add_output_option
 from trimtab_operator.kube.client import POLICIES, Api, ApiError, NotFoundError
 from trimtab_operator.kube.config_map_store import UnreadableContentError
 from trimtab_operator.loop.preview import Preview, preview
@@ -33,20 +32,20 @@ from trimtab_pipeline.api import LoadSources, SourceUnavailableError
 from trimtab_strategies.model import some
 
 _FOUND = ("Linked", "PulsarBalancerDisabled", "DataTrusted")
-"""Conditions that tell what only the operator asks, in the order in which a person mends them."""
+"""Conditions on what only the operator checks, in the order in which to fix them."""
 
 
 def unasked(settings: Settings, status: Mapping[str, Any], namespace: str) -> list[str]:
-    """Lines that belong to a plan; none where no Pulsar cluster carries it out.
+    """Notes on checks that the plan lacks; none without a Pulsar cluster.
 
-    status: of the policy in the cluster, empty where there is none yet.
+    status: of the policy in the cluster, empty if there is none yet.
     """
     if settings.pulsar is None:
         return []
     found = list(_refused(status))
-    alone = "whether Prometheus shows these brokers, and whether Pulsar's own balancing is off, the operator finds out"
+    alone = "only the operator checks whether Prometheus shows these brokers, and whether Pulsar's own balancer is off"
     where = "" if found else f": trimtab status {settings.name} -n {namespace}"
-    return [f"Pulsar was not asked: {alone}{where}", *found]
+    return [f"Pulsar was not checked: {alone}{where}", *found]
 
 
 def _refused(status: Mapping[str, Any]) -> Iterator[str]:
@@ -58,14 +57,14 @@ def _refused(status: Mapping[str, Any]) -> Iterator[str]:
 
 
 _NEW_UID = "00000000-0000-0000-0000-000000000000"
-"""Of a policy that the API server has not seen: nothing in the cluster is owned by it."""
+"""The uid of a policy that is not in the cluster: no object has it as its owner."""
 
-_NOT_BORN_YET = "9999-12-31T23:59:59Z"
-"""When it was created: after every policy that there is, in whichever second those were."""
+_NOT_YET_CREATED = "9999-12-31T23:59:59Z"
+"""The creation time of a policy that is not in the cluster: after that of every other policy."""
 
 
 def policy_from(file: str, name: str | None) -> dict[str, Any]:
-    """The BalancingPolicy of a file; of several, the one of that name. Raises `CommandError`."""
+    """The BalancingPolicy in a file; of several, the one with that name. Raises `CommandError`."""
     if file != "-":
         manifest_files([file])
     try:
@@ -94,17 +93,17 @@ def _checked(document: Document) -> dict[str, Any]:
 
 
 async def standing_in(api: Api, given: Mapping[str, Any], namespace: str) -> Stand:
-    """`given` in the place of the policy of its name in the cluster, or as a new one. Raises `ApiError`."""
+    """`given` in place of the policy with its name in the cluster, or as a new one. Raises `ApiError`."""
     meta = given["metadata"]
     try:
         there = await api.get(POLICIES, namespace, meta["name"])
         live, status = there["metadata"], there.get("status") or {}
-        told = f"planned as the file has it, in place of the policy {meta['name']} in namespace {namespace}"
+        told = f"planned with the file, in place of the policy {meta['name']} in namespace {namespace}"
     except NotFoundError as error:
-        if error.reason != "NotFound":  # no such kind: the plan would be of a cluster without bundles
+        if error.reason != "NotFound":  # no such kind: the cluster would have no bundles
             raise
-        live, status = {"uid": _NEW_UID, "creationTimestamp": _NOT_BORN_YET}, {}
-        told = f"planned as the file has it; namespace {namespace} has no policy {meta['name']} yet"
+        live, status = {"uid": _NEW_UID, "creationTimestamp": _NOT_YET_CREATED}, {}
+        told = f"planned with the file; namespace {namespace} has no policy {meta['name']} yet"
     kept = {key: live[key] for key in ("uid", "creationTimestamp", "generation") if key in live}
     notes = {"annotations": {**(live.get("annotations") or {}), **(meta.get("annotations") or {})}}
     return Stand({**given, "metadata": {**meta, **kept, **notes, "namespace": namespace}, "status": status}, told)
@@ -115,23 +114,23 @@ _NAMED = 10
 
 
 _ASKED = (
-    "{policy} measures bundles by what brokers tell the operator (bundleMetrics: Statistics), which plan does not ask; "
-    "see its own plan: trimtab status {policy} -n {namespace}"
+    "{policy} measures bundles by brokers' statistics (bundleMetrics: Statistics), which only the operator reads; "
+    "see its plan: trimtab status {policy} -n {namespace}"
 )
 
 
 _DESCRIPTION = """\
-Show what the next cycle of a policy would do, and why it would do nothing else. Writes nothing to the cluster.
+Show what the next cycle of a policy would do, and why it would do nothing else. The command writes nothing.
 
-With -f the policy comes from a file (- for standard input), and stands in for the one of its name in the cluster, or
-would be a new one: that is what a change would do before it is merged. All other policies are as the cluster has them.
+-f reads the policy from a file (- for standard input). It replaces the policy with its name in the cluster, or is a new
+one: so you see the effect of a change before you merge it. All other policies are read from the cluster.
 
-It measures the cluster as the operator does; outside of the cluster, --prometheus says how the same server is reached
-from here, such as by a `kubectl port-forward`. It needs neither Spark nor Java, unless --spark is given. Averages that
-need a past begin afresh, unless you point --history at a copy of the operator's folder; what the strategies remember is
-read from the cluster. Of a policy with actuator Pulsar it says what only the operator asks of the brokers.
+The command measures the cluster as the operator does. Outside the cluster, --prometheus names a URL at which you reach
+the same server, for example by `kubectl port-forward`. Neither Spark nor Java is needed, unless --spark is given. The
+state of the strategies is read from the cluster. Long-term averages start now, unless --history names a copy of the
+operator's history. For a policy with actuator Pulsar, notes name the checks that only the operator makes.
 
-Exit code 0, or, with --exit-code, 1 when something would be moved or split; 2: a mistake, or there is no data.
+Exit code 0; with --exit-code, 1 if something would be moved or split; 2: wrong usage, or no data.
 
 examples:
   trimtab plan cluster-a --namespace messaging
@@ -145,26 +144,29 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     """Add the verb."""
     parser = subparsers.add_parser(
         "plan",
-        help="show what the next cycle would do",
         description=_DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "policy",
         nargs="?",
-        help="name of the BalancingPolicy, where there are several: in the cluster, or with -f in the file",
+        help="name of the BalancingPolicy (default: the only one in the cluster, or in FILE)",
     )
-    parser.add_argument("-f", "--filename", metavar="FILE", help="a file with the policy, or - for standard input")
+    parser.add_argument("-f", "--filename", metavar="FILE", help="file with the policy, or - for standard input")
     parser.add_argument(
         "--prometheus",
         metavar="URL",
-        help="base URL to measure by instead of the policy's own, and to be sent what its Secrets hold",
+        help="Prometheus URL to use instead of the policy's; it receives the policy's credentials",
     )
-    parser.add_argument("--exit-code", action="store_true", help="end with 1 when something would be moved or split")
+    parser.add_argument("--exit-code", action="store_true", help="exit with 1 if something would be moved or split")
     add_cluster_flags(parser)
-    parser.add_argument("--history", type=Path, metavar="DIR", help="a copy of the operator's Parquet history (none)")
-    parser.add_argument("--spark", default="", help="measure with Spark: local[*], or sc://host:port (without)")
-    add_url_option(parser, "URLs that may be sent what a policy's Secrets hold")
+    parser.add_argument(
+        "--history", type=Path, metavar="DIR", help="copy of the operator's history folder (default: none)"
+    )
+    parser.add_argument(
+        "--spark", default="", help="measure with Spark: local[*], or sc://host:port (default: without Spark)"
+    )
+    add_url_option(parser, "URLs that may receive a policy's credentials")
     add_output_option(parser)
     parser.set_defaults(run=run)
 
@@ -196,14 +198,14 @@ async def _foresee(arguments: argparse.Namespace) -> tuple[Stand, Preview]:
         with tempfile.TemporaryDirectory(prefix="trimtab-plan-") as folder:
             sources = load_sources(arguments.history or Path(folder), arguments.spark)
             try:
-                await asyncio.wrap_future(sources.warm_up())  # or the deadline of a cycle would run while Spark starts
+                await asyncio.wrap_future(sources.warm_up())  # the deadline of a cycle must not run while Spark starts
                 return stand, await foresee_with(sources, api, arguments.namespace, stand, urls)
             finally:
                 await asyncio.to_thread(sources.close)
 
 
 def _urls(arguments: argparse.Namespace) -> AllowedUrls:
-    """What may be asked; the server of ``--prometheus`` as it is spelt, and trusted as the policy's own would be."""
+    """The allowed URLs, with that of ``--prometheus``, which is trusted like the policy's own."""
     urls = allowed_urls(arguments, strangers=True)
     if not arguments.prometheus:
         return urls
@@ -215,15 +217,15 @@ def _urls(arguments: argparse.Namespace) -> AllowedUrls:
 
 
 def _one_namespace(arguments: argparse.Namespace, given: Mapping[str, Any]) -> None:
-    """A namespace that the file names counts. Raises `CommandError` where ``-n`` names another."""
+    """Use the namespace in the file. Raises `CommandError` if ``-n`` names another."""
     written = given["metadata"].get("namespace", "")
     if written and arguments.namespace and written != arguments.namespace:
-        raise CommandError(f"the file is of namespace {written}, and -n says {arguments.namespace}: leave out one")
+        raise CommandError(f"the file has namespace {written}, and -n has {arguments.namespace}: leave out one")
     arguments.namespace = written or arguments.namespace
 
 
 async def _stand(api: Api, arguments: argparse.Namespace, given: Mapping[str, Any] | None) -> Stand:
-    """The policy to plan for, checked before an engine is started.
+    """The policy to plan for, checked before an engine starts.
 
     Raises `InvalidPolicyError`, `CommandError` and `ApiError`.
     """
@@ -239,7 +241,7 @@ async def _stand(api: Api, arguments: argparse.Namespace, given: Mapping[str, An
 
 
 async def _named(api: Api, arguments: argparse.Namespace) -> dict[str, Any]:
-    """The policy of that name; without a name the only one. Raises `CommandError` and `ApiError`."""
+    """The policy with that name; without a name, the only one. Raises `CommandError` and `ApiError`."""
     namespace, name = arguments.namespace, arguments.policy
     if not name:
         names = await names_of(api, POLICIES, namespace)
@@ -254,7 +256,7 @@ async def _named(api: Api, arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _measured_by(policy: Mapping[str, Any], url: str) -> dict[str, Any]:
-    """The same policy, asking another server."""
+    """The same policy with another Prometheus URL."""
     spec = policy["spec"]
     source = {**spec["source"], "prometheus": {**spec["source"]["prometheus"], "url": url}}
     return {**policy, "spec": {**spec, "source": source}}
@@ -270,7 +272,7 @@ async def foresee_with(
 
 
 async def check_policy(api: Api, namespace: str, policy: str) -> None:
-    """Before an engine is started: is there such a policy, and can it be run?
+    """Check that the policy exists and is valid, before an engine starts.
 
     Raises `CommandError`, `InvalidPolicyError` and `ApiError`.
     """

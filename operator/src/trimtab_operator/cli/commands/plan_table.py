@@ -1,4 +1,4 @@
-"""How `trimtab plan` shows what was foreseen: as data, or as tables that a person reads from top to bottom."""
+"""Output of `trimtab plan`: as data, or as tables."""
 
 from __future__ import annotations
 
@@ -7,14 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rich import box
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
-from trimtab_operator.cli.common import spoken
-from trimtab_operator.cli.output import is_data, print_data
-from trimtab_operator.cli.tables import console
+from trimtab_operator.cli.common import is_data, print_data, spoken
+from trimtab_operator.cli.tables import Grid, console, print_grid
 from trimtab_operator.loop.preview import Preview
 from trimtab_operator.resources.policy import Mode
 from trimtab_operator.status.conditions import cpu_range
@@ -33,20 +30,20 @@ from trimtab_strategies.model import (
 
 @dataclass(frozen=True, slots=True)
 class Stand:
-    """The policy to plan for, as a BalancingPolicy object. told: what it stands for, where it is from a file."""
+    """The policy to plan for, as a BalancingPolicy object. told: a note on its origin, if it comes from a file."""
 
     manifest: Mapping[str, Any]
     told: str = ""
 
     @property
     def status(self) -> Mapping[str, Any]:
-        """What the operator wrote of the policy that the cluster has; empty where it has none."""
+        """The status of the policy in the cluster; empty if there is none."""
         found: Mapping[str, Any] = self.manifest.get("status") or {}
         return found
 
     @property
     def name(self) -> str:
-        """Of the BalancingPolicy."""
+        """Name of the BalancingPolicy."""
         return str(self.manifest["metadata"]["name"])
 
 
@@ -55,11 +52,11 @@ _SHOWN = {"cpu": CPU, "memory": MEMORY, "networkIn": NETWORK_IN, "networkOut": N
 _HEADINGS = {"cpu": "CPU", "memory": "Memory", "networkIn": "Net in", "networkOut": "Net out"}
 
 _NOTICEABLE = 0.1
-"""Percent points below which a prediction is the same as what is measured."""
+"""Percentage points below which prediction and measurement count as equal."""
 
 
 def show(stand: Stand, foreseen: Preview, output: str, color: str = "auto", notes: Sequence[str] = ()) -> None:
-    """Print `foreseen`; output: ``table``, ``json`` or ``yaml``. notes: what it rests on, in lines."""
+    """Print `foreseen`; output: ``table``, ``json`` or ``yaml``. notes: lines below it, on what the plan is based."""
     if is_data(output):
         print_data({**as_data(stand.name, foreseen), "notes": list(notes)}, output)
         return
@@ -72,7 +69,7 @@ def show(stand: Stand, foreseen: Preview, output: str, color: str = "auto", note
 
 
 def as_data(policy: str, foreseen: Preview) -> dict[str, Any]:
-    """Plain data. Usage in percent of a broker's limit, null where it is unknown; `name`: of the Bundle object."""
+    """Plain data. Usage in percent of a broker's limit, null if unknown; `name`: of the Bundle object."""
     plan, records = foreseen.plan, foreseen.snapshot.records
     moves = [
         {
@@ -125,17 +122,17 @@ def _rounded(value: float) -> float | None:
 
 
 def print_tables(screen: Console, policy: str, foreseen: Preview) -> None:
-    """What would happen in a line or two, then brokers, moves, and what is held back."""
+    """Print a summary, then brokers, splits, moves, and what is held back."""
     plan = foreseen.plan
     screen.print(Text(_headline(policy, foreseen)))
     screen.print(Text(_cpu_line(plan, foreseen.snapshot.load)))
-    screen.print(_brokers_table(plan))
+    print_grid(screen, _brokers_grid(plan))
     if plan.splits:
-        screen.print(_splits_table(plan))
+        print_grid(screen, _splits_grid(plan))
     if plan.moves:
-        screen.print(_moves_table(plan))
+        print_grid(screen, _moves_grid(plan))
     if plan.held_back:
-        screen.print(_held_table(plan))
+        print_grid(screen, _held_grid(plan))
 
 
 def _headline(policy: str, foreseen: Preview) -> str:
@@ -143,13 +140,13 @@ def _headline(policy: str, foreseen: Preview) -> str:
     moves = counted(count, "move") + (f" and {counted(len(splits), 'split')}" if splits else "")
     if (refusal := foreseen.refusal) is not None:
         text = f"moves nothing: {refusal.reason}: {refusal.detail}"
-        return f"{policy} {text}" + (f"\nwithout that it would make {moves}:" if count or splits else "")
+        return f"{policy} {text}" + (f"\notherwise it would make {moves}:" if count or splits else "")
     if not count and not splits:
         return f"{policy} moves nothing"
     if foreseen.settings.mode is Mode.DRY_RUN:
         return f"{policy} proposes {moves} and makes none: spec.mode is DryRun"
     if foreseen.settings.mode is Mode.APPROVE:
-        return f"{policy} proposes {moves}, for a person to approve: spec.mode is Approve"
+        return f"{policy} proposes {moves}, for approval: spec.mode is Approve"
     if (restraint := foreseen.gate.restraint) is not None:
         return f"{policy} makes drains only, and proposes {moves}: {restraint.reason}: {restraint.detail}"
     return f"{policy} makes {moves}"
@@ -163,21 +160,12 @@ def _cpu_line(plan: Plan, load: ClusterLoad | None) -> str:
     return f"CPU of the brokers: {now[0]:.0f} % to {now[1]:.0f} %{after}"
 
 
-def _table(title: str, *columns: str) -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    return table
-
-
-def _brokers_table(plan: Plan) -> Table:
-    table = _table("Brokers", "Broker", *_HEADINGS.values())
-    for column in table.columns[1:]:
-        column.justify, column.no_wrap = "right", True
-    for row, name in enumerate(plan.brokers):
-        cells = (_change(plan.before[row, column], plan.after[row, column]) for column in _SHOWN.values())
-        table.add_row(Text(name), *cells)
-    return table
+def _brokers_grid(plan: Plan) -> Grid:
+    rows: list[tuple[str | Text, ...]] = [
+        (name, *(_change(plan.before[row, column], plan.after[row, column]) for column in _SHOWN.values()))
+        for row, name in enumerate(plan.brokers)
+    ]
+    return Grid("Brokers", ("Broker", *_HEADINGS.values()), rows, _HEADINGS.values())
 
 
 def _change(before: float, after: float) -> Text:
@@ -188,26 +176,32 @@ def _change(before: float, after: float) -> Text:
     return Text(f"{before:.1f} -> {after:.1f} %", style="green" if after < before else "yellow")
 
 
-def _moves_table(plan: Plan) -> Table:
-    table = _table("Moves", "Bundle", "Source -> destination", "CPU", "Reason")
-    table.columns[2].justify, table.columns[2].no_wrap = "right", True
-    for move in plan.moves:
-        way = f"{move.source or '(nobody)'} -> {move.destination}"
-        cpu = f"{move.load:.1f} %" if math.isfinite(move.load) else "unknown"
-        table.add_row(Text(move.bundle), Text(way), cpu, str(move.reason))
-    return table
+def _moves_grid(plan: Plan) -> Grid:
+    rows = [
+        (
+            move.bundle,
+            f"{move.source or '(no owner)'} -> {move.destination}",
+            f"{move.load:.1f} %" if math.isfinite(move.load) else "unknown",
+            str(move.reason),
+        )
+        for move in plan.moves
+    ]
+    return Grid("Moves", ("Bundle", "Source -> destination", "CPU", "Reason"), rows, ("CPU",))
 
 
-def _splits_table(plan: Plan) -> Table:
-    table = _table("Splits", "Bundle", "Children", "Their owners", "Reason")
-    for split in plan.splits:
-        owners = ", ".join(split.destinations) or f"{split.source} keeps all"
-        table.add_row(Text(split.bundle), str(len(split.boundaries) + 1), Text(owners), str(split.reason))
-    return table
+def _splits_grid(plan: Plan) -> Grid:
+    rows = [
+        (
+            split.bundle,
+            str(len(split.boundaries) + 1),
+            ", ".join(split.destinations) or f"{split.source} keeps all",
+            str(split.reason),
+        )
+        for split in plan.splits
+    ]
+    return Grid("Splits", ("Bundle", "Children", "Owners", "Reason"), rows)
 
 
-def _held_table(plan: Plan) -> Table:
-    table = _table("Held back", "Reason", "Of", "Why")
-    for held in plan.held_back:
-        table.add_row(str(held.reason), Text(held.subject or "the cluster"), Text(held.detail))
-    return table
+def _held_grid(plan: Plan) -> Grid:
+    rows = [(str(held.reason), held.subject or "the cluster", held.detail) for held in plan.held_back]
+    return Grid("Held back", ("Reason", "Of", "Why"), rows)

@@ -1,4 +1,4 @@
-"""`trimtab approve`, `refresh` and `stop`: give a policy a command by annotation, and wait for the answer."""
+"""`trimtab approve`, `refresh` and `stop`: send a policy a command by annotation, and wait for the answer."""
 
 from __future__ import annotations
 
@@ -11,18 +11,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from trimtab_operator.cli.cluster import add_verb, asked, fetch
-from trimtab_operator.cli.common import FINDING, FINE
-from trimtab_operator.cli.output import add_output_option, say
+from trimtab_operator.cli.common import FINDING, FINE, add_output_option, say
 from trimtab_operator.kube.client import POLICIES, Api
 from trimtab_operator.resources.policy_status import PROPOSAL_ANNOTATION, REBALANCE_ANNOTATION
 
 POLL = 0.3
-"""Seconds between two looks at the policy."""
+"""Seconds between two reads of the policy."""
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What became of a command. taken: whether it was carried out; status: the policy's, as it is after it."""
+class CommandOutcome:
+    """The outcome of a command. taken: whether the operator accepted it; status: the policy's status afterwards."""
 
     taken: bool
     text: str
@@ -34,27 +33,31 @@ class Answer:
         return {"policy": policy, "taken": self.taken, "message": self.text, **parts}
 
 
-def add_command(subparsers: Any, verb: str, summary: str, description: str) -> argparse.ArgumentParser:
-    """A parser for a verb that gives a policy a command."""
-    parser = add_verb(subparsers, verb, summary, description)
+def add_command(subparsers: Any, verb: str, description: str) -> argparse.ArgumentParser:
+    """A parser for a verb that sends a policy a command."""
+    parser = add_verb(subparsers, verb, description)
     parser.add_argument("policy", help="name of the BalancingPolicy")
     parser.add_argument(
-        "--timeout", type=float, default=15.0, metavar="SECONDS", help="how long to wait for the answer (%(default)g)"
+        "--timeout",
+        type=float,
+        default=15.0,
+        metavar="SECONDS",
+        help="longest wait for the answer, in seconds (%(default)g)",
     )
     add_output_option(parser)
     return parser
 
 
-def carry_out(arguments: argparse.Namespace, work: Callable[[Api], Awaitable[Answer]]) -> int:
-    """Run `work` and print what became of it; the exit code."""
+def carry_out(arguments: argparse.Namespace, work: Callable[[Api], Awaitable[CommandOutcome]]) -> int:
+    """Run `work` and print the outcome; the exit code."""
     answer = asked(arguments, work)
     text = f"{arguments.policy}: {answer.text}"
     say(arguments.output, text, answer.as_data(arguments.policy), well=answer.taken)
     return FINE if answer.taken else FINDING
 
 
-async def give(api: Api, arguments: argparse.Namespace, word: str, proposal: str | None = None) -> Answer:
-    """Annotate the policy with `word` and wait until the operator has taken it. Raises `CommandError`, `ApiError`."""
+async def give(api: Api, arguments: argparse.Namespace, word: str, proposal: str | None = None) -> CommandOutcome:
+    """Annotate the policy with the command `word` and wait for the answer. Raises `CommandError`, `ApiError`."""
     namespace, policy = arguments.namespace, arguments.policy
     await fetch(api, POLICIES, namespace, policy)
     annotations = {REBALANCE_ANNOTATION: word, PROPOSAL_ANNOTATION: proposal}
@@ -65,27 +68,28 @@ async def give(api: Api, arguments: argparse.Namespace, word: str, proposal: str
         status = found.get("status") or {}
         if (found["metadata"].get("annotations") or {}).get(REBALANCE_ANNOTATION) != word:
             taken, text = answered(status)
-            return Answer(taken, text, status)
+            return CommandOutcome(taken, text, status)
         if time.monotonic() > deadline:
             late = (
                 f"no answer within {arguments.timeout:g} s: is the operator running? The annotation stays until it is"
             )
-            return Answer(taken=False, text=late, status=status)
+            return CommandOutcome(taken=False, text=late, status=status)
         await asyncio.sleep(POLL)
 
 
 def answered(status: Mapping[str, Any]) -> tuple[bool, str]:
-    """Whether the last command was carried out, and what the operator says of it."""
+    """Whether the operator accepted the last command, and its message."""
     found = next((c for c in status.get("conditions") or () if c["type"] == "CommandTaken"), None)
-    return (found["status"] == "True", found["message"]) if found else (False, "the operator said nothing of it")
+    return (found["status"] == "True", found["message"]) if found else (False, "the operator gave no answer")
 
 
 _APPROVE_DESCRIPTION = """\
-Approve the proposal that a policy of mode Approve shows, and no other: its id is sent along, so that what is carried
-out is what was on your screen when another one takes its place meanwhile. Without --proposal it is the one that waits
-now. Every move is validated again at the moment it is written.
+Approve the proposal that a policy in mode Approve shows. The command sends the proposal's id, so that the operator
+refuses it if another proposal has replaced the one you saw. Without --proposal it approves the present one. The
+operator validates every move again just before it writes it.
 
-With --wait the progress is shown until all moves have ended. Exit code 1: refused, or some moves failed, or stopped.
+--wait shows the progress until all moves have ended. Exit code 1: the command was refused, moves failed, or the
+proposal was stopped.
 
 examples:
   trimtab status main -n messaging
@@ -95,8 +99,8 @@ examples:
 
 def register_approve(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the verb."""
-    parser = add_command(subparsers, "approve", "carry out the proposal that a policy shows", _APPROVE_DESCRIPTION)
-    parser.add_argument("--proposal", metavar="ID", help="the proposal that is meant (default: the one that waits now)")
+    parser = add_command(subparsers, "approve", _APPROVE_DESCRIPTION)
+    parser.add_argument("--proposal", metavar="ID", help="id of the proposal (default: the present one)")
     parser.add_argument("--wait", action="store_true", help="show the progress until all moves have ended")
     parser.set_defaults(run=run_approve)
 
@@ -106,7 +110,7 @@ def run_approve(arguments: argparse.Namespace) -> int:
     return carry_out(arguments, lambda api: _approve(api, arguments))
 
 
-async def _approve(api: Api, arguments: argparse.Namespace) -> Answer:
+async def _approve(api: Api, arguments: argparse.Namespace) -> CommandOutcome:
     proposal = arguments.proposal or await _waiting(api, arguments)
     answer = await give(api, arguments, "approve", proposal)
     if not answer.taken or not arguments.wait:
@@ -116,26 +120,26 @@ async def _approve(api: Api, arguments: argparse.Namespace) -> Answer:
 
 
 async def _waiting(api: Api, arguments: argparse.Namespace) -> str | None:
-    """Id of the proposal that is shown."""
+    """Id of the present proposal."""
     policy = await fetch(api, POLICIES, arguments.namespace, arguments.policy)
     found: str | None = ((policy.get("status") or {}).get("proposal") or {}).get("id")
     return found
 
 
-async def _until_ended(api: Api, arguments: argparse.Namespace, proposal: str) -> Answer:
+async def _until_ended(api: Api, arguments: argparse.Namespace, proposal: str) -> CommandOutcome:
     told = ""
     while True:
         policy = await fetch(api, POLICIES, arguments.namespace, arguments.policy)
         status = policy.get("status") or {}
         progress = _progress(status)
         if progress.get("proposal") != proposal:
-            return Answer(taken=False, text=f"proposal {proposal} was replaced by another", status=status)
+            return CommandOutcome(taken=False, text=f"proposal {proposal} was replaced by another", status=status)
         if (line := in_words(progress)) != told:
             told = line
             print(line, file=sys.stderr, flush=True)
         if progress.get("finishedAt"):
             done = progress["landed"] == progress["total"]
-            return Answer(done, line if done else f"{line}; {why(progress)}", status)
+            return CommandOutcome(done, line if done else f"{line}; {why(progress)}", status)
         await asyncio.sleep(POLL)
 
 
@@ -145,7 +149,7 @@ def _progress(status: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def in_words(progress: Mapping[str, Any]) -> str:
-    """How far it has come, in one line."""
+    """The progress in one line."""
     left = f", about {progress['timeLeft']} left" if progress.get("timeLeft") else ""
     failed = f", {progress['failed']} failed" if progress.get("failed") else ""
     count = f"{progress['landed']} of {progress['total']} landed"
@@ -153,17 +157,17 @@ def in_words(progress: Mapping[str, Any]) -> str:
 
 
 def why(progress: Mapping[str, Any]) -> str:
-    """Why not all of it landed."""
+    """Why not all moves landed."""
     failures = progress.get("failures") or []
     if not failures:
-        return "stopped before all moves were begun"
+        return "stopped before all moves had started"
     first = failures[0]
-    return f"the first that failed: {first['bundle']}: {first['reason']}: {first.get('detail', '')}"
+    return f"first failure: {first['bundle']}: {first['reason']}: {first.get('detail', '')}"
 
 
 _REFRESH_DESCRIPTION = """\
-Drop the proposal that a policy of mode Approve shows, measure at once, and offer what is planned then. It is also what
-goes on after `trimtab stop`. Exit code 1: refused, as while a proposal is carried out.
+Drop the proposal of a policy in mode Approve, measure at once, and make a new proposal. This also ends the state
+after `trimtab stop`. Exit code 1: refused, for example while a proposal is being executed.
 
 example:
   trimtab refresh main -n messaging && trimtab status main -n messaging
@@ -172,7 +176,7 @@ example:
 
 def register_refresh(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the verb."""
-    parser = add_command(subparsers, "refresh", "replace a policy's proposal by a new one", _REFRESH_DESCRIPTION)
+    parser = add_command(subparsers, "refresh", _REFRESH_DESCRIPTION)
     parser.set_defaults(run=run_refresh)
 
 
@@ -182,9 +186,9 @@ def run_refresh(arguments: argparse.Namespace) -> int:
 
 
 _STOP_DESCRIPTION = """\
-Write no further move of the proposal that is carried out; the open ones land or are withdrawn, so that every bundle
-stays whole. A proposal that waits is withdrawn. Nothing is proposed again until `trimtab refresh`.
-For modes Auto and DryRun there is `trimtab pause`.
+Stop a proposal that is being executed: no further move starts, and pending moves land or are withdrawn, so every
+bundle keeps an owner. A proposal that waits for approval is withdrawn. There is no new proposal until
+`trimtab refresh`. In modes Auto and DryRun use `trimtab pause` instead.
 
 example:
   trimtab stop main -n messaging
@@ -193,7 +197,7 @@ example:
 
 def register_stop(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the verb."""
-    parser = add_command(subparsers, "stop", "end what was approved, or withdraw what is proposed", _STOP_DESCRIPTION)
+    parser = add_command(subparsers, "stop", _STOP_DESCRIPTION)
     parser.set_defaults(run=run_stop)
 
 

@@ -1,6 +1,7 @@
-"""`trimtab restore`: puts Pulsar's own balancer back and releases finalizers, without an operator.
+"""`trimtab restore`: turns Pulsar's own balancer back on and removes finalizers, without an operator.
 
-With ``--stop-deployment`` it first scales the operator's Deployment to zero and waits for its Lease.
+With ``--stop-deployment`` it scales the operator's Deployment to zero, and waits for the Lease, before it removes
+finalizers.
 """
 
 from __future__ import annotations
@@ -39,40 +40,41 @@ DEPLOYMENTS = ResourceRef("apps", "v1", "deployments", "Deployment")
 _LOOK_EVERY = 0.5
 
 _TERMS = 4
-"""Lease durations within which an operator that was told to end has ended: a minute, where a pod has half of one."""
+"""Lease durations within which an operator that should end has ended: a minute; a pod gets half a minute."""
 
 
 def add_stop_options(parser: argparse.ArgumentParser) -> None:
-    """The options of `stop_operator`."""
+    """Add the options of `stop_operator`."""
     parser.add_argument(
         "--stop-deployment",
         metavar="NAME",
-        help="scale this Deployment of the operator to none before finalizers are taken off, "
-        "as an operator that runs puts them back",
+        help="Deployment of the operator, to scale to zero before finalizers are removed",
     )
-    parser.add_argument("--lease-name", default=LEASE, metavar="NAME", help="the Lease of that operator (%(default)s)")
+    parser.add_argument(
+        "--lease-name", default=LEASE, metavar="NAME", help="name of the operator's Lease (%(default)s)"
+    )
 
 
 async def stop_operator(api: Api, namespace: str, deployment: str, lease: str, say: Callable[[str], None]) -> bool:
-    """Scale `deployment` to none and wait until no operator leads any more; False: one goes on. Raises `ApiError`.
+    """Scale `deployment` to zero and wait until no operator leads; False: one continues. Raises `ApiError`.
 
-    A leader that ends in good order gives its Lease back; one that doesn't has lost it when the Lease ran out.
+    A leader that ends in good order releases its Lease; any other loses it when the Lease expires.
     """
     try:
         await api.patch(DEPLOYMENTS, namespace, deployment, {"spec": {"replicas": 0}}, subresource="scale")
     except NotFoundError:
-        say(f"Deployment {deployment}: there is none of this name (any more)")
+        say(f"Deployment {deployment}: not found")
     else:
-        say(f"Deployment {deployment}: scaled to none")
-    if leader := await _who_goes_on(api, namespace, lease):
-        say(f"{leader} still holds Lease {lease}: is the Deployment called otherwise, or was it scaled up again?")
+        say(f"Deployment {deployment}: scaled to zero")
+    if leader := await _remaining_holder(api, namespace, lease):
+        say(f"{leader} still holds Lease {lease}: has the Deployment another name, or was it scaled up again?")
         return False
-    say("no operator leads any more")
+    say("no operator leads now")
     return True
 
 
-async def _who_goes_on(api: Api, namespace: str, name: str) -> str:
-    """Wait until nobody holds the Lease; not empty: who renewed it after longer than it takes to end."""
+async def _remaining_holder(api: Api, namespace: str, name: str) -> str:
+    """Wait until no one holds the Lease; not empty: the holder that still renews it after the time to end."""
     seen, runs_out, patience = "", 0.0, math.inf
     while True:
         try:
@@ -94,36 +96,35 @@ async def _who_goes_on(api: Api, namespace: str, name: str) -> str:
 _FINALIZER = f"{GROUP}/finalizer"
 
 _TRIES = 5
-"""How often an object that somebody else writes meanwhile is read."""
+"""Attempts to write an object that other clients write too."""
 
 _DESCRIPTION = """\
-Leaves a Pulsar cluster as it was before Trimtab balanced it:
+Restore a Pulsar cluster to its state before Trimtab balanced it:
 
-  1. policies that have Pulsar's own balancing off go to mode DryRun, or they would switch it off again
-  2. what was found of Pulsar's own shedding and automatic split, before they were switched off, is put back
-  3. with --stop-deployment, and only if that worked, the operator is ended: as long as it runs it puts finalizers back
-  4. Trimtab's finalizers are taken off BalancingPolicies and TopicNamespaces, so that these can be deleted
+  1. set policies that have switched off Pulsar's own balancer to mode DryRun, or they would switch it off again
+  2. restore Pulsar's own shedding and automatic split to their former settings
+  3. with --stop-deployment, and only if that worked, stop the operator: while it runs, it adds finalizers again
+  4. remove Trimtab's finalizers from BalancingPolicies and TopicNamespaces, so that these can be deleted
 
-What moved stays where it is. It works with an operator and without one, can be repeated, and exits with 1 if something
-could not be done. Pulsar is asked at the URL, and with the Secrets, that were noted down when it was switched off, if
---allow-url has that URL: give the patterns that the operator has. Where nothing was noted down, no server is asked.
---admin-url names another way: no Secret is read then.
+Bundles stay on their brokers. The command works with and without a running operator, can be repeated, and exits with 1
+if a step failed. It uses the URL and the Secrets that the operator stored when it switched the balancer off, if
+--allow-url allows that URL: give the operator's patterns. Without stored settings it asks no server. With --admin-url
+it uses that URL, and reads no Secret.
 
 examples:
-  trimtab restore -n messaging --dry-run     say what would be done
+  trimtab restore -n messaging --dry-run     show what would be done
   trimtab restore -n messaging
   trimtab restore -n messaging --allow-url 'https://pulsar.example.com:8443'
-  trimtab restore -n messaging --stop-deployment trimtab     end the operator, too, before it is uninstalled
-  trimtab restore -n messaging --admin-url http://127.0.0.1:8080 --token-file token     from outside of the cluster
+  trimtab restore -n messaging --stop-deployment trimtab     also stop the operator, before an uninstall
+  trimtab restore -n messaging --admin-url http://127.0.0.1:8080 --token-file token     from outside the cluster
 """
 
 
 def register(subparsers: Any) -> None:
     """Add the verb."""
-    summary = "put back what was switched off in Pulsar, and release finalizers"
-    parser = add_verb(subparsers, "restore", summary, _DESCRIPTION)
+    parser = add_verb(subparsers, "restore", _DESCRIPTION)
     add_pulsar_options(parser, required=False)
-    add_url_option(parser, "URLs that may be asked without --admin-url, as for trimtab run")
+    add_url_option(parser, "URLs that may be used without --admin-url, as for trimtab run")
     add_stop_options(parser)
     parser.add_argument("--dry-run", action="store_true", help="change nothing")
     parser.set_defaults(run=run)
@@ -136,30 +137,30 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 async def restore(api: Api, arguments: argparse.Namespace, urls: AllowedUrls) -> int:
-    """Do it, saying each step; the exit code. urls: what may be asked. Raises `ApiError`."""
+    """Restore, and print each step; the exit code. urls: the allowed URLs. Raises `ApiError`."""
     advising = await _advise_only(api, arguments)
     done = await _pulsar(api, arguments, urls)
     if arguments.stop_deployment:
         if not await _stop(api, arguments, restored=done):
             return FINDING
-        # it may have switched it off once more meanwhile
+        # the operator may have switched it off again meanwhile
         done = arguments.dry_run or await _pulsar(api, arguments, urls, again=True)
     released = [await _release(api, ref, arguments) for ref in (POLICIES, TOPIC_NAMESPACES)]
     return FINE if advising and done and all(released) else FINDING
 
 
 async def _stop(api: Api, arguments: argparse.Namespace, *, restored: bool) -> bool:
-    """End the operator, unless Pulsar is not `restored`: it goes on trying, and must not leave it with nobody.
+    """Stop the operator, unless Pulsar's balancer is not `restored`: then nothing would balance the cluster.
 
-    Whether finalizers may be taken off: an operator that goes on puts them back.
+    Whether finalizers may be removed: an operator that continues adds them again.
     """
     name, namespace = arguments.stop_deployment, arguments.namespace
     if not restored:
-        print(f"Deployment {name}: not stopped, as Pulsar's own balancing is not put back; finalizers stay, too")
+        print(f"Deployment {name}: not stopped, as Pulsar's own balancer is not restored; finalizers stay, too")
     elif arguments.dry_run:
-        _say(arguments, f"Deployment {name}: scaled to none")
+        _say(arguments, f"Deployment {name}: scaled to zero")
     elif not await stop_operator(api, namespace, name, arguments.lease_name, print):
-        print("finalizers stay, as an operator that runs puts them back")
+        print("finalizers stay, as a running operator adds them again")
         return False
     return restored
 
@@ -169,16 +170,16 @@ def _say(arguments: argparse.Namespace, text: str) -> None:
 
 
 async def _objects(api: Api, ref: ResourceRef, namespace: str, name: str = "") -> list[Mapping[str, Any]]:
-    """All of a kind, or the one of that `name`: a list, as the hook before an uninstall has no right to get one."""
+    """All objects of a kind, or the one with that `name`: by a list, as the uninstall hook may not get objects."""
     selector = f"metadata.name={name}" if name else ""
     try:
         return [item async for page in api.list(ref, namespace, field_selector=selector) for item in page.items]
     except NotFoundError:
-        return []  # the kind is gone already
+        return []  # the kind no longer exists
 
 
 async def _advise_only(api: Api, arguments: argparse.Namespace) -> bool:
-    """Leave no policy that has Pulsar's own balancing off; whether that could be done. Raises `ApiError`."""
+    """Set policies that switched off Pulsar's balancer to DryRun; whether all were. Raises `ApiError`."""
     done = True
     for policy in await _objects(api, POLICIES, arguments.namespace):
         if has_it_off(policy):
@@ -187,7 +188,7 @@ async def _advise_only(api: Api, arguments: argparse.Namespace) -> bool:
 
 
 async def _set_dry_run(api: Api, arguments: argparse.Namespace, policy: Mapping[str, Any]) -> bool:
-    """Whether the policy moves nothing any more. One that can't be changed must not keep Pulsar's balancing off."""
+    """Whether the policy is now in DryRun. A failure must not keep Pulsar's balancer off."""
     name = policy["metadata"]["name"]
     try:
         if not arguments.dry_run:
@@ -202,17 +203,17 @@ async def _set_dry_run(api: Api, arguments: argparse.Namespace, policy: Mapping[
 
 
 async def _pulsar(api: Api, arguments: argparse.Namespace, urls: AllowedUrls, *, again: bool = False) -> bool:
-    """Put Pulsar's own balancing back; whether nothing is left to do. again: it was done once, so may be done."""
+    """Turn Pulsar's own balancer back on; whether nothing is left to do. again: the second call."""
     store = found_settings_store(api, arguments.namespace)
     try:
         if (found := await store.load()) is None:
             if not again:
-                print("Pulsar: nothing was switched off, or it was put back already")
-                await _tell_what_is_off(arguments)
+                print("Pulsar: nothing was switched off, or it was restored already")
+                await _print_switches(arguments)
             return True
         steps = await _restore_settings(api, arguments, urls, found)
     except (*REFUSALS, CommandError) as error:
-        print(f"Pulsar: not put back: {error}")
+        print(f"Pulsar: not restored: {error}")
         return False
     for step in steps:
         _say(arguments, f"Pulsar: {step}")
@@ -224,7 +225,7 @@ async def _pulsar(api: Api, arguments: argparse.Namespace, urls: AllowedUrls, *,
 async def _restore_settings(
     api: Api, arguments: argparse.Namespace, urls: AllowedUrls, found: FoundSettings
 ) -> list[str]:
-    """What was done at ``--admin-url``, else where it was found. Raises what is in `REFUSALS`, and `CommandError`."""
+    """The steps done at ``--admin-url``, else at the stored URL. Raises what is in `REFUSALS`, and `CommandError`."""
     dry_run = arguments.dry_run
     if arguments.admin_url:
         return await asked_pulsar(arguments, lambda admin: restore_settings(admin, found, dry_run=dry_run))
@@ -232,29 +233,29 @@ async def _restore_settings(
         return await restore_settings(admin, found, dry_run=dry_run)
 
 
-async def _tell_what_is_off(arguments: argparse.Namespace) -> None:
-    """What was found may have been deleted before it was put back: with its Kubernetes namespace, or by a person.
+async def _print_switches(arguments: argparse.Namespace) -> None:
+    """Print which of Pulsar's switches are off: the stored settings may have been deleted before the restore.
 
-    No policy is trusted to say where to ask: one that never moved a bundle may name any server.
+    The URL does not come from a policy: a policy that never moved a bundle may name any server.
     """
     if not arguments.admin_url:
-        print("Pulsar: give --admin-url to have its switches looked at")
+        print("Pulsar: give --admin-url to check its switches")
         return
     try:
         overrides = await asked_pulsar(arguments, lambda admin: admin.overrides())
     except CommandError as error:
-        print(f"Pulsar: can't be asked whether its own balancing is on: {error}")
+        print(f"Pulsar: can't read whether its own balancer is on: {error}")
         return
     for switch in SWITCHES:
         if not is_true(overrides.get(switch, "true")):
             print(
-                f"Pulsar: {switch} is {overrides[switch]} by dynamic configuration, and who set it is not known: if it "
+                f"Pulsar: {switch} is {overrides[switch]} by dynamic configuration, set by an unknown client: if it "
                 f"was Trimtab, remove it with pulsar-admin brokers delete-dynamic-config --config {switch}"
             )
 
 
 async def _release(api: Api, ref: ResourceRef, arguments: argparse.Namespace) -> bool:
-    """Take Trimtab's finalizer off the objects of a kind; whether it is off all of them. Raises `ApiError`."""
+    """Remove Trimtab's finalizer from the objects of a kind; whether all are done. Raises `ApiError`."""
     done = True
     for item in await _objects(api, ref, arguments.namespace):
         if _FINALIZER in _finalizers(item):
@@ -266,16 +267,18 @@ async def _release_one(api: Api, ref: ResourceRef, arguments: argparse.Namespace
     name = item["metadata"]["name"]
     try:
         if not arguments.dry_run:
-            await _take_off(api, ref, arguments.namespace, item)
+            await _remove_finalizer(api, ref, arguments.namespace, item)
     except ApiError as error:
-        print(f"{ref.kind} {name}: finalizer not taken off: {error}")
+        print(f"{ref.kind} {name}: finalizer not removed: {error}")
         return False
-    _say(arguments, f"{ref.kind} {name}: finalizer taken off")
+    _say(arguments, f"{ref.kind} {name}: finalizer removed")
     return True
 
 
-async def _take_off(api: Api, ref: ResourceRef, namespace: str, item: Mapping[str, Any], tries: int = _TRIES) -> None:
-    """Take the finalizer off as the object was read, again if it changed since. Raises `ApiError`."""
+async def _remove_finalizer(
+    api: Api, ref: ResourceRef, namespace: str, item: Mapping[str, Any], tries: int = _TRIES
+) -> None:
+    """Remove the finalizer, and retry if the object changed since it was read. Raises `ApiError`."""
     meta, left = item["metadata"], [finalizer for finalizer in _finalizers(item) if finalizer != _FINALIZER]
     body = {"metadata": {"resourceVersion": meta["resourceVersion"], "finalizers": left}}
     try:
@@ -286,7 +289,7 @@ async def _take_off(api: Api, ref: ResourceRef, namespace: str, item: Mapping[st
         if tries == 1:
             raise
         for again in await _objects(api, ref, namespace, meta["name"]):
-            await _take_off(api, ref, namespace, again, tries - 1)
+            await _remove_finalizer(api, ref, namespace, again, tries - 1)
 
 
 def _finalizers(item: Mapping[str, Any]) -> Sequence[str]:

@@ -1,4 +1,4 @@
-"""`trimtab status`: where policies stand and what they propose; with `--watch`, as it changes."""
+"""`trimtab status`: the state of policies and their proposals; with `--watch`, as it changes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from trimtab_operator.cli.cluster import add_verb, asked, fetch, near, unknown_kind
+from trimtab_operator.cli.cluster import add_verb, asked, fetch, leases, left_alone, near, unknown_kind
 from trimtab_operator.cli.commands.proposal import in_words
 from trimtab_operator.cli.commands.status_table import (
     Data,
@@ -30,19 +30,27 @@ from trimtab_operator.cli.commands.status_table import (
     print_one,
     unready,
 )
-from trimtab_operator.cli.common import FINDING, FINE, CommandError
-from trimtab_operator.cli.operator_presence import leases, left_alone
-from trimtab_operator.cli.output import TABLE, add_output_option, is_data, length, print_data
+from trimtab_operator.cli.common import (
+    FINDING,
+    FINE,
+    TABLE,
+    CommandError,
+    add_output_option,
+    is_data,
+    length,
+    print_data,
+)
 from trimtab_operator.cli.tables import Grid, console, fitted
 from trimtab_operator.kube.client import BUNDLES, POLICIES, Api, ApiError, NotFoundError
 from trimtab_operator.kube.records import BundleRecord, bundle_record
 from trimtab_operator.kube.store import Store
+from trimtab_strategies.model import counted
 
 PAUSE = 1.0
-"""Seconds between two looks at the policies; bundles are followed."""
+"""Seconds between two reads of the policies; bundles are watched."""
 
 _SHOWN = 15
-"""Bundles on their way that a table has room for."""
+"""Most pending moves in a table."""
 
 
 Read = Callable[[Api, argparse.Namespace], Awaitable[list[dict[str, Any]]]]
@@ -50,7 +58,7 @@ Read = Callable[[Api, argparse.Namespace], Awaitable[list[dict[str, Any]]]]
 
 @dataclass(frozen=True, slots=True)
 class PendingMoveRow:
-    """A bundle on its way. since: epoch seconds at which it was wished there, NaN unknown."""
+    """A pending move of a bundle. since: epoch seconds at which it was assigned, NaN unknown."""
 
     bundle: str
     source: str
@@ -60,17 +68,17 @@ class PendingMoveRow:
 
 
 class View(Protocol):
-    """Shows how things stand, again and again."""
+    """Shows a state that changes."""
 
     def show(self, policies: Sequence[Data], pending_moves: Sequence[PendingMoveRow], now: float) -> None:
-        """How they stand at `now` (epoch seconds)."""
+        """Show the state at `now` (epoch seconds)."""
 
     def close(self) -> None:
-        """No more of it."""
+        """Stop showing."""
 
 
 async def watch(api: Api, arguments: argparse.Namespace, read: Read) -> int:
-    """Show the policies that `read` finds until the task is cancelled. Raises what `read` raises at first."""
+    """Show the policies that `read` finds until the task is cancelled. Raises what the first `read` raises."""
     found = await read(api, arguments)
     store = Store(api, BUNDLES, bundle_record, namespace=arguments.namespace)
     following = asyncio.create_task(store.run())
@@ -91,14 +99,14 @@ async def watch(api: Api, arguments: argparse.Namespace, read: Read) -> int:
 
 
 def view_for(arguments: argparse.Namespace) -> View:
-    """In place on a terminal; line by line where it goes to a file, a pipe or a program."""
+    """A table in place on a terminal; line by line in a file, a pipe or for a program."""
     if arguments.output in {TABLE, "wide"} and sys.stdout.isatty():
         return InPlace(arguments.color, everywhere=not arguments.namespace, wide=arguments.output == "wide")
-    return Lines(arguments.output)
+    return LineByLine(arguments.output)
 
 
 def in_flight(bundles: Iterable[BundleRecord]) -> list[PendingMoveRow]:
-    """Bundles that are not where they are wished, the latest wish first."""
+    """Bundles that are not on their desired owner, the latest assignment first."""
     pending_moves = [
         PendingMoveRow(b.name, b.status_owner, b.owner, b.reason if b.assigned_owner == b.owner else "", b.assigned_at)
         for b in bundles
@@ -110,7 +118,7 @@ def in_flight(bundles: Iterable[BundleRecord]) -> list[PendingMoveRow]:
 
 
 class InPlace:
-    """A table that is drawn anew where it stands."""
+    """A table that is updated in place."""
 
     def __init__(self, color: str, *, everywhere: bool, wide: bool) -> None:
         self._screen, self._everywhere, self._wide = console(color), everywhere, wide
@@ -118,7 +126,7 @@ class InPlace:
         self._live.start()
 
     def show(self, policies: Sequence[Data], pending_moves: Sequence[PendingMoveRow], now: float) -> None:
-        """Draw it."""
+        """Update the table in place. now: epoch seconds."""
         table, _ = fitted(self._screen, policy_grid(policies, everywhere=self._everywhere, wide=self._wide))
         parts: list[Any] = [table if policies else Text("there is no BalancingPolicy")]
         parts += [self._bar(policy) for policy in policies if _running(policy)]
@@ -129,7 +137,7 @@ class InPlace:
         self._live.update(Group(*parts, Text(told, style="dim")), refresh=True)
 
     def close(self) -> None:
-        """Leave the last picture."""
+        """Stop updating; the last table stays."""
         self._live.stop()
 
     @staticmethod
@@ -140,8 +148,8 @@ class InPlace:
         return row
 
 
-class Lines:
-    """A line for each change, with the time; or, as JSON or YAML, an object for each."""
+class LineByLine:
+    """A line with the time for each change; with JSON or YAML, an object."""
 
     def __init__(self, output: str) -> None:
         self._output = output
@@ -150,7 +158,7 @@ class Lines:
         self._told = ""
 
     def show(self, policies: Sequence[Data], pending_moves: Sequence[PendingMoveRow], now: float) -> None:
-        """Print what is new."""
+        """Print what changed."""
         if is_data(self._output):
             self._as_data(policies, pending_moves)
             return
@@ -159,7 +167,7 @@ class Lines:
             print(f"{clock}  {text}", flush=True)
 
     def close(self) -> None:
-        """There is nothing to be ended."""
+        """Do nothing: there is nothing to stop."""
 
     def _as_data(self, policies: Sequence[Data], pending_moves: Sequence[PendingMoveRow]) -> None:
         moves = [{"bundle": f.bundle, "source": f.source, "destination": f.destination} for f in pending_moves]
@@ -181,12 +189,12 @@ class Lines:
         ended = [pending for name, pending in before.items() if name not in now]
         return [
             *(f"{f.bundle}  {_way(f)}{f' ({f.reason})' if f.reason else ''}" for f in begun),
-            *(f"{f.bundle}  is no longer on its way to {f.destination}" for f in ended),
+            *(f"{f.bundle}  is no longer moving to {f.destination}" for f in ended),
         ]
 
 
 def _line(policy: Data) -> str:
-    """How a policy stands, in one line."""
+    """The state of a policy in one line."""
     status, reason, message = condition(policy, "Ready")
     outcome = (policy["lastCycle"] or {}).get("outcome", "no cycle yet")
     proposal = policy["proposal"] or {}
@@ -202,23 +210,29 @@ def _line(policy: Data) -> str:
 
 
 def _running(policy: Data) -> bool:
-    """Whether an approved proposal is being carried out."""
+    """Whether an approved proposal is being executed."""
     progress = policy["progress"]
     return bool(progress) and not progress.get("finishedAt")
 
 
 def _on_their_way(pending_moves: Sequence[PendingMoveRow]) -> str:
-    return "no bundle is on its way" if not pending_moves else f"{len(pending_moves)} on their way"
+    return "no pending moves" if not pending_moves else counted(len(pending_moves), "pending move")
 
 
 def _way(pending: PendingMoveRow) -> str:
-    return f"{pending.source or '(nobody)'} -> {pending.destination}"
+    return f"{pending.source or '(no owner)'} -> {pending.destination}"
 
 
 def _flight_grid(pending_moves: Sequence[PendingMoveRow], now: float) -> Grid:
     rows = [(f.bundle, _way(f), f.reason, _since(f, now)) for f in pending_moves[:_SHOWN]]
     more = f" (the first {_SHOWN} of {len(pending_moves)})" if len(pending_moves) > _SHOWN else ""
-    return Grid(f"On their way{more}", ("Bundle", "Way", "Reason"), ("Since",), rows, spare=("Reason",))
+    return Grid(
+        f"Pending moves{more}",
+        ("Bundle", "Source -> destination", "Reason", "Since"),
+        rows,
+        ("Since",),
+        spare=("Reason",),
+    )
 
 
 def _since(pending: PendingMoveRow, now: float) -> str:
@@ -226,13 +240,12 @@ def _since(pending: PendingMoveRow, now: float) -> str:
 
 
 _DESCRIPTION = """\
-Show where the policies of a namespace stand; of one policy also what it proposes: the moves, CPU before and after, what
-they interrupt, and how far an approved proposal has come. It reads what the operator wrote, and measures nothing:
-`trimtab plan` does. Exit code 1: a policy is not Ready, or no operator looks at it; the
-table says why.
+Show the state of the policies in a namespace. For one policy, also show its proposal: the moves, CPU before and after,
+the cost for clients, and the progress once approved. The command reads what the operator wrote and measures nothing
+(`trimtab plan` does). Exit code 1: a policy is not Ready, or no operator manages it; the table says why.
 
-With -w it goes on until Ctrl-C: a table that is drawn anew in its place on a terminal, with the bundles that are on
-their way; elsewhere a line for each change (with -o json an object a line).
+-w continues until Ctrl-C: on a terminal a table with the pending moves, updated in place; elsewhere a line for each
+change (with -o json a JSON object on each line).
 
 examples:
   trimtab status -n messaging
@@ -245,11 +258,9 @@ examples:
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the verb."""
-    parser = add_verb(
-        subparsers, "status", "show where policies, and their proposals, stand", _DESCRIPTION, everywhere=True
-    )
-    parser.add_argument("policy", nargs="?", help="name of the BalancingPolicy (default: all of the namespace)")
-    parser.add_argument("-w", "--watch", action="store_true", help="go on showing it until Ctrl-C")
+    parser = add_verb(subparsers, "status", _DESCRIPTION, everywhere=True)
+    parser.add_argument("policy", nargs="?", help="name of the BalancingPolicy (default: all in the namespace)")
+    parser.add_argument("-w", "--watch", action="store_true", help="update until Ctrl-C")
     add_output_option(parser, wide=True)
     parser.set_defaults(run=run)
 
@@ -272,7 +283,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 async def _attended(api: Api, arguments: argparse.Namespace) -> list[dict[str, Any]]:
-    """The policies as data, each with why no operator looks at it, if none does. Raises `CommandError`, `ApiError`."""
+    """The policies as data, each with why no operator manages it, if none does. Raises `CommandError`, `ApiError`."""
     found = await policies(api, arguments)
     there, now = await leases(api, found), time.time()
     spaces = [policy["metadata"].get("namespace", "") for policy in found]
@@ -283,7 +294,7 @@ async def _attended(api: Api, arguments: argparse.Namespace) -> list[dict[str, A
 
 
 async def policies(api: Api, arguments: argparse.Namespace) -> list[dict[str, Any]]:
-    """The BalancingPolicy objects that are asked for, by namespace and name. Raises `CommandError`, `ApiError`."""
+    """The requested BalancingPolicy objects, sorted by namespace and name. Raises `CommandError`, `ApiError`."""
     if arguments.policy and arguments.namespace:
         return [await fetch(api, POLICIES, arguments.namespace, arguments.policy)]
     try:

@@ -11,27 +11,27 @@ from rich.text import Text
 
 from trimtab_operator.cli.commands.proposal import in_words
 from trimtab_operator.cli.common import spoken
-from trimtab_operator.cli.tables import Grid, console, print_grid, without_empty
+from trimtab_operator.cli.tables import Grid, console, print_grid
 from trimtab_operator.proposals.model import Cost
 from trimtab_operator.resources.policy_status import PAUSE_ANNOTATION
 
 Data = Mapping[str, Any]
 
 _MARGIN = 23
-"""Characters before the text of a condition."""
+"""Characters before the message of a condition."""
 
 _KEPT = ("observedGeneration", "conditions", "lastCycle", "inFlight", "proposal", "progress", "quarantined")
 
 _ALWAYS = ("Ready", "Valid", "DataTrusted", "Balanced", "Acting", "Led", "CommandTaken")
-"""Conditions that are shown whatever they say, in this order."""
+"""Conditions that are always shown, in this order."""
 _TROUBLE = {"Flapping": "True", "CompetingBalancer": "True", "RightSized": "False", "HistoryWritable": "False"}
-"""Conditions that are shown when they say so."""
+"""Conditions that are shown when they have this status."""
 
 
 def as_data(policy: Data, left_alone: str = "") -> dict[str, Any]:
     """A BalancingPolicy object as plain data: its name, its mode, whether it is paused, and its status.
 
-    left_alone: why no operator looks at it, empty while one does.
+    left_alone: why no operator manages it, empty while one does.
     """
     spec, status = policy["spec"], policy.get("status") or {}
     annotations = policy["metadata"].get("annotations") or {}
@@ -48,13 +48,13 @@ def as_data(policy: Data, left_alone: str = "") -> dict[str, Any]:
 
 
 def condition(data: Data, kind: str) -> tuple[str, str, str]:
-    """Status, reason and message of a condition; empty where there is none."""
+    """Status, reason and message of a condition; empty if it is absent."""
     found = next((c for c in data["conditions"] or () if c["type"] == kind), None)
     return (found["status"], found["reason"], found.get("message", "")) if found else ("", "", "")
 
 
 def print_all(policies: Sequence[Data], namespace: str, color: str = "auto", *, wide: bool = False) -> None:
-    """One row for each policy. namespace: where was looked; empty: everywhere. wide: with its strategies and CPU."""
+    """One row for each policy. namespace: empty for all. wide: also strategies and CPU."""
     screen = console(color)
     if not policies:
         where = f"in namespace {namespace}; -A looks at all namespaces" if namespace else "in this cluster"
@@ -66,9 +66,9 @@ def print_all(policies: Sequence[Data], namespace: str, color: str = "auto", *, 
 
 
 def unready(policies: Iterable[Data], *, everywhere: bool) -> Iterator[Text]:
-    """Why each of the policies that are not Ready is not, in a line, or that no operator looks at one.
+    """A line for each policy that is not Ready, or that no operator manages, with the reason.
 
-    everywhere: with its namespace.
+    everywhere: also its namespace.
     """
     for data in policies:
         status, reason, message = condition(data, "Ready")
@@ -80,12 +80,14 @@ def unready(policies: Iterable[Data], *, everywhere: bool) -> Iterator[Text]:
 
 
 def policy_grid(policies: Sequence[Data], *, everywhere: bool = False, wide: bool = False) -> Grid:
-    """The table of `print_all`. everywhere: with the namespace of each."""
+    """The table of `print_all`. everywhere: also the namespaces."""
     names: tuple[str, ...] = ("Policy", "Mode", "Ready", "Outcome", "Proposal", "Id", "Progress")
     names = (*(("Namespace",) if everywhere else ()), *names, *(("Shedder", "Placement", "CPU") if wide else ()))
+    numbers = ("Moves", "In flight")
     rows = [_row(policy, everywhere=everywhere, wide=wide) for policy in policies]
     spare = ("Id", "Progress", "CPU", "Placement", "Shedder") if wide else ("Progress", "Id")
-    return without_empty(Grid("", names, ("Moves", "In flight"), rows, spare=spare), "Proposal", "Id", "Progress")
+    grid = Grid("", (*names, *numbers), rows, numbers, spare)
+    return grid.without_empty("Proposal", "Id", "Progress")
 
 
 def _row(data: Data, *, everywhere: bool, wide: bool) -> tuple[str | Text, ...]:
@@ -109,12 +111,12 @@ _STYLES = {"True": "green", "False": "red", "Unknown": "yellow"}
 
 
 def print_one(data: Data, color: str = "auto") -> None:
-    """How it is, what it proposes, and how far what was approved has come."""
+    """Print a policy's conditions, its proposal, and the progress of an approved one."""
     screen = console(color)
     paused = ", paused" if data["paused"] else ""
     screen.print(Text(f"{data['policy']}: mode {data['mode']}{paused}", style="bold"))
     if left := data["leftAlone"]:
-        _print_condition(screen, "Operator", Text(f"{'none':<7}", "red"), f"{spoken(left)}; what follows is old")
+        _print_condition(screen, "Operator", Text(f"{'none':<7}", "red"), f"{spoken(left)}; the rest is out of date")
     for kind in (*_ALWAYS, *_TROUBLE):
         status, reason, message = condition(data, kind)
         if status and _TROUBLE.get(kind, status) == status:
@@ -128,11 +130,11 @@ def print_one(data: Data, color: str = "auto") -> None:
             rows = [
                 tuple(str(f.get(key, "")) for key in ("bundle", "destination", "reason", "detail")) for f in failures
             ]
-            print_grid(screen, Grid("Failed", ("Bundle", "Destination", "Reason", "Detail"), (), rows))
+            print_grid(screen, Grid("Failed", ("Bundle", "Destination", "Reason", "Detail"), rows))
 
 
 def _print_condition(screen: Console, kind: str, status: Text, text: str) -> None:
-    """One condition; lines that a terminal has no room for go on below its text."""
+    """One condition; long messages continue below themselves."""
     first, *rest = _lines(screen, text, _MARGIN)
     screen.print(Text.assemble(f"  {kind:<12} ", status, f" {first}"))
     for line in rest:
@@ -140,7 +142,7 @@ def _print_condition(screen: Console, kind: str, status: Text, text: str) -> Non
 
 
 def _lines(screen: Console, text: str, margin: int) -> list[str]:
-    """`text` in lines that fit beside a margin; names and commands stay whole."""
+    """`text` wrapped beside a margin; names and commands stay whole."""
     return textwrap.wrap(text, max(40, screen.width - margin), break_long_words=False, break_on_hyphens=False) or [""]
 
 
@@ -156,21 +158,21 @@ def _print_proposal(screen: Console, proposal: Data) -> None:
     if ranges := proposal.get("ranges"):
         columns = ("Now",) if nothing else ("Before", "After")
         ends = [(r["resource"], *(_range(r[end]) for end in ("before", "after")[: len(columns)])) for r in ranges]
-        print_grid(screen, Grid("Lowest and highest broker", ("Resource",), columns, ends))
+        print_grid(screen, Grid("Lowest and highest broker", ("Resource", *columns), ends, columns))
     if moves := proposal.get("moves"):
         total = proposal["total"]
         title = f"Moves ({total})" if total == len(moves) else f"Moves (the first {len(moves)} of {total})"
-        rows = [(m["bundle"], m["source"] or "(nobody)", m["destination"], m["reason"]) for m in moves]
-        print_grid(screen, Grid(title, ("Bundle", "Source", "Destination", "Reason"), (), rows, spare=("Reason",)))
+        rows = [(m["bundle"], m["source"] or "(no owner)", m["destination"], m["reason"]) for m in moves]
+        print_grid(screen, Grid(title, ("Bundle", "Source", "Destination", "Reason"), rows, spare=("Reason",)))
     if splits := proposal.get("splits"):
         cuts = [(s["bundle"], " ".join(s.get("boundaries") or ()), s["reason"]) for s in splits]
-        print_grid(screen, Grid(f"Splits ({proposal['totalSplits']})", ("Bundle", "At", "Reason"), (), cuts))
+        print_grid(screen, Grid(f"Splits ({proposal['totalSplits']})", ("Bundle", "At", "Reason"), cuts))
 
 
 def _interrupts(cost: Data | None) -> str:
     if not cost:
         return ""
-    unknown = f"; of {cost['unknown']} of its bundles that is not known" if cost.get("unknown") else ""
+    unknown = f"; of {cost['unknown']} of its bundles this is unknown" if cost.get("unknown") else ""
     took = Cost(0, 0, **{name: cost[name] for name in ("seconds", "worst", "unmeasured") if name in cost}).duration
     return f"interrupts {cost['connections']} connections and {cost['topics']} topics{unknown}{took}"
 

@@ -1,4 +1,4 @@
-"""`trimtab lint`: manifests checked before they are merged, without a cluster."""
+"""`trimtab lint`: check manifests before they are merged, without a cluster."""
 
 from __future__ import annotations
 
@@ -13,30 +13,37 @@ from typing import Any
 from rich.text import Text
 
 from trimtab_operator.cli.commands.run import add_url_option, allowed_urls
-from trimtab_operator.cli.common import FINDING, FINE, CommandError
-from trimtab_operator.cli.lint.files import Document, UnreadableError, documents, manifest_files
-from trimtab_operator.cli.lint.findings import Finding, Found, Level, spelt
-from trimtab_operator.cli.lint.rules import Checked, Surroundings, Written, advice, together
+from trimtab_operator.cli.common import FINDING, FINE, CommandError, add_color_option, print_data
+from trimtab_operator.cli.lint.files import (
+    Document,
+    Finding,
+    Found,
+    Level,
+    UnreadableError,
+    documents,
+    manifest_files,
+    spelt,
+)
+from trimtab_operator.cli.lint.rules import Checked, LintContext, Written, advice, together
 from trimtab_operator.cli.lint.schema import refusals, without_nulls
-from trimtab_operator.cli.output import add_color_option, print_data
 from trimtab_operator.cli.tables import console
 from trimtab_operator.resources.common import GROUP, seconds
 from trimtab_operator.resources.policy import BalancingPolicySpec
 from trimtab_strategies.model import counted
 
 IGNORE = f"{GROUP}/lint-ignore"
-"""Annotation: names of rules, with commas between them, that are not to be told of this object."""
+"""Annotation: comma-separated names of rules to silence for an object."""
 
 _DESCRIPTION = """\
-Check manifests of trimtab.dev without a cluster, as in a pull request: everything the API server would refuse (each
-field's type and bounds, unknown keys, the rules across fields), and what it would take but somebody would be woken for:
-policies that select the same brokers, Auto without limits, an interval below the scrape interval, a Prometheus that the
-operator may not ask, and so on. Each finding names its rule, the value, the bound and the fix.
+Check manifests of trimtab.dev without a cluster, for example in a pull request. The check finds all that the API server
+would refuse: types and bounds of fields, unknown keys, rules across fields. It also finds risky settings that the API
+server accepts: policies that select the same brokers, Auto without limits, an interval below the scrape interval, a
+Prometheus that the operator may not ask, and others. Each finding names its rule, the value, the bound and the fix.
 
-FILE may be a folder (all .yaml, .yml and .json in it), or - for standard input. Documents of other kinds are left
-alone. error: it would be refused; warning: it would be taken; notice: to be known. Exit code 1: an error (with
---fail-on warning, also a warning); 2: a file is not there. The annotation trimtab.dev/lint-ignore: "rule, rule" on an
-object silences rules there.
+FILE may be a folder (all .yaml, .yml and .json in it), or - for standard input. Documents of other kinds are ignored.
+Levels: error (would be refused), warning (risky), notice (good to know). Exit code 1: an error, or with
+--fail-on warning also a warning; 2: wrong usage, or a missing file. The annotation
+trimtab.dev/lint-ignore: "rule, rule" on an object silences rules there.
 
 examples:
   trimtab lint policies/
@@ -47,9 +54,9 @@ examples:
 
 @dataclass(slots=True)
 class Checking:
-    """What was checked so far, and found."""
+    """The state of a check: the objects so far, and the findings."""
 
-    around: Surroundings
+    context: LintContext
     findings: list[Finding] = field(default_factory=list)
     objects: list[Checked] = field(default_factory=list)
     count: int = 0
@@ -64,7 +71,7 @@ class Checking:
             self.findings.append(Finding(Level.ERROR, "yaml", name, error.line, "", "", str(error)))
 
     def end(self) -> list[Finding]:
-        """All findings, by file and line, without those that an object ignores."""
+        """All findings by file and line, without those that an object silences."""
         ignored = {checked.subject: _ignored(checked) for checked in self.objects}
         found = [*self.findings, *together(self.objects)]
         kept = (f for f in found if f.level is Level.ERROR or f.rule not in ignored.get(f.subject, ()))
@@ -83,7 +90,7 @@ class Checking:
         ]
         if not wrong:
             self.objects.append(Checked(document, subject))
-            wrong += _advised(data, self.around)
+            wrong += _advised(data, self.context)
         self.findings += [Finding.of(document, subject, found) for found in wrong]
 
 
@@ -91,36 +98,40 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     """Add the verb."""
     parser = subparsers.add_parser(
         "lint",
-        help="check manifests before they are merged",
         description=_DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("files", nargs="+", metavar="FILE", help="files or folders to check; - for standard input")
     choices = ("table", "json", "yaml", "github")
     parser.add_argument(
-        "-o", "--output", choices=choices, metavar="|".join(choices), default="table", help="(%(default)s)"
+        "-o",
+        "--output",
+        choices=choices,
+        metavar="|".join(choices),
+        default="table",
+        help="output format (%(default)s)",
     )
-    parser.add_argument("--json", dest="output", action="store_const", const="json", help="the same as -o json")
+    parser.add_argument("--json", dest="output", action="store_const", const="json", help="same as -o json")
     add_color_option(parser)
     parser.add_argument(
         "--fail-on",
         choices=("warning", "error"),
         default="error",
-        help="from which level on the exit code is 1 (%(default)s)",
+        help="lowest level with exit code 1 (%(default)s)",
     )
     parser.add_argument(
         "--scrape-interval",
         default="15s",
         metavar="TIME",
-        help="how often Prometheus scrapes the brokers (%(default)s)",
+        help="scrape interval of the brokers' metrics (%(default)s)",
     )
-    add_url_option(parser, "URLs that the operator lets policies name")
+    add_url_option(parser, "URLs that the operator allows policies to use")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Carry out the verb; returns the exit code. Raises `CommandError`."""
-    checking = Checking(_surroundings(arguments))
+    checking = Checking(_context(arguments))
     files = manifest_files(arguments.files)
     for name in files:
         checking.file(name)
@@ -129,26 +140,26 @@ def run(arguments: argparse.Namespace) -> int:
         raise CommandError(f"there is no object of {GROUP} in {', '.join(arguments.files)}")
     _SHOW[arguments.output](found, arguments)
     said = f"{counted(checking.count, 'object')} in {counted(len(files), 'file')}: {_summary(found)}"
-    others = f"; {counted(checking.others, 'document')} of other kinds left alone" if checking.others else ""
+    others = f"; {counted(checking.others, 'document')} of other kinds ignored" if checking.others else ""
     print(said + others, file=sys.stderr)
     fatal = {Level.ERROR} if arguments.fail_on == "error" else {Level.ERROR, Level.WARNING}
     return FINDING if any(finding.level in fatal for finding in found) else FINE
 
 
-def _surroundings(arguments: argparse.Namespace) -> Surroundings:
+def _context(arguments: argparse.Namespace) -> LintContext:
     try:
         scrape = seconds(arguments.scrape_interval)
     except ValueError as error:
         raise CommandError(f"--scrape-interval: {error}") from error
-    return Surroundings(allowed_urls(arguments), scrape, time.time())
+    return LintContext(allowed_urls(arguments), scrape, time.time())
 
 
-def _advised(data: dict[str, Any], around: Surroundings) -> Iterator[Found]:
+def _advised(data: dict[str, Any], context: LintContext) -> Iterator[Found]:
     if data["kind"] != "BalancingPolicy":
         return
     raw = without_nulls(data["spec"])
     spec = BalancingPolicySpec.model_validate_json(json.dumps(raw))
-    yield from advice(Written(spec, raw, data["metadata"].get("namespace") or "", around))
+    yield from advice(Written(spec, raw, data["metadata"].get("namespace") or "", context))
 
 
 def _subject(data: dict[str, Any]) -> str:
@@ -171,7 +182,7 @@ _STYLES = {Level.ERROR: "red", Level.WARNING: "yellow", Level.NOTICE: "dim"}
 
 
 def _lines(found: Sequence[Finding], arguments: argparse.Namespace) -> None:
-    """As compilers tell it, so that editors find the line; folded words would not be found by grep."""
+    """In the format of compilers, which editors know; without folding, for grep."""
     screen = console(arguments.color)
     for f in found:
         head = Text.assemble(f"{f.file}:{f.line}: ", (str(f.level), _STYLES[f.level]), f": {f.subject}: ")
@@ -180,7 +191,7 @@ def _lines(found: Sequence[Finding], arguments: argparse.Namespace) -> None:
 
 
 def _github(found: Sequence[Finding], _arguments: argparse.Namespace) -> None:
-    """Workflow commands, which GitHub shows beside the line."""
+    """As workflow commands, which GitHub shows beside the line."""
     for f in found:
         head = f"::{f.level} file={_property(f.file)},line={f.line},title={_property(f'trimtab {f.rule}')}::"
         print(head + _escaped(f"{f.subject}: {f.field} {f.text}".replace("  ", " ")))

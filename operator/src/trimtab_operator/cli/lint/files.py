@@ -1,6 +1,6 @@
-"""Reads manifests as Kubernetes reads them, and remembers on which line each field stands.
+"""Reads manifests as Kubernetes does, keeps the line of each field, and says where a finding is.
 
-PyYAML alone would take ``22:00`` for a number and ``1.25e9`` for a text, where kubectl does the opposite.
+PyYAML alone reads ``22:00`` as a number and ``1.25e9`` as a string; kubectl does the opposite.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +22,14 @@ from trimtab_pipeline.bodies import json_of
 STDIN = "-"
 _SUFFIXES = frozenset({".yaml", ".yml", ".json"})
 _MOST_NODES = 200_000
-"""Fields and values of a file: a few aliases could otherwise make billions."""
+"""Most values in a document: a few YAML aliases could make billions."""
 
 At = tuple[str | int, ...]
-"""Where a value stands: keys and positions, from the top of its document."""
+"""The place of a value: keys and positions, from the top of its document."""
 
 
 class UnreadableError(ValueError):
-    """A file that is no YAML or JSON. line: where that shows, from 1."""
+    """A file that is not YAML or JSON. line: of the error, from 1."""
 
     def __init__(self, text: str, line: int) -> None:
         super().__init__(text)
@@ -37,7 +38,7 @@ class UnreadableError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One document of a file. lines: by place, the line (from 1) of each field and item. twice: keys given twice."""
+    """One document of a file. lines: line (from 1) of each field and item, by place. twice: duplicate keys."""
 
     file: str
     data: Any
@@ -45,14 +46,14 @@ class Document:
     twice: tuple[At, ...] = ()
 
     def line(self, at: At) -> int:
-        """The line of what stands at `at`, or of the nearest thing around it that is there."""
+        """The line of the value at `at`, or of the nearest value around it."""
         while at and at not in self.lines:
             at = at[:-1]
         return self.lines.get(at, 1)
 
 
 class _Kubernetes(yaml.SafeLoader):
-    """Scalars mean what they mean to kubectl."""
+    """Reads scalars as kubectl does."""
 
 
 _TEMPORAL = frozenset({"tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:int", "tag:yaml.org,2002:float"})
@@ -71,7 +72,7 @@ _Kubernetes.add_implicit_resolver(
 
 
 def manifest_files(names: Iterable[str]) -> list[str]:
-    """Files to read: those named, and those of each folder named, by name. Raises `CommandError`."""
+    """Files to read: those named, and those in each named folder, sorted. Raises `CommandError`."""
     found: list[str] = []
     for name in names:
         path = Path(name)
@@ -85,9 +86,9 @@ def manifest_files(names: Iterable[str]) -> list[str]:
 
 
 def documents(file: str) -> Iterator[Document]:
-    """The documents of a file (``-``: standard input), those of a List one by one. Empty ones are left out.
+    """The documents of a file (``-``: standard input), and the items of a List. Empty documents are left out.
 
-    Raises `CommandError` for a file that can't be opened, `UnreadableError` for one that is no YAML or JSON.
+    Raises `CommandError` for a file that can't be opened, `UnreadableError` for one that is not YAML or JSON.
     """
     for document in _parsed(file, _text(file)):
         kind = document.data.get("kind") if isinstance(document.data, dict) else None
@@ -101,7 +102,7 @@ def _text(file: str) -> str:
     try:
         return sys.stdin.read() if file == STDIN else Path(file).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise CommandError(f"{file} can't be read: {why}") from error
 
 
@@ -110,7 +111,7 @@ def _parsed(file: str, text: str) -> Iterator[Document]:
         try:
             yield Document(file, json_of(text))
         except json.JSONDecodeError as error:
-            raise UnreadableError(f"is no JSON: {error.msg}", error.lineno) from error
+            raise UnreadableError(f"is not JSON: {error.msg}", error.lineno) from error
         except ValueError as error:
             raise UnreadableError(f"can't be read: {error}", 1) from error
         return
@@ -120,9 +121,9 @@ def _parsed(file: str, text: str) -> Iterator[Document]:
             yield _document(file, loader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        raise UnreadableError(f"is no YAML: {error.problem or error.context}", mark.line + 1 if mark else 1) from error
+        raise UnreadableError(f"is not YAML: {error.problem or error.context}", mark.line + 1 if mark else 1) from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise UnreadableError(f"is no YAML: {error or 'it is too deep'}", 1) from error
+        raise UnreadableError(f"is not YAML: {error or 'it is nested too deeply'}", 1) from error
     finally:
         loader.dispose()
 
@@ -134,7 +135,7 @@ def _document(file: str, loader: _Kubernetes) -> Document:
 
 
 class _Reading:
-    """Turns the nodes of one document into plain data."""
+    """Turns the nodes of one YAML document into plain data."""
 
     def __init__(self, loader: _Kubernetes) -> None:
         self._loader, self._nodes = loader, 0
@@ -142,7 +143,7 @@ class _Reading:
         self.twice: list[At] = []
 
     def value(self, node: Any, at: At) -> Any:
-        """Plain data of `node`, which stands at `at`."""
+        """Plain data of `node`, whose place is `at`."""
         self._nodes += 1
         if self._nodes > _MOST_NODES:
             raise ValueError(f"it has more than {_MOST_NODES:,} values")
@@ -170,3 +171,60 @@ def _items(document: Document) -> Iterator[Document]:
         inside = ("items", k)
         lines = {at[2:]: line for at, line in document.lines.items() if at[:2] == inside}
         yield Document(document.file, item, lines, tuple(at[2:] for at in document.twice if at[:2] == inside))
+
+
+class Level(StrEnum):
+    """Severity of a finding; the values are GitHub's words for annotations."""
+
+    ERROR = "error"
+    """The API server or the operator would refuse it."""
+    WARNING = "warning"
+    """It would be accepted, and is risky."""
+    NOTICE = "notice"
+    """Good to know; does not change the exit code."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a rule finds in an object: the place, and a text with value, bound and fix."""
+
+    level: Level
+    rule: str
+    at: At
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A `Found` in its file. subject: ``Kind/name`` of the object, or empty."""
+
+    level: Level
+    rule: str
+    file: str
+    line: int
+    subject: str
+    field: str
+    text: str
+
+    @classmethod
+    def of(cls, document: Document, subject: str, found: Found) -> Finding:
+        """A finding in an object of `document`."""
+        line = document.line(found.at)
+        return cls(found.level, found.rule, document.file, line, subject, spelt(found.at), found.text)
+
+    def as_data(self) -> dict[str, Any]:
+        """Plain data."""
+        return {
+            "level": str(self.level),
+            "rule": self.rule,
+            "file": self.file,
+            "line": self.line,
+            "object": self.subject,
+            "field": self.field,
+            "message": self.text,
+        }
+
+
+def spelt(at: At) -> str:
+    """``spec.windows[0].start``."""
+    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in at).lstrip(".")

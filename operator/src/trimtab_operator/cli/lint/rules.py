@@ -1,6 +1,6 @@
-"""Rules of `trimtab lint` that the API server can't judge: overlaps, patterns, and settings that cost sleep.
+"""Rules of `trimtab lint` that the API server does not check: overlaps, patterns, and risky settings.
 
-A rule is here because it cost a cluster its balance, not for taste. What is only to be known is a notice.
+Each rule stands for a mistake that can unbalance a cluster. Facts that are only good to know are notices.
 `trimtab.dev/lint-ignore: "rule, rule"` on an object silences rules there.
 """
 
@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
-from trimtab_operator.cli.lint.files import At, Document
-from trimtab_operator.cli.lint.findings import Finding, Found, Level
+from trimtab_operator.cli.lint.files import At, Document, Finding, Found, Level
 from trimtab_operator.loop.schedule import opening
 from trimtab_operator.resources.common import WindowKind, seconds
 from trimtab_operator.resources.policy import BalancingPolicySpec, BrokerSelector, Mode
@@ -26,24 +25,24 @@ from trimtab_strategies.registry import PLACEMENTS, SHEDDERS, SPLITTERS
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """An object that the API server would take. subject: ``Kind/name``."""
+    """An object that the API server would accept. subject: ``Kind/name``."""
 
     document: Document
     subject: str
 
     @property
     def kind(self) -> str:
-        """Its kind."""
+        """Kind of the object."""
         return str(self.document.data["kind"])
 
     @property
     def namespace(self) -> str:
-        """Its Kubernetes namespace; empty where the file does not say."""
+        """Its Kubernetes namespace; empty if the file has none."""
         return str(self.document.data["metadata"].get("namespace") or "")
 
     @property
     def spec(self) -> Mapping[str, Any]:
-        """Its spec, as written."""
+        """Spec of the object, as written."""
         spec: Mapping[str, Any] = self.document.data["spec"]
         return spec
 
@@ -53,7 +52,7 @@ class Checked:
 
 
 def together(objects: Sequence[Checked]) -> Iterator[Finding]:
-    """All findings of this module."""
+    """Findings that concern several objects, or objects other than policies."""
     yield from _twice(objects)
     yield from _overlapping([o for o in objects if o.kind == "BalancingPolicy"])
     spaces = [o for o in objects if o.kind == "TopicNamespace"]
@@ -61,7 +60,7 @@ def together(objects: Sequence[Checked]) -> Iterator[Finding]:
     for space in spaces:
         yield from _patterns(space)
     yield from _overlapping_bundles([o for o in objects if o.kind == "Bundle"])
-    yield from _heedless(objects)
+    yield from _unused_weights(objects)
 
 
 def _place(checked: Checked) -> str:
@@ -73,12 +72,12 @@ def _twice(objects: Sequence[Checked]) -> Iterator[Finding]:
     for one in objects:
         first = seen.setdefault((one.namespace, one.subject), one)
         if first is not one:
-            text = f"is in {_place(first)} already: the one that is applied last counts; leave one out"
+            text = f"is also in {_place(first)}: the last one applied wins; leave one out"
             yield one.found(Level.WARNING, "twice", ("metadata", "name"), text)
 
 
 def _overlapping(policies: Sequence[Checked]) -> Iterator[Finding]:
-    """Each policy is told of the first before it that it shares brokers with; a third says no more than the second."""
+    """A finding for each policy that shares brokers with one before it, for the first such one."""
     for k, younger in enumerate(policies):
         for older in policies[:k]:
             if older.namespace != younger.namespace or older.subject == younger.subject:
@@ -86,7 +85,7 @@ def _overlapping(policies: Sequence[Checked]) -> Iterator[Finding]:
             if shared := _shared(older.spec.get("brokers") or {}, younger.spec.get("brokers") or {}):
                 at: At = ("spec", "brokers") if "brokers" in younger.spec else ("spec",)
                 text = (
-                    f"selects {shared} {older.subject} in {_place(older)}: the younger of the two would be refused; "
+                    f"selects {shared} {older.subject} in {_place(older)}: the operator would refuse the younger one; "
                     "select others, or keep one policy"
                 )
                 yield younger.found(Level.WARNING, "overlapping-policies", at, text)
@@ -94,7 +93,7 @@ def _overlapping(policies: Sequence[Checked]) -> Iterator[Finding]:
 
 
 def _shared(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
-    """Which brokers two selectors both select, in words; empty where that can't be said, or they share none."""
+    """Which brokers two selectors share, in words; empty if they share none, or that is unknown."""
     first, second = BrokerSelector.model_validate(dict(one)), BrokerSelector.model_validate(dict(other))
     if not any((first.names, first.pod_labels)) or not any((second.names, second.pod_labels)):
         return "brokers of any name, as"
@@ -114,7 +113,7 @@ def _same_namespace(spaces: Sequence[Checked]) -> Iterator[Finding]:
         full = f"{space.spec['tenant']}/{space.spec['name']}"
         first = seen.setdefault((space.namespace, *full.split("/", 1)), space)  # type: ignore[arg-type]
         if first is not space and first.subject != space.subject:
-            text = f"{full} is cut by {first.subject} in {_place(first)} already; leave one out"
+            text = f"{full} is also described by {first.subject} in {_place(first)}; leave one out"
             yield space.found(Level.WARNING, "same-topic-namespace", ("spec", "name"), text)
 
 
@@ -123,7 +122,7 @@ def _patterns(space: Checked) -> Iterator[Finding]:
     for part in ("primary", "secondary"):
         for k, pattern in enumerate(isolation.get(part) or ()):
             if told := problem(pattern):
-                text = f"pattern {pattern!r} {told}; until then it matches nobody"
+                text = f"pattern {pattern!r} {told}; until then it matches no broker"
                 yield space.found(Level.ERROR, "pattern", ("spec", "isolation", part, k), text)
 
 
@@ -136,13 +135,13 @@ def _overlapping_bundles(bundles: Sequence[Checked]) -> Iterator[Finding]:
                 yield other.found(Level.WARNING, "overlapping-bundles", ("spec", "range"), text)
 
 
-def _heedless(objects: Sequence[Checked]) -> Iterator[Finding]:
-    """Weights that nobody heeds, where the policies are at hand."""
+def _unused_weights(objects: Sequence[Checked]) -> Iterator[Finding]:
+    """Weights that no policy uses, if the policies are among the objects."""
     policies = [o for o in objects if o.kind == "BalancingPolicy"]
     for broker in (o for o in objects if o.kind == "Broker" and o.spec.get("weight") is not None):
         near = [policy for policy in policies if policy.namespace == broker.namespace]
         if near and all(policy.spec["shedder"]["type"] != "WeightedBalancer" for policy in near):
-            text = "is heeded by shedder WeightedBalancer alone, and no policy here has it"
+            text = "is used only by shedder WeightedBalancer, which no policy here has"
             yield broker.found(Level.NOTICE, "weight-unheeded", ("spec", "weight"), text)
 
 
@@ -151,20 +150,18 @@ _PROMETHEUS: At = ("spec", "source", "prometheus")
 _LIMITS: At = ("spec", "limits")
 
 _HALF = 50
-"""Percent of the brokers of which a policy that acts should know, and that may be lost, at least and at most."""
+"""Percent: lower bound of minTrustedBrokers and upper bound of maxLostBrokers for a policy that acts."""
 
-_A_LOOK = 300.0
-"""Seconds that a person takes at least to see a proposal and to decide."""
+_TIME_TO_APPROVE = 300.0
+"""Seconds that a person needs at least to see a proposal and to decide."""
 
 _SERVICE = r"http://[^/:]+\.svc(\.cluster\.local)?[:/]?"
-"""A server that is reached without leaving the cluster."""
+"""URL of a server inside the cluster."""
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What is known of where a policy will run. urls: what its operator may ask. scrape: seconds between two scrapes.
-    now: epoch seconds.
-    """
+class LintContext:
+    """Where a policy will run. urls: allowed URLs. scrape: scrape interval in seconds. now: epoch seconds."""
 
     urls: AllowedUrls
     scrape: float
@@ -173,16 +170,16 @@ class Surroundings:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A policy that the API server would take. raw: its spec as written, where what is left out is not there."""
+    """A policy that the API server would accept. raw: its spec as written, without defaults."""
 
     spec: BalancingPolicySpec
     raw: Mapping[str, Any]
     namespace: str
-    around: Surroundings
+    context: LintContext
 
     @property
     def acts(self) -> bool:
-        """Whether it moves anything, by itself or approved."""
+        """Whether it can move bundles, by itself or approved."""
         return self.spec.mode is not Mode.DRY_RUN
 
 
@@ -204,7 +201,7 @@ def _unlimited(policy: Written) -> Iterator[Found]:
             "auto-without-limits",
             ("spec", "mode"),
             f"mode is Auto and spec.limits is left out, which allows {limits.max_moves_per_cycle} moves in a cycle and "
-            f"{limits.max_moves_per_hour} in an hour: write limits that your clients can bear",
+            f"{limits.max_moves_per_hour} in an hour: write limits that suit your clients",
         )
 
 
@@ -215,7 +212,7 @@ def _hour_below_cycle(policy: Written) -> Iterator[Found]:
             "caps",
             (*_LIMITS, "maxMovesPerHour"),
             f"is {limits.max_moves_per_hour}, below maxMovesPerCycle ({limits.max_moves_per_cycle}): one cycle may use "
-            "up the hour, and what overloads then waits",
+            "up the hour's moves, and overload then waits",
         )
 
 
@@ -225,12 +222,12 @@ def _bouncing(policy: Written) -> Iterator[Found]:
         yield _warn(
             "short-cool-down",
             (*_LIMITS, "coolDown"),
-            f"is {policy.spec.limits.cool_down}, less than two intervals ({policy.spec.interval}): a bundle would be "
-            "moved again before its load is seen where it is now; write 30m",
+            f"is {policy.spec.limits.cool_down}, less than two intervals ({policy.spec.interval}): a bundle may "
+            "move again before its load on the new broker is measured; write 30m",
         )
 
 
-def _half_blind(policy: Written) -> Iterator[Found]:
+def _few_trusted_brokers(policy: Written) -> Iterator[Found]:
     limits = policy.spec.limits
     if policy.acts and limits.min_trusted_brokers < _HALF:
         yield _warn(
@@ -243,19 +240,19 @@ def _half_blind(policy: Written) -> Iterator[Found]:
         yield _warn(
             "no-brake",
             (*_LIMITS, "maxLostBrokers"),
-            f"is {limits.max_lost_brokers:g}: with most brokers gone their bundles would be heaped on the rest; "
+            f"is {limits.max_lost_brokers:g}: with most brokers lost, the rest would get all their bundles; "
             f"write {_HALF} or less (40)",
         )
 
 
 def _scrapes(policy: Written) -> Iterator[Found]:
-    source, scrape = policy.spec.source.prometheus, policy.around.scrape
+    source, scrape = policy.spec.source.prometheus, policy.context.scrape
     if seconds(policy.spec.interval) < scrape:
         yield _warn(
             "interval-below-scrape",
             ("spec", "interval"),
-            f"is {policy.spec.interval}, but brokers are scraped every {scrape:g} s: most cycles would decide on what "
-            "is known already; write a longer one, or give --scrape-interval",
+            f"is {policy.spec.interval}, but brokers are scraped every {scrape:g} s: most cycles would have no "
+            "new data; write a longer one, or give --scrape-interval",
         )
     if seconds(source.window) < 2 * scrape:
         yield _warn(
@@ -275,9 +272,9 @@ def _addresses(policy: Written) -> Iterator[Found]:
         asked.append((("spec", "pulsar", "adminUrl"), spec.pulsar.admin_url, pulsar is not None and pulsar.secret))
     for at, url, secret in asked:
         try:
-            policy.around.urls.admit(url, policy.namespace or "default", secrets=secret)
+            policy.context.urls.admit(url, policy.namespace or "default", secrets=secret)
         except RefusedUrlError as error:
-            told = f"{error}; if its operator allows it, tell this: {FLAG}"
+            told = f"{error}; if the operator allows it, give lint the same {FLAG}"
             yield _warn("url-not-allowed", at, told)
         if secret and url.startswith("http://"):
             told = f"is {url}, and credentials are sent there unencrypted: use https"
@@ -289,12 +286,12 @@ def _windows(policy: Written) -> Iterator[Found]:
     windows, at = policy.spec.windows, ("spec", "windows")
     if not windows:
         return
-    now = opening(windows, policy.around.now)
+    now = opening(windows, policy.context.now)
     if not now.open and now.until is None:
-        yield _warn("never-open", at, "never let it act: each Allow is covered by a Deny")
+        yield _warn("never-open", at, "never allow it to act: each Allow is covered by a Deny")
     if policy.spec.mode is not Mode.AUTO:
-        said = f"bind mode Auto alone, and mode is {policy.spec.mode}"
-        yield _note("windows-without-auto", at, f"{said}: who approves decides when")
+        said = f"apply only to mode Auto, and mode is {policy.spec.mode}"
+        yield _note("windows-without-auto", at, f"{said}: in this mode a person decides when")
     for k, window in enumerate(windows):
         if window.kind is WindowKind.ALLOW and seconds(window.duration) < 2 * seconds(policy.spec.interval):
             text = f"is {window.duration}, less than two intervals ({policy.spec.interval}): it may open for no cycle"
@@ -303,14 +300,14 @@ def _windows(policy: Written) -> Iterator[Found]:
 
 def _approval(policy: Written) -> Iterator[Found]:
     expires = seconds(policy.spec.approval.expires_after)
-    if policy.spec.mode is Mode.APPROVE and expires < _A_LOOK:
-        text = f"is {policy.spec.approval.expires_after}: a person has hardly looked by then; write 5m or more (15m)"
+    if policy.spec.mode is Mode.APPROVE and expires < _TIME_TO_APPROVE:
+        text = f"is {policy.spec.approval.expires_after}: too short for a person to decide; write 5m or more (15m)"
         yield _warn("approval-too-short", ("spec", "approval", "expiresAfter"), text)
 
 
 def _paused(policy: Written) -> Iterator[Found]:
     if policy.spec.paused:
-        yield _note("paused", ("spec", "paused"), "is true: it decides nothing until this is edited")
+        yield _note("paused", ("spec", "paused"), "is true: it decides nothing until this is changed")
 
 
 def _splits(policy: Written) -> Iterator[Found]:
@@ -319,9 +316,9 @@ def _splits(policy: Written) -> Iterator[Found]:
         return
     rule, _ = spec.split.chosen()
     if spec.limits.max_splits_per_cycle == 0:
-        yield _warn("never-splits", (*_LIMITS, "maxSplitsPerCycle"), f"is 0: {rule} is not even asked; leave one out")
+        yield _warn("never-splits", (*_LIMITS, "maxSplitsPerCycle"), f"is 0: {rule} is never asked; leave one out")
     if rule == "WeightedSplitter" and spec.source.prometheus.hot_bundles == 0:
-        text = "is 0: WeightedSplitter divides by the load of topics, and would see none; write 10 or more"
+        text = "is 0: WeightedSplitter needs the load of topics, and would see none; write 10 or more"
         yield _warn("never-splits", (*_PROMETHEUS, "hotBundles"), text)
 
 
@@ -339,7 +336,7 @@ def _defects(policy: Written) -> Iterator[Found]:
                 "known-defects",
                 ("spec", part, "type"),
                 f"{name} decides as Pulsar's, with {counted(len(defects), 'known defect')}, first: "
-                f"{defects[0].original} `compatibility: corrected` mends that (docs/strategies.md)",
+                f"{defects[0].original} `compatibility: corrected` fixes that (docs/strategies.md)",
             )
 
 
@@ -347,7 +344,7 @@ RULES: tuple[Rule, ...] = (
     _unlimited,
     _hour_below_cycle,
     _bouncing,
-    _half_blind,
+    _few_trusted_brokers,
     _scrapes,
     _addresses,
     _windows,
@@ -356,10 +353,10 @@ RULES: tuple[Rule, ...] = (
     _splits,
     _defects,
 )
-"""In the order in which they are told."""
+"""The rules for policies, in the order of their findings."""
 
 
 def advice(policy: Written) -> Iterator[Found]:
-    """What all rules say of a policy."""
+    """Findings of all rules on a policy."""
     for rule in RULES:
         yield from rule(policy)

@@ -1,7 +1,7 @@
-"""What the API server would say of an object: the CRD's schema, and the rules across fields that the models hold.
+"""What the API server would refuse: the CRD's schema, and the rules across fields from the models.
 
-The schema is walked here rather than left to pydantic, which would take "20" for 20; the rules across fields are the
-models' own, each the twin of a CEL rule in the CRD (the tests hold both against a real API server).
+This module walks the schema itself, as pydantic would accept "20" for 20. Each rule across fields in the models matches
+a CEL rule in the CRD; tests compare both with a real API server.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from trimtab_operator.cli.lint.files import At
-from trimtab_operator.cli.lint.findings import Found, Level, spelt
+from trimtab_operator.cli.lint.files import At, Found, Level, spelt
 from trimtab_operator.resources.common import API_VERSION
 from trimtab_operator.resources.crd import KINDS, Kind, manifest
 from trimtab_strategies.model import some
@@ -31,7 +30,7 @@ _METADATA = frozenset(
     | {"managedFields", "selfLink"}
 )
 _SHOWN = 80
-"""Characters of a value that are repeated."""
+"""Most characters of a value in a message."""
 
 
 @cache
@@ -40,7 +39,7 @@ def _schemas() -> Mapping[str, Schema]:
 
 
 def refusals(data: Mapping[str, Any]) -> Iterator[Found]:
-    """Why an object of group trimtab.dev would be refused; nothing if it is taken."""
+    """Why an object of group trimtab.dev would be refused; empty if it is accepted."""
     kind = next((known for known in KINDS if known.kind == data.get("kind")), None)
     if data.get("apiVersion") != API_VERSION:
         yield _error(("apiVersion",), "unknown-kind", f"is {_quoted(data.get('apiVersion'))}: write {API_VERSION}")
@@ -48,7 +47,7 @@ def refusals(data: Mapping[str, Any]) -> Iterator[Found]:
         names = [known.kind for known in KINDS]
         near = difflib.get_close_matches(str(data.get("kind")), names, 1)
         meant = f"did you mean {near[0]}?" if near else f"there are: {', '.join(names)}"
-        yield _error(("kind",), "unknown-kind", f"{_quoted(data.get('kind'))} is no kind of {API_VERSION}; {meant}")
+        yield _error(("kind",), "unknown-kind", f"{_quoted(data.get('kind'))} is not a kind of {API_VERSION}; {meant}")
     else:
         yield from _of_kind(data, kind)
 
@@ -62,7 +61,7 @@ def _of_kind(data: Mapping[str, Any], kind: Kind) -> Iterator[Found]:
 
 
 def _across(spec: Any, kind: Kind) -> Iterator[Found]:
-    """Rules across fields, once every field is well by itself."""
+    """Rules across fields, checked once every field is valid."""
     try:
         kind.spec.model_validate_json(json.dumps(without_nulls(spec)))
     except ValidationError as error:
@@ -76,7 +75,7 @@ def _said(loc: tuple[int | str, ...]) -> At:
 
 
 def without_nulls(value: Any) -> Any:
-    """As the API server stores it: a field that is null is not there."""
+    """`value` as the API server stores it: without fields that are null."""
     if isinstance(value, dict):
         return {key: without_nulls(part) for key, part in value.items() if part is not None}
     return [without_nulls(part) for part in value] if isinstance(value, list) else value
@@ -91,7 +90,7 @@ def _metadata(meta: Any) -> Iterator[Found]:
     if not isinstance(name, str) or not name:
         yield _error(at, "missing", "metadata.name is missing: kubectl apply needs one")
     elif len(name) > _LONGEST_NAME or _NAME.fullmatch(name) is None:
-        said = f"{_quoted(name)} is no name of an object: small letters, digits, - and ., {_LONGEST_NAME} at most"
+        said = f"{_quoted(name)} is not an object name: use lowercase letters, digits, - and ., at most {_LONGEST_NAME}"
         yield _error((*at, "name"), "pattern", said)
     for key in meta:
         if key not in _METADATA:
@@ -99,15 +98,15 @@ def _metadata(meta: Any) -> Iterator[Found]:
     for part in ("labels", "annotations"):
         texts = meta.get(part) or {}
         if not isinstance(texts, dict):
-            yield _error((*at, part), "type", f"is {_quoted(texts)}: write a map of texts")
+            yield _error((*at, part), "type", f"is {_quoted(texts)}: write a map of strings")
             continue
         for key, value in texts.items():
             if not isinstance(value, str):
-                yield _error((*at, part, key), "type", f"is {_quoted(value)}: write a text, in quotes")
+                yield _error((*at, part, key), "type", f"is {_quoted(value)}: write a string, in quotes")
 
 
 def _walk(value: Any, schema: Schema, at: At) -> Iterator[Found]:
-    """What is wrong with `value`, which stands at `at`."""
+    """Errors in `value`, whose place is `at`."""
     told = _wrong_type(value, schema)
     if told:
         yield _error(at, "type", told)
@@ -139,7 +138,7 @@ def _fields(value: Mapping[str, Any], schema: Schema, at: At) -> Iterator[Found]
 def _wrong_type(value: Any, schema: Schema) -> str:
     wanted = schema.get("type", "object")
     if wanted == "string" and isinstance(value, (bool, int, float)):
-        return f"is {_quoted(value)}: write a text, in quotes"
+        return f"is {_quoted(value)}: write a string, in quotes"
     is_it, words = _TYPES[wanted]
     return "" if is_it(value) else f"is {_quoted(value)}: write {words}"
 
@@ -151,7 +150,7 @@ def _number(value: Any) -> bool:
 _TYPES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "object": (lambda v: isinstance(v, dict), "a map of fields"),
     "array": (lambda v: isinstance(v, list), "a list"),
-    "string": (lambda v: isinstance(v, str), "a text"),
+    "string": (lambda v: isinstance(v, str), "a string"),
     "boolean": (lambda v: isinstance(v, bool), "true or false"),
     "number": (_number, "a number"),
     "integer": (lambda v: _number(v) and float(v).is_integer(), "a whole number"),
@@ -189,7 +188,7 @@ def _size(word: str, noun: str, *, most: bool) -> Callable[[Any, Schema], str]:
         bound = schema[word]
         if len(value) <= bound if most else len(value) >= bound:
             return ""
-        return f"has {len(value)} {noun}, but {'at most' if most else 'at least'} {bound} are taken"
+        return f"has {len(value)} {noun}, but {'at most' if most else 'at least'} {bound} are allowed"
 
     return check
 

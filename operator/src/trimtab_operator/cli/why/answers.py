@@ -1,4 +1,4 @@
-"""What an answer to *why* is made of: one sentence, what was compared, and what to do to have it otherwise. Pure."""
+"""Parts of an answer to *why*: one sentence, the figures compared, and steps to change the outcome. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from trimtab_operator.cli.output import iso, length, written
+from trimtab_operator.cli.common import ago, iso, length, written
 from trimtab_operator.cli.why.wording import SENTENCES
 from trimtab_operator.decision_log.record import BrokerView, DecisionRecord, MoveView
 from trimtab_operator.kube.move_costs import MoveCosts
@@ -16,19 +16,19 @@ from trimtab_operator.kube.records import BundleRecord
 from trimtab_strategies.model import RESOURCES, Reason
 
 _ALIKE = 0.05
-"""Percent points that make no difference to a reader."""
+"""Percentage points that make no difference to a reader."""
 
 _SPOKEN = dict(zip(RESOURCES, ("CPU", "memory", "direct memory", "network in", "network out"), strict=True))
-"""Resources as people say them."""
+"""Resources in words."""
 
 
 @dataclass(frozen=True, slots=True)
 class ByHand:
-    """How a person, or Git, moves a bundle, or moved it where it is.
+    """A move of a bundle by a person or Git.
 
-    writer: the field manager that wrote spec.owner, empty unknown. asked: when it did (epoch seconds), NaN unknown.
-    source: the broker the bundle came from, empty unknown. destination: the one that was asked for. exists: whether
-    there is such a Broker. landed: whether it serves the bundle. since: from when on (epoch seconds), NaN unknown.
+    writer: the field manager that wrote spec.owner, empty if unknown. asked: time of that write (epoch seconds), NaN if
+    unknown. source: the former broker, empty if unknown. destination: the requested broker. exists: whether it exists.
+    landed: whether it serves the bundle. since: the start of that (epoch seconds), NaN if unknown.
     """
 
     writer: str
@@ -50,17 +50,16 @@ class ByHand:
 
 
 TRIMTAB = "trimtab"
-"""Field manager of what this program writes; where it leaves no assignment it was `trimtab move`."""
+"""Field manager of this program; without an assignment, the writer was `trimtab move`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What is known at this moment besides the recorded decisions.
+    """What is known now, in addition to the recorded decisions.
 
-    now: epoch seconds. last: time and outcome of the last cycle, None before the first. quarantine: by name of the
-    Bundle object, until when (epoch seconds). usage: CPU percent by broker, as its status shows it. bundle: the one
-    that was asked about. costs: what moves of its namespace cost so far, None where nobody measures that. by_hand: how
-    a person moved it last, None where the operator did or it never moved.
+    now: epoch seconds. last: time and outcome of the last cycle, None before the first. quarantine: end (epoch seconds)
+    by name of the Bundle object. usage: CPU percent by broker, from its status. bundle: the one in question. costs:
+    measured cost of moves in its namespace, None if not measured. by_hand: its last move, if a person made it.
     """
 
     now: float
@@ -88,12 +87,12 @@ class Answer:
     record: DecisionRecord | None = None
 
     def text(self) -> str:
-        """As a person reads it."""
+        """The answer as text."""
         parts = [self.headline]
         if self.compared:
-            parts.append("\n".join(["what was compared:", *(f"  {line}" for line in self.compared)]))
+            parts.append("\n".join(["figures:", *(f"  {line}" for line in self.compared)]))
         if self.otherwise:
-            parts.append("\n".join(["if you want it otherwise:", *(f"  {step}" for step in self.otherwise)]))
+            parts.append("\n".join(["to change this:", *(f"  {step}" for step in self.otherwise)]))
         return "\n\n".join(parts)
 
     def as_data(self) -> dict[str, Any]:
@@ -127,7 +126,7 @@ def steps(reasons: Iterable[Reason], **names: str) -> tuple[str, ...]:
 
 
 def line_step(record: DecisionRecord | None, reason: Reason, facts: Facts) -> tuple[str, ...]:
-    """How to have the shedder act sooner, or later, where it has a single line."""
+    """How to make the shedder act sooner or later, if it has a single threshold."""
     if record is None or record.line is None or reason not in _BY_LINE:
         return ()
     _, _, key = record.line.field.rpartition(".")
@@ -167,21 +166,16 @@ def until(at: float, now: float) -> str:
     return f"until {written(at)[11:]} UTC, {length(max(0.0, at - now))} from now"
 
 
-def ago(at: float, now: float) -> str:
-    """``5m 3s ago``."""
-    return f"{length(max(0.0, now - at))} ago"
-
-
 def takes_none(view: BrokerView) -> str:
-    """Why a broker may be given nothing, or that it may be given bundles."""
+    """Why a broker may get no bundles, or that it may."""
     if view.takes is None:
-        return "it could take bundles"
+        return "it may get bundles"
     detail = f"no {', '.join(view.missing)}" if view.missing else view.takes.detail
     return because(view.takes.reason, detail)
 
 
 def average(record: DecisionRecord) -> float | None:
-    """Mean weighted usage (percent) of the brokers that were believed."""
+    """Mean weighted usage (percent) of the trusted brokers."""
     known = [view.usage for view in record.brokers if view.usage is not None and view.trusted]
     return sum(known) / len(known) if known else None
 
@@ -192,7 +186,7 @@ def level(view: BrokerView) -> str:
 
 
 def compared(record: DecisionRecord, view: BrokerView) -> float | None:
-    """What the shedder's line is compared with (percent): usage, or a smoothed one; None where there is no line."""
+    """The value (percent) compared with the shedder's threshold: usage or smoothed usage; None without a threshold."""
     if record.line is None:
         return None
     if not record.line.average:
@@ -202,7 +196,7 @@ def compared(record: DecisionRecord, view: BrokerView) -> float | None:
 
 
 def distance(record: DecisionRecord, view: BrokerView) -> str:
-    """How a broker stands to what makes the shedder relieve one, in words; empty where there is no single line."""
+    """A broker's distance to the shedder's threshold, in words; empty without a single threshold."""
     value = compared(record, view)
     if record.line is None or value is None:
         return ""
@@ -216,7 +210,7 @@ def distance(record: DecisionRecord, view: BrokerView) -> str:
 
 
 def story(record: DecisionRecord, view: BrokerView) -> str:
-    """Why a broker was relieved, with figures."""
+    """Why a broker gave bundles away, with figures."""
     if far := distance(record, view):
         return f"{view.name} was at {far}"
     mean = average(record)
@@ -225,7 +219,7 @@ def story(record: DecisionRecord, view: BrokerView) -> str:
 
 
 def move_story(record: DecisionRecord, move: MoveView) -> str:
-    """Why a move was planned: figures of its source where it is about load, else what its reason means."""
+    """Why a move was planned: figures of its source if the reason is load, else the meaning of the reason."""
     view = record.broker(move.source)
     return story(record, view) if view is not None and move.reason in _OF_LOAD else because(move.reason)
 
@@ -234,19 +228,19 @@ _OF_LOAD = frozenset({Reason.OVERLOADED, Reason.UNDERLOADED})
 
 
 def decided(record: DecisionRecord, facts: Facts, records: Sequence[DecisionRecord]) -> list[str]:
-    """Who decided when, and whether that still holds."""
+    """Who decided when, and whether that is still so."""
     lines = [f"decided {moment(record.at)} by policy {record.policy} ({record.shedder}, {record.placement})"]
     if record is records[-1] and facts.last is not None and facts.last[0] > record.at + 1:
         at, outcome = facts.last
-        lines.append(f"the same in every cycle since; the last was {ago(at, facts.now)}: {outcome}")
+        lines.append(f"the same in every cycle since then; the last was {ago(at, facts.now)}: {outcome}")
     return lines
 
 
 def figures(record: DecisionRecord, facts: Facts, name: str) -> list[str]:
-    """Usage of a broker: measured, as it is now, and how far from the line."""
+    """Usage of a broker: as measured, now, and its distance to the threshold."""
     view = record.broker(name)
     if view is None:
-        return [f"{name} took no part in the decision"]
+        return [f"{name} was not part of the decision"]
     lines = [f"{name}: {distance(record, view) or level(view)}"]
     if (now := facts.usage.get(name)) is not None and facts.last is not None and facts.last[0] > record.at + 1:
         lines.append(f"{name}: its CPU is at {now:.0f} % now")
@@ -256,7 +250,7 @@ def figures(record: DecisionRecord, facts: Facts, name: str) -> list[str]:
 
 
 def least_used(record: DecisionRecord | None, besides: str) -> str:
-    """The broker a person might want a bundle on: the least used that takes bundles; ``BROKER`` if none is known."""
+    """The least used broker that may get bundles, except `besides`; ``BROKER`` if unknown."""
     views = record.brokers if record else ()
     free = [view for view in views if view.name != besides and view.takes is None and view.usage is not None]
     return min(free, key=lambda view: view.usage or 0.0).name if free else "BROKER"

@@ -29,12 +29,12 @@ from trimtab_operator.decision_log.record import BrokerView, DecisionRecord, Mov
 from trimtab_strategies.model import RESOURCES, Reason, counted
 
 _SHOWN = 10
-"""Bundles, or moves, that an answer names."""
+"""Most bundles or moves in an answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerStory:
-    """What the `records` (oldest first) and the facts say of the broker `name`."""
+    """What the `records` (oldest first) and the facts say about the broker `name`."""
 
     name: str
     facts: Facts
@@ -42,11 +42,11 @@ class BrokerStory:
 
     @property
     def newest(self) -> DecisionRecord | None:
-        """The last decision that is known."""
+        """The last known decision."""
         return self.records[-1] if self.records else None
 
     def explain(self) -> Answer | None:
-        """What the last decision made of it; None when nothing was recorded and nothing stops the policy."""
+        """The effect of the last decision; None if nothing was recorded and nothing stops the policy."""
         record = self.newest
         if self.facts.paused or record is None or record.refusal is not None:
             return self._stopped(record)
@@ -65,7 +65,7 @@ class BrokerStory:
         return self._answer(record, self._keeping(record, view), view.gives.reason)
 
     def why_not(self, to: str = "") -> Answer | None:
-        """Why it gets no bundles; with `to`: why it gives that broker none. None when nothing was recorded."""
+        """Why it gets no bundles; with `to`: why it gives none to that broker. None if nothing was recorded."""
         record = self.newest
         if self.facts.paused or record is None or record.refusal is not None:
             return self._stopped(record)
@@ -81,7 +81,7 @@ class BrokerStory:
             text = f"{self.name} gets no bundles: {takes_none(view)}"
             return self._answer(record, text, view.takes.reason, gets=True)
         if not record.moves:
-            return self._nobody_gives(record, view)
+            return self._no_broker_gives(record, view)
         return self._passed_over(record, view, record.moves)
 
     # -- sentences --
@@ -99,7 +99,7 @@ class BrokerStory:
             detail = distance(record, view) or detail
         return f"{self.name} keeps its bundles: {because(reason, detail)}"
 
-    def _nobody_gives(self, record: DecisionRecord, view: BrokerView) -> Answer:
+    def _no_broker_gives(self, record: DecisionRecord, view: BrokerView) -> Answer:
         top = max(record.brokers, key=lambda other: other.usage if other.usage is not None else -1.0)
         detail = f"the most used is {top.name} at {level(top)}"
         far = distance(record, top)
@@ -107,7 +107,7 @@ class BrokerStory:
             detail = f"{top.name}: {far}"
         elif top.gives.detail:
             detail = top.gives.detail
-        text = f"{self.name}, at {level(view)}, gets no bundles as no broker gives any away"
+        text = f"{self.name}, at {level(view)}, gets no bundles, as no broker gives any away"
         return self._answer(record, f"{text}: {because(top.gives.reason, detail)}", top.gives.reason, gets=True)
 
     def _passed_over(self, record: DecisionRecord, view: BrokerView, moves: Sequence[MoveView]) -> Answer:
@@ -148,19 +148,21 @@ class BrokerStory:
         return self._answer(record, text, reason)
 
     def _absent(self, record: DecisionRecord) -> Answer:
-        text = f"{self.name} takes no part in what policy {self.facts.policy} decides: spec.brokers does not select it"
+        text = (
+            f"{self.name} is not part of the decisions of policy {self.facts.policy}: spec.brokers does not select it"
+        )
         lines = decided(record, self.facts, self.records)
         return Answer(self.name, sentence(text), Reason.UNKNOWN_BROKER, tuple(lines), (), record)
 
     # -- figures --
 
     def _answer(self, record: DecisionRecord, text: str, reason: Reason, to: str = "", *, gets: bool = False) -> Answer:
-        """gets: it is asked what the broker gets, not what it gives."""
+        """gets: whether the question is what the broker gets, not what it gives."""
         lines = decided(record, self.facts, self.records)
         if (view := record.broker(self.name)) is not None:
             lines += figures(record, self.facts, self.name) + self._details(record, view)
         if record.line is not None:
-            lines.append(f"the line: {record.line.text} ({record.line.field})")
+            lines.append(f"threshold: {record.line.text} ({record.line.field})")
         if (mean := average(record)) is not None:
             lines.append(f"all {len(record.brokers)} brokers: {_range(record)}, {percent(mean)} on average")
         lines += [] if gets else self._bundles(record)
@@ -169,15 +171,15 @@ class BrokerStory:
         return Answer(self.name, sentence(text), reason, tuple(lines), otherwise, record)
 
     def _details(self, record: DecisionRecord, view: BrokerView) -> list[str]:
-        # zero is what is not asked for, too
+        # zero also stands for resources that are not measured
         used = [f"{what} {value:.0f} %" for what, value in zip(RESOURCES, view.resources, strict=False) if value]
         lines = [f"{self.name}: {', '.join(used)}"] if used else []
         if view.takes is not None:
-            lines.append(f"{self.name} may be given nothing: {takes_none(view)}")
+            lines.append(f"{self.name} may get no bundles: {takes_none(view)}")
         if view.target_weight is not None and view.carried is not None:
             lines.append(f"{self.name}: carries {view.carried:g}, its target is {view.target_weight:g}")
         if record.moves and view.expected is not None:
-            lines.append(f"{self.name}: {percent(view.expected)} expected once all has landed")
+            lines.append(f"{self.name}: {percent(view.expected)} expected after all moves")
         own = [result for result in record.results if result.broker == self.name]
         return lines + [f"{self.name}: {percent(r.measured)} measured then, {points(r.error)} off" for r in own]
 
@@ -185,7 +187,7 @@ class BrokerStory:
         """The moves from and to it, and its largest bundles that stay."""
         leave, come = record.moves_of(self.name)
         lines = [f"{move.name}: to {move.destination}, {_how(move)}" for move in leave[:_SHOWN]]
-        lines += [f"{move.name}: from {move.source or 'nobody'}, {_how(move)}" for move in come[:_SHOWN]]
+        lines += [f"{move.name}: from {move.source or 'no owner'}, {_how(move)}" for move in come[:_SHOWN]]
         stays = [stay for stay in record.stays if stay.broker == self.name]
         for stay in stays[:_SHOWN]:
             load = f"{points(stay.load)}, " if stay.load is not None else ""
@@ -193,7 +195,7 @@ class BrokerStory:
         return lines
 
     def _names_of_another(self) -> dict[str, str]:
-        """As `_names`, with a bundle that this broker might get: the largest told of the most used other one."""
+        """As `_names`, with a bundle that this broker could get: the largest of the most used other broker."""
         record = self.newest
         views = [view for view in record.brokers if view.name != self.name] if record is not None else []
         by_usage = sorted(views, key=lambda view: -(view.usage if view.usage is not None else -1.0))
@@ -214,14 +216,14 @@ class BrokerStory:
 
 
 def _outcome(moves: Sequence[MoveView]) -> Reason:
-    """How moves stand in one word: why they were planned, unless they were only shown."""
+    """The state of moves in one word: their reason, or their outcome if none has started."""
     if any(move.begun for move in moves):
         return moves[0].reason
     return moves[0].outcome or moves[0].reason
 
 
 def _verb(moves: Sequence[MoveView], verb: str) -> str:
-    """``gives``, or ``would give`` where nothing was written."""
+    """``gives``, or ``would give`` if no move was written."""
     return verb if any(move.begun for move in moves) else f"would {verb.removesuffix('s')}"
 
 

@@ -1,4 +1,4 @@
-"""Why a bundle moved, why it stays, and why it did not go to some broker. Pure."""
+"""Why a bundle moved, why it stays, and why it did not move to some broker. Pure."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trimtab_operator.cli.output import length
+from trimtab_operator.cli.common import ago, length
 from trimtab_operator.cli.why.answers import (
     Answer,
     ByHand,
     Facts,
-    ago,
     because,
     decided,
     distance,
@@ -36,17 +35,14 @@ from trimtab_operator.observe.topology import last_unload
 from trimtab_strategies.model import Reason, counted
 
 Hold = tuple[Reason, str]
-"""What keeps a bundle where it is, and the figures of that."""
+"""What keeps a bundle on its broker, with figures."""
 
 _CAPS = frozenset({Reason.CYCLE_CAP, Reason.BROKER_CAP, Reason.HOUR_CAP})
 
 
-"""Why a wish is taken back. A bundle that had lost its owner is there since it was assigned, not from before."""
-
-
 @dataclass(frozen=True, slots=True)
 class BundleStory:
-    """What the `records` (oldest first) and the facts say of the Bundle object `name`, which `owner` serves."""
+    """What the `records` (oldest first) and the facts say about the Bundle object `name`, which `owner` serves."""
 
     name: str
     owner: str
@@ -55,11 +51,11 @@ class BundleStory:
 
     @property
     def newest(self) -> DecisionRecord | None:
-        """The last decision that is known."""
+        """The last known decision."""
         return self.records[-1] if self.records else None
 
     def explain(self) -> Answer | None:
-        """The last move of it that is known, else why it stays; None when nothing was recorded."""
+        """Its last known move, else why it stays; None if nothing was recorded."""
         if (hand := self.facts.by_hand) is not None:
             return self._by_hand(hand)
         for record in reversed(self.records):
@@ -71,7 +67,7 @@ class BundleStory:
         return by_hand_answer(self.name, self.owner, hand, self.facts, self.records, costs=self._costs())
 
     def _told_by(self, record: DecisionRecord) -> Answer | None:
-        """What a decision did with it, or what people did before that, as long as it is still there."""
+        """What a decision did with it, or a person before that, if the bundle is still there."""
         if (move := record.move_of(self.name)) is not None:
             gone = self.facts.bundle is not None and self.owner != move.destination and move.outcome is Reason.LANDED
             return self._elsewhere(record, move) if gone else self._moved(record, move)
@@ -83,11 +79,11 @@ class BundleStory:
         return self._by_hand(ByHand("", math.nan, manual.source, manual.destination, since=manual.at))
 
     def why_not(self, to: str = "") -> Answer | None:
-        """Why it did not move, or not `to` that broker; None when nothing was recorded and nothing holds it."""
+        """Why it did not move, or not `to` that broker; None if nothing was recorded and nothing holds it."""
         record = self.newest
         move = record.move_of(self.name) if record else None
         if self.facts.by_hand is not None:
-            move = None  # what was decided then no longer says why it is where it is
+            move = None  # a person has moved it since that decision
         if record is not None and move is not None and (move.written or not self.holds()):
             return self._not_there(record, move, to) if to and to != move.destination else self._moved(record, move)
         found = self._stays(record)
@@ -112,7 +108,7 @@ class BundleStory:
         )
 
     def holds(self) -> list[Hold]:
-        """What keeps it where it is whatever strategies say, as of now; the most general first."""
+        """What keeps it on its broker now, regardless of strategies; the most general first."""
         facts, bundle = self.facts, self.facts.bundle
         found: list[Hold] = []
         if facts.paused:
@@ -120,7 +116,7 @@ class BundleStory:
         if bundle is None:
             return found
         if not bundle.status_owner:
-            found.append((Reason.UNOWNED, f"wished on {bundle.owner}" if bundle.owner else ""))
+            found.append((Reason.UNOWNED, f"desired owner {bundle.owner}" if bundle.owner else ""))
         if bundle.split:
             found.append((Reason.SPLITTING, bundle.split))
         if bundle.owner_pending and bundle.status_owner not in {"", bundle.owner}:
@@ -137,7 +133,7 @@ class BundleStory:
         return found
 
     def _asked_by(self) -> str:
-        """Who asked for a move that has not landed, and whether it can; empty where the operator did."""
+        """Who requested a move that has not landed, and whether it can; empty if the operator did."""
         if (hand := self.facts.by_hand) is None:
             return ""
         return f", asked for{_by(hand)}" + ("" if hand.exists else f"; there is no broker {hand.destination}")
@@ -164,14 +160,14 @@ class BundleStory:
         if reason in _CAPS:
             return reason, self._cap(record, reason)
         if reason is Reason.NOT_CHOSEN and leave:
-            return reason, f"{counted(len(leave), 'other bundle')} of {self.owner} moved in its place"
+            return reason, f"{counted(len(leave), 'other bundle')} of {self.owner} moved instead"
         told = stay.detail if stay is not None else ""
-        if reason is Reason.BELOW_MINIMUM:  # its figures are those of the minimum
+        if reason is Reason.BELOW_MINIMUM:  # the figures are about the minimum
             return reason, told or view.gives.detail
         return reason, told or (distance(record, view) or view.gives.detail if reason is view.gives.reason else "")
 
     def _left_behind(self, record: DecisionRecord) -> Hold:
-        """Why a bundle has not left a broker that is to be empty: what was said of that broker's bundles."""
+        """Why a bundle has not left a broker that is being drained."""
         of_broker = (held for held in record.held_back if held.subject == self.owner)
         found = next((held for held in of_broker if held.reason is not Reason.UNSCHEDULABLE), None)
         return (found.reason, found.detail) if found is not None else (Reason.DRAINED, "")
@@ -186,22 +182,22 @@ class BundleStory:
         return f"limits.maxMovesPerHour is {caps.per_hour}, {caps.last_hour} made{free}"
 
     def _elsewhere(self, record: DecisionRecord, move: MoveView) -> Answer:
-        """It moved, and is somewhere else by now."""
+        """It moved, and is on another broker now."""
         reason, why = self._placed()
-        before = f"before that it moved from {move.source or 'nobody'} to {move.destination}"
+        before = f"before that it moved from {move.source or 'no owner'} to {move.destination}"
         text = f"{self.name}: it is on {self.owner or 'no broker'} now: {why}; {before}"
         lines = [*decided(record, self.facts, self.records), *self._costs()]
         return Answer(self.name, sentence(text), reason, tuple(lines), steps([reason], **self._names()), record)
 
     def _placed(self) -> tuple[Reason, str]:
-        """Why it is where it is, by the assignment that its object carries."""
+        """Why it is on its broker, by the assignment in its object."""
         bundle = self.facts.bundle
         word = bundle.desired_for if bundle is not None else ""
         reason = Reason(word) if word in set(Reason) else Reason.ADOPTED
         if bundle is None or reason not in WITHDRAWN or not bundle.since < bundle.assigned_at:
             return reason, because(reason)
         when = moment(bundle.assigned_at)
-        return reason, f"a wish for another broker was withdrawn at {when}, as {because(reason)}"
+        return reason, f"a request for another broker was withdrawn at {when}, as {because(reason)}"
 
     # -- it moves --
 
@@ -222,15 +218,15 @@ class BundleStory:
         )
 
     def _progress(self, move: MoveView) -> tuple[str, Reason]:
-        way = f"from {move.source or 'nobody'} to {move.destination}"
+        way = f"from {move.source or 'no owner'} to {move.destination}"
         if move.outcome is None:
-            return f"{self.name} is on its way {way}", move.reason
+            return f"{self.name} is moving {way}", move.reason
         if move.outcome is Reason.LANDED:
             when = f" ({moment(move.ended)})" if move.ended is not None else ""
             return f"{self.name} moved {way}{when}", Reason.LANDED
         why = because(move.outcome, move.detail)
         if move.written:
-            return f"{self.name} was to move {way}, but {why}", move.outcome
+            return f"{self.name} should have moved {way}, but {why}", move.outcome
         return f"{self.name} would move {way}, but {why}", move.outcome
 
     def _otherwise(self, record: DecisionRecord, move: MoveView, reason: Reason) -> tuple[str, ...]:
@@ -246,7 +242,7 @@ class BundleStory:
         return (back, pin) if back else ()
 
     def _ends(self, record: DecisionRecord, move: MoveView) -> list[str]:
-        """Source and destination: before, as expected, and as measured once all had landed."""
+        """Source and destination: usage before, expected, and measured after all moves."""
         lines = []
         results = {result.broker: result for result in record.results}
         for name in (move.source, move.destination):
@@ -256,7 +252,7 @@ class BundleStory:
             if (result := results.get(name)) is not None:
                 side = "more" if result.error >= 0 else "less"
                 line += f", {percent(result.measured)} measured, {points(result.error)} {side}"
-                line += " (later moves touched it, too)" if result.disturbed else ""
+                line += " (later moves changed it, too)" if result.disturbed else ""
             lines.append(line)
         return lines
 
@@ -272,7 +268,7 @@ class BundleStory:
             view = record.broker(to)
             reason = view.takes.reason if view is not None and view.takes is not None else Reason.NOT_CHOSEN
         at = f"with it {to} would have been at {percent(single.after)}" if single and single.after is not None else ""
-        chosen = f"{self.name} went to {move.destination} and not to {to}"
+        chosen = f"{self.name} moved to {move.destination} and not to {to}"
         lines = decided(record, self.facts, self.records)
         if move.after is not None:
             lines.append(f"{move.destination}: {percent(move.after)} with it")
@@ -291,16 +287,16 @@ class BundleStory:
         )
 
     def _divided(self, record: DecisionRecord, split: SplitView) -> Answer:
-        """It is divided, or would be."""
-        would = f"would be divided into {split.children}"
-        text = f"{self.name} is divided into {split.children}: {because(split.reason)}"
+        """It is split, or would be."""
+        would = f"would be split into {split.children}"
+        text = f"{self.name} is split into {split.children}: {because(split.reason)}"
         reason = split.outcome or split.reason
         if split.outcome is not None:
             text = f"{self.name} {would}, as {because(split.reason)}; but {because(split.outcome, split.detail)}"
         lines = decided(record, self.facts, self.records)
         return Answer(self.name, sentence(text), reason, tuple(lines), steps([reason], **self._names()), record)
 
-    # -- what is told besides --
+    # -- other lines --
 
     def _own(self, record: DecisionRecord) -> list[str]:
         stay = record.stay_of(self.name)
@@ -309,15 +305,15 @@ class BundleStory:
         )
 
     def _costs(self) -> list[str]:
-        """What a move of it costs its clients, by the latest moves of its namespace."""
+        """The cost of a move for clients, measured by the latest moves in its namespace."""
         if self.facts.costs is None:
             return []
         gap, back = self.facts.costs.publish_gap, self.facts.costs.reconnect
         if gap is None and back is None:
-            return ["what a move costs: not measured yet in its namespace"]
+            return ["cost of a move: not measured yet in its namespace"]
         parts = [f"publishers wait {gap}"] if gap is not None else []
-        parts += [f"all clients are back after {back}"] if back is not None else []
-        return [f"what a move costs in its namespace: {'; '.join(parts)}"]
+        parts += [f"all clients reconnect within {back}"] if back is not None else []
+        return [f"cost of a move in its namespace: {'; '.join(parts)}"]
 
     def _destination(self, record: DecisionRecord, to: str) -> list[str]:
         view = record.broker(to)
@@ -338,5 +334,5 @@ class BundleStory:
 
 
 def _by(hand: ByHand | None) -> str:
-    """`` by a person (kubectl-patch)``; empty where the operator moved it."""
+    """`` by a person (kubectl-patch)``; empty if the operator moved it."""
     return "" if hand is None else f" by {hand.who}".rstrip(",")

@@ -1,4 +1,4 @@
-"""`trimtab explain` (why a bundle is where it is, why a broker gives or gets) and `trimtab why-not`."""
+"""`trimtab explain` (why a bundle or broker is as it is) and `trimtab why-not`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import sys
 from pathlib import Path
 
 from trimtab_operator.cli.cluster import add_verb, asked, fetch
-from trimtab_operator.cli.common import FINDING, FINE, CommandError, spoken
-from trimtab_operator.cli.output import HELP, add_output_option, moment, print_data
+from trimtab_operator.cli.common import FINDING, FINE, HELP, CommandError, add_output_option, moment, print_data, spoken
 from trimtab_operator.cli.why.answers import Answer
 from trimtab_operator.cli.why.broker import BrokerStory
 from trimtab_operator.cli.why.bundle import BundleStory
@@ -16,12 +15,12 @@ from trimtab_operator.cli.why.records import RecordsFound, about_broker, about_b
 from trimtab_operator.kube.client import BROKERS, Api
 
 _EXPLAIN_DESCRIPTION = """\
-Say why a bundle moved, or why it stays; or why a broker gives bundles away, keeps them, or gets some. The first line is
-the answer; then what was compared, and what to do to have it otherwise.
+Explain why a bundle moved or stays, or why a broker gives bundles away, keeps them, or gets some. The first line is the
+answer. Then come the figures that were compared, and steps to change the outcome.
 
 The answer comes from the last decisions of the policy, which the operator keeps in the ConfigMap
-trimtab-decisions-POLICY, and from the objects as they are now. With --history it comes from the operator's disk alone,
-where every decision is, of any moment. Exit code 1: nothing was decided yet.
+trimtab-decisions-POLICY, and from the present objects. With --history it comes only from the operator's history, which
+holds every decision. Exit code 1: nothing was decided yet.
 
 examples:
   trimtab explain broker pulsar-broker-3 -n messaging
@@ -33,9 +32,9 @@ examples:
 
 def register_explain(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the verb."""
-    parser = add_verb(subparsers, "explain", "say why something moved, or did not", _EXPLAIN_DESCRIPTION)
-    parser.add_argument("kind", choices=("bundle", "broker"), help="what NAME is")
-    parser.add_argument("name", metavar="NAME", help="of the object; of a bundle also as Pulsar spells it")
+    parser = add_verb(subparsers, "explain", _EXPLAIN_DESCRIPTION)
+    parser.add_argument("kind", choices=("bundle", "broker"), help="kind of NAME")
+    parser.add_argument("name", metavar="NAME", help="name of the object; for a bundle also the name in Pulsar")
     add_history_options(parser)
     add_output_option(parser, shapes=("text", "json", "yaml"))
     parser.set_defaults(run=run_explain)
@@ -57,24 +56,24 @@ async def _found_explain(api: Api, arguments: argparse.Namespace) -> RecordsFoun
 
 
 def story(found: RecordsFound) -> BundleStory | BrokerStory:
-    """What can be told of what was found."""
+    """The story of what was found."""
     if found.of_bundle:
         return BundleStory(found.name, found.broker, found.facts, found.records)
     return BrokerStory(found.name, found.facts, found.records)
 
 
 def add_history_options(parser: argparse.ArgumentParser) -> None:
-    """``--history``, ``--at`` and ``--policy``."""
+    """Add ``--history``, ``--at`` and ``--policy``."""
     past = parser.add_argument_group("from history")
-    past.add_argument("--history", type=Path, metavar="DIR", help="folder that `trimtab run --history` writes to")
+    past.add_argument("--history", type=Path, metavar="DIR", help="history folder of `trimtab run --history`")
     past.add_argument("--at", type=moment, metavar="TIME", help=HELP)
-    past.add_argument("--policy", help="whose history, where there are several")
+    past.add_argument("--policy", help="policy whose history to read, if there are several")
 
 
 def check_live(arguments: argparse.Namespace) -> None:
-    """Raises `CommandError` for options that only a history has."""
+    """Raise `CommandError` for options that need --history."""
     if arguments.at is not None or arguments.policy is not None:
-        raise CommandError("--at and --policy choose from a history; say --history DIR as well")
+        raise CommandError("--at and --policy need --history DIR")
 
 
 def tell(answer: Answer | None, found: RecordsFound, output: str) -> int:
@@ -90,10 +89,10 @@ def tell(answer: Answer | None, found: RecordsFound, output: str) -> int:
 
 
 _WHY_NOT_DESCRIPTION = """\
-Say why a bundle did not move, or did not go to some broker; or why a broker gets no bundles. What holds it now (a
-pause, a pin, a cool-down, a quarantine, a cap) comes first, with the time until when; then what was compared.
+Explain why a bundle did not move, or not to some broker, or why a broker gets no bundles. What holds it now (a pause, a
+pin, a cool-down, a quarantine, a cap) comes first, with its end. Then come the figures that were compared.
 
-With --history the answer comes from the operator's disk alone. Exit code 1: nothing was decided yet.
+With --history the answer comes only from the operator's history. Exit code 1: nothing was decided yet.
 
 examples:
   trimtab why-not public-default-0x00000000-0x40000000 -n messaging
@@ -104,11 +103,11 @@ examples:
 
 def register_why_not(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the verb."""
-    parser = add_verb(
-        subparsers, "why-not", "say why a bundle did not move, or a broker got none", _WHY_NOT_DESCRIPTION
+    parser = add_verb(subparsers, "why-not", _WHY_NOT_DESCRIPTION)
+    parser.add_argument(
+        "name", metavar="BUNDLE|BROKER", help="name of the object; for a bundle also the name in Pulsar"
     )
-    parser.add_argument("name", metavar="BUNDLE|BROKER", help="of the object; of a bundle also as Pulsar spells it")
-    parser.add_argument("--to", metavar="BROKER", default="", help="the broker it might have gone to")
+    parser.add_argument("--to", metavar="BROKER", default="", help="broker to which the bundle did not move")
     add_history_options(parser)
     add_output_option(parser, shapes=("text", "json", "yaml"))
     parser.set_defaults(run=run_why_not)

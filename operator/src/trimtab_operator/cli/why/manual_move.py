@@ -1,4 +1,4 @@
-"""Whether a person, or Git, moved a bundle last, and the answer about that. Pure."""
+"""Whether a person or Git moved a bundle last, and the answer about that. Pure."""
 
 from __future__ import annotations
 
@@ -6,19 +6,8 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from trimtab_operator.cli.output import length
-from trimtab_operator.cli.why.answers import (
-    TRIMTAB,
-    Answer,
-    ByHand,
-    Facts,
-    ago,
-    decided,
-    figures,
-    moment,
-    sentence,
-    until,
-)
+from trimtab_operator.cli.common import ago, length
+from trimtab_operator.cli.why.answers import TRIMTAB, Answer, ByHand, Facts, decided, figures, moment, sentence, until
 from trimtab_operator.decision_log.record import DecisionRecord
 from trimtab_operator.kube.conditions import epoch
 from trimtab_operator.kube.records import BundleRecord
@@ -29,7 +18,7 @@ from trimtab_strategies.model import Reason
 def by_hand(
     raw: Mapping[str, Any], bundle: BundleRecord, brokers: Collection[str], records: Sequence[DecisionRecord]
 ) -> ByHand | None:
-    """How a person moved a bundle last; None where the operator did, or it is where it was made.
+    """The last move of a bundle, if a person made it; None if the operator did, or it never moved.
 
     raw: the Bundle object as JSON, `bundle` its record. brokers: names of all. records: oldest first.
     """
@@ -44,16 +33,16 @@ def by_hand(
 
 
 def _wrote(writer: str, asked: float, bundle: BundleRecord, *, made: float, moved: bool) -> bool:
-    """Whether a person wrote the owner that stands, and did not only make the bundle with it."""
+    """Whether a person wrote the present owner, after the bundle was created."""
     if bundle.reason == Reason.ADMIN and bundle.assigned_owner == bundle.owner:
-        return True  # the operator has noted it as theirs
+        return True  # the operator has recorded it so
     if bundle.assigned_owner == bundle.owner:
         return writer not in {"", TRIMTAB} and asked > bundle.assigned_at
     return bool(bundle.assigned_owner) or moved or asked > made
 
 
 def _came_from(bundle: BundleRecord, records: Sequence[DecisionRecord], *, landed: bool) -> str:
-    """The broker that a bundle left for its owner as it stands now, empty where no record says."""
+    """The broker that a bundle left for its present owner, empty if unknown."""
     if not landed:
         return bundle.status_owner if bundle.status_owner != bundle.owner else ""
     before = next((found for record in reversed(records) if (found := _was_on(bundle, record))), "")
@@ -61,7 +50,7 @@ def _came_from(bundle: BundleRecord, records: Sequence[DecisionRecord], *, lande
 
 
 def _was_on(bundle: BundleRecord, record: DecisionRecord) -> str:
-    """Where a record last saw a bundle before it came to its owner, empty unknown."""
+    """The broker of a bundle in a record, before its present owner; empty if unknown."""
     if (move := record.move_of(bundle.name)) is not None and move.begun:
         return move.destination if move.outcome in {None, Reason.LANDED} else move.source
     if (manual := record.by_hand_of(bundle.name)) is not None:
@@ -73,7 +62,7 @@ def _was_on(bundle: BundleRecord, record: DecisionRecord) -> str:
 def answer(
     name: str, owner: str, hand: ByHand, facts: Facts, records: Sequence[DecisionRecord], *, costs: Sequence[str]
 ) -> Answer:
-    """Who moved the bundle `name`, from where, when, until when it stays, and that it is on `owner` now.
+    """Who moved the bundle `name`, from where, when, and until when it stays on `owner`.
 
     costs: what a move costs, in lines.
     """
@@ -89,7 +78,7 @@ def _done(hand: ByHand) -> str:
     at = hand.asked if math.isfinite(hand.asked) else hand.since
     when = f" at {moment(at)}" if math.isfinite(at) else ""
     start = f"from {hand.source} " if hand.source else ""
-    done = "was moved" if hand.landed else "was asked to move"
+    done = "was moved" if hand.landed else "was requested to move"
     return f"{done} by {hand.who} {start}to {hand.destination}{when}"
 
 
@@ -97,26 +86,30 @@ def _now(owner: str, hand: ByHand) -> str:
     where = f"it is on {owner} now" if owner else "no broker serves it now"
     if hand.landed:
         return where
-    return f"{where}, as there is no broker {hand.destination}" if not hand.exists else f"{where}, as it has not landed"
+    return (
+        f"{where}, as there is no broker {hand.destination}"
+        if not hand.exists
+        else f"{where}, as the move has not landed"
+    )
 
 
 def _stays(hand: ByHand, facts: Facts) -> str:
-    """Until when balancing leaves it alone; empty where that is not known."""
+    """Until when balancing does not move it; empty if unknown."""
     if facts.bundle is not None and facts.bundle.pinned:
-        return ", pinned; balancing leaves it there until the pin is taken off"
+        return ", pinned; balancing does not move it until the pin is removed"
     end = hand.since + facts.cool_down
     if math.isnan(end):
         return ""
     rule = f"limits.coolDown is {length(facts.cool_down)}"
     if end <= facts.now:
         return f"; balancing may move it again, its cool-down ended {ago(end, facts.now)} ({rule})"
-    return f"; balancing leaves it there {until(end, facts.now)} ({rule})"
+    return f"; balancing does not move it {until(end, facts.now)} ({rule})"
 
 
 def _steps(name: str, owner: str, hand: ByHand, facts: Facts) -> tuple[str, ...]:
     space, pinned = f"-n {facts.namespace}", facts.bundle is not None and facts.bundle.pinned
     if not hand.landed:
-        missing = f"ask for a broker that exists: trimtab move {name} BROKER {space}"
+        missing = f"choose a broker that exists: trimtab move {name} BROKER {space}"
         stay = f"let it stay: trimtab move {name} {owner or 'BROKER'} {space}"
         return (stay,) if hand.exists else (missing, stay)
     back = (f"move it back: trimtab move {name} {hand.source} {space}",) if hand.source else ()

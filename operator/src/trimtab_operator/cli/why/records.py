@@ -1,4 +1,4 @@
-"""Finds what an answer is made from: the object, its policy, and recorded decisions, live or from a history."""
+"""Reads the object, its policy, and recorded decisions, live or from a history."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from typing import Any
 
 from trimtab_operator.cli.cluster import fetch, names_of, near
 from trimtab_operator.cli.commands.edit import object_name
-from trimtab_operator.cli.common import CommandError
-from trimtab_operator.cli.output import Moment, written
+from trimtab_operator.cli.common import CommandError, Moment, written
 from trimtab_operator.cli.why.answers import Facts
 from trimtab_operator.cli.why.manual_move import by_hand
 from trimtab_operator.decision_log.outcome import followed
@@ -38,7 +37,7 @@ Object = Mapping[str, Any]
 class RecordsFound:
     """The facts about a bundle or broker (`name`), the broker it is on, and the decisions of its policy, oldest first.
 
-    next_cycle: for an answer when there are no decisions yet. of_bundle: whether a bundle was asked about.
+    next_cycle: when the next decision is due, in words. of_bundle: whether `name` is a bundle.
     """
 
     name: str
@@ -50,7 +49,7 @@ class RecordsFound:
 
 
 async def about_bundle(api: Api, namespace: str, bundle: str) -> RecordsFound:
-    """Everything about a bundle, named as its object is or as Pulsar spells it. Raises `CommandError`, `ApiError`."""
+    """Everything about a bundle, by its object name or Pulsar name. Raises `CommandError`, `ApiError`."""
     raw = await fetch(api, BUNDLES, namespace, object_name(bundle))
     found = bundle_record(raw)
     return await _found(api, namespace, found.name, found.status_owner or found.owner, raw)
@@ -63,7 +62,7 @@ async def about_broker(api: Api, namespace: str, broker: str) -> RecordsFound:
 
 
 async def is_broker(api: Api, namespace: str, name: str) -> bool:
-    """Whether a name is a broker's; else it is taken for a bundle's. Raises `CommandError` for one of neither."""
+    """Whether a name is a broker's, not a bundle's. Raises `CommandError` if it is neither."""
     if "/" in name:
         return False
     for ref, answer in ((BROKERS, True), (BUNDLES, False)):
@@ -77,11 +76,11 @@ async def is_broker(api: Api, namespace: str, name: str) -> bool:
 
 
 async def _found(api: Api, namespace: str, name: str, broker: str, raw: Object | None) -> RecordsFound:
-    """raw: the Bundle object, where a bundle was asked about."""
+    """raw: the Bundle object, None for a broker."""
     bundle = bundle_record(raw) if raw is not None else None
     policies = [policy async for page in api.list(POLICIES, namespace) for policy in page.items]
     if not policies:
-        raise CommandError(f"there is no BalancingPolicy in namespace {namespace}, so nothing decides anything")
+        raise CommandError(f"there is no BalancingPolicy in namespace {namespace}, so nothing is decided")
     brokers = [found async for page in api.list(BROKERS, namespace) for found in page.items]
     policy, records = await _policy(api, namespace, policies, brokers, broker)
     facts = Facts(
@@ -107,7 +106,7 @@ async def _found(api: Api, namespace: str, name: str, broker: str, raw: Object |
 async def _policy(
     api: Api, namespace: str, policies: Sequence[Object], brokers: Sequence[Object], broker: str
 ) -> tuple[Object, tuple[DecisionRecord, ...]]:
-    """The policy that looks after `broker`, and its decisions: by the broker's status, else by the decisions."""
+    """The policy of `broker`, and its decisions: by the broker's status, else by the decisions."""
     by_name = {policy["metadata"]["name"]: policy for policy in policies}
     told = {b["metadata"]["name"]: (b.get("status") or {}).get("policy", "") for b in brokers}.get(broker, "")
     first = [told] if told in by_name else []
@@ -136,7 +135,7 @@ async def _quarantine(api: Api, namespace: str, policy: Object) -> Mapping[str, 
 
 
 async def _costs(api: Api, namespace: str, policy: Object, bundle: BundleRecord | None) -> MoveCosts | None:
-    """What moves of the bundle's namespace cost; None where nobody measures that, or it is not known what it is of."""
+    """Cost of moves in the bundle's namespace; None if not measured, or for a broker."""
     if bundle is None or policy["spec"].get("actuator") != ActuatorType.PULSAR:
         return None
     try:
@@ -169,7 +168,7 @@ def next_cycle(policy: Object) -> str:
     name, interval = policy["metadata"]["name"], policy["spec"].get("interval", "60s")
     if (last := _last(policy)) is None:
         return (
-            f"policy {name} decides every {interval}, and has not yet: is the operator running? "
+            f"policy {name} decides every {interval}, but has not yet: is the operator running? "
             f"(trimtab status {name} -n {policy['metadata']['namespace']})"
         )
     due = last[0] + seconds(interval) - time.time()
@@ -178,9 +177,9 @@ def next_cycle(policy: Object) -> str:
 
 
 def recalled(folder: Path, policy: str | None, kind: str, name: str, at: Moment | None) -> RecordsFound:
-    """What the history below `folder` knows of a bundle or broker, as of `at`, or of the newest decision.
+    """What the history below `folder` says about a bundle or broker at `at`, or at the newest decision.
 
-    policy: whose history, where there are several. kind: ``bundle``, ``broker``, or empty: whichever it is. Raises
+    policy: whose history, if there are several. kind: ``bundle``, ``broker``, or empty for either. Raises
     `CommandError`.
     """
     try:
@@ -206,7 +205,9 @@ def recalled(folder: Path, policy: str | None, kind: str, name: str, at: Moment 
 def _only(folder: Path) -> str:
     found = policies(folder)
     if len(found) > 1:
-        raise CommandError(f"{folder} has the history of several policies; say --policy: {', '.join(found)}")
+        raise CommandError(
+            f"{folder} has the history of several policies; choose one with --policy: {', '.join(found)}"
+        )
     return found[0]
 
 
@@ -223,11 +224,11 @@ def _recalled(past: Past, at: Moment | None) -> tuple[DecisionRecord, ...]:
 
 
 def _owners(past: Past, at: float) -> Mapping[str, str]:
-    """The broker of each bundle (name of the object) in the newest cycle up to `at`, empty nobody."""
+    """The owner of each bundle (name of the object) in the newest cycle up to `at`, empty for none."""
     try:
         load = past.load(at)
     except NoHistoryError:
-        return {}  # the decision was to look at nothing
+        return {}  # the decision had no load
     names = [*load.brokers.names, ""]
     owners = load.bundles.owner.tolist()
     return {

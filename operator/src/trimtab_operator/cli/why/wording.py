@@ -1,9 +1,8 @@
-"""What each `Reason` means to a person on call, and what to do to have it otherwise.
+"""What each `Reason` means to a person on call, and what to do to change the outcome.
 
-Whoever adds a `Reason` adds its row here: a test fails until it is there. `why` is a clause without a full stop, in
-which *it* is the bundle or the broker that was asked about. `otherwise` are steps: words, a colon, and a command where
-there is one, in which {bundle}, {broker} (the one asked about, or the bundle's), {to} (where one wants it), {policy}
-and {namespace} are filled in.
+Each new `Reason` needs a row here; a test checks that. `why` is a clause without a full stop, in which *it* is the
+bundle or broker in question. `otherwise` are steps: words, a colon, and a command if there is one. Steps may contain
+{bundle}, {broker} (the one in question, or the bundle's), {to} (a better broker), {policy} and {namespace}.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from trimtab_strategies.model import Reason
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """why: the clause. otherwise: what a person can do, best first; empty: nothing need be done."""
+    """why: the clause. otherwise: what a person can do, best first; empty if nothing is needed."""
 
     why: str
     otherwise: tuple[str, ...] = ()
@@ -29,46 +28,46 @@ class Sentence:
 
 
 def _set(**spec: Any) -> str:
-    """The command that sets fields of the policy's spec."""
+    """A command that sets fields of the policy's spec."""
     text = json.dumps({"spec": spec}).replace("{", "{{").replace("}", "}}")
     return f"kubectl patch bpol {{policy}} -n {{namespace}} --type merge -p '{text}'"
 
 
 _MOVE = "move it by hand: trimtab move {bundle} {to} -n {namespace}"
 _LIMITS = "set the limit in the policy"
-_OBSERVE = "look at what Prometheus says: trimtab observe --policy {policy} -n {namespace}"
-_LOG = "read the operator's log, and report it with what stands there"
-_STATUS = "see what the policy says: trimtab status {policy} -n {namespace}"
+_OBSERVE = "look at the measured load: trimtab observe --policy {policy} -n {namespace}"
+_LOG = "read the operator's log, and report it"
+_STATUS = "see the state of the policy: trimtab status {policy} -n {namespace}"
 _SPACE = "see the TopicNamespace: kubectl get topicnamespaces -n {namespace} -o yaml"
 _DRAWN = "see its Broker object: kubectl get broker {broker} -n {namespace} -o yaml"
-_OPEN = "let it take bundles again: trimtab drain {broker} -n {namespace} --undo"
-_SPLIT = "divide it: trimtab split {bundle} -n {namespace}"
+_OPEN = "make the broker schedulable again: trimtab drain {broker} -n {namespace} --undo"
+_SPLIT = "split it: trimtab split {bundle} -n {namespace}"
 _SHEDDER = "change the shedder's parameters: kubectl edit bpol {policy} -n {namespace} (spec.shedder)"
 _PLACEMENT = "change the placement: kubectl edit bpol {policy} -n {namespace} (spec.placement)"
 _SELECTION = "change spec.selection of the policy: kubectl edit bpol {policy} -n {namespace}"
 _PATCH_BUNDLE = "kubectl patch bundle {bundle} -n {namespace} --type merge -p"
-_UNPIN = f'take the pin off: {_PATCH_BUNDLE} \'{{{{"spec": {{{{"pinned": false}}}}}}}}\''
+_UNPIN = f'remove the pin: {_PATCH_BUNDLE} \'{{{{"spec": {{{{"pinned": false}}}}}}}}\''
 _SPLITTER = "change the split rule: kubectl edit bpol {policy} -n {namespace} (spec.split)"
 
 SENTENCES: Mapping[Reason, Sentence] = {
     # why a bundle moves
     Reason.OVERLOADED: Sentence(
-        "the broker is to give bundles away itself, as it carries more than the strategy allows", (_SHEDDER,)
+        "the broker should itself give bundles away, as it carries more than the strategy allows", (_SHEDDER,)
     ),
     Reason.UNDERLOADED: Sentence("another broker carries much less than the rest", (_SHEDDER,)),
     Reason.UNOWNED: Sentence(
-        "nobody owns it, and it gets an owner as soon as a broker may have it",
+        "it has no owner, and gets one as soon as a broker may have it",
         ("see the brokers: kubectl get brokers -n {namespace}",),
     ),
     Reason.BROKER_LOST: Sentence("its broker is gone, so it got another one"),
     Reason.ADMIN: Sentence(
-        "a person, or Git, wished it there", ("wish it elsewhere: trimtab move {bundle} {to} -n {namespace}",)
+        "a person or Git set its owner", ("move it elsewhere: trimtab move {bundle} {to} -n {namespace}",)
     ),
-    Reason.ADOPTED: Sentence("its owner changed without a wish, and the wish follows it", (_MOVE,)),
-    Reason.FOUND: Sentence("it was found there; it has not moved", (_MOVE,)),
-    Reason.RESTORED: Sentence("it is pinned, left its owner, and was driven back"),
-    Reason.DRAINED: Sentence("the broker is to be empty, so its bundles leave it", (_OPEN,)),
-    Reason.ROLLING_OUT: Sentence("the brokers are restarted one by one, and the next one is emptied first"),
+    Reason.ADOPTED: Sentence("its owner changed outside the operator, which adopted the new owner", (_MOVE,)),
+    Reason.FOUND: Sentence("it was found there, and has not moved", (_MOVE,)),
+    Reason.RESTORED: Sentence("it is pinned, left its owner, and was moved back"),
+    Reason.DRAINED: Sentence("the broker is being drained, so its bundles leave it", (_OPEN,)),
+    Reason.ROLLING_OUT: Sentence("the brokers restart one by one, and the next one is drained first"),
     # why a bundle is split
     Reason.TOPICS: Sentence("it has more topics than a bundle may have", (_SPLITTER,)),
     Reason.SESSIONS: Sentence("it has more producers and consumers than a bundle may have", (_SPLITTER,)),
@@ -76,15 +75,15 @@ SENTENCES: Mapping[Reason, Sentence] = {
     Reason.BANDWIDTH: Sentence("it carries more bytes a second than a bundle may", (_SPLITTER,)),
     # why nothing was split
     Reason.HOT_TOPIC: Sentence(
-        "a single topic is its load, and a split would not divide that", ("give that topic (more) partitions",)
+        "a single topic makes up its load, and a split does not divide a topic", ("give that topic (more) partitions",)
     ),
-    Reason.TOO_FEW_TOPICS: Sentence("it has fewer topics than a split needs to be of use"),
-    Reason.TOO_NARROW: Sentence("its hash range can't be divided any more"),
+    Reason.TOO_FEW_TOPICS: Sentence("it has too few topics for a useful split"),
+    Reason.TOO_NARROW: Sentence("its hash range can't be split further"),
     Reason.MAX_BUNDLES: Sentence("its namespace has as many bundles as it may have", (_SPLITTER,)),
     Reason.SPLIT_CAP: Sentence(
-        "the policy's splits of this cycle are spent", (f"{_LIMITS}: {_set(limits={'maxSplitsPerCycle': 20})}",)
+        "the policy's splits of this cycle are used up", (f"{_LIMITS}: {_set(limits={'maxSplitsPerCycle': 20})}",)
     ),
-    Reason.SPLIT_BUDGET: Sentence("its namespace's splits are spent; they can't be undone", (_SPLITTER,)),
+    Reason.SPLIT_BUDGET: Sentence("its namespace's splits are used up; they can't be undone", (_SPLITTER,)),
     # why a broker may not have a bundle
     Reason.ISOLATION: Sentence("the isolation policy of its namespace names other brokers", (_SPACE,)),
     Reason.ANTI_AFFINITY: Sentence(
@@ -96,10 +95,10 @@ SENTENCES: Mapping[Reason, Sentence] = {
     Reason.UNEVEN: Sentence("the broker has more bundles of that namespace than another one", (_SELECTION,)),
     # why nothing moved: the strategy
     Reason.BALANCED: Sentence("no broker is far enough from the others", (_SHEDDER, _MOVE)),
-    Reason.HIT_COUNT: Sentence("no imbalance has lasted for enough cycles", ("wait for some cycles more", _SHEDDER)),
+    Reason.HIT_COUNT: Sentence("no imbalance has lasted for enough cycles", ("wait for more cycles", _SHEDDER)),
     Reason.AVERAGING: Sentence(
-        "brokers are apart now, but not yet on the strategy's average",
-        ("wait: the figures show how far it is", _SHEDDER),
+        "brokers differ now, but not yet in the strategy's average",
+        ("wait: the figures show the progress", _SHEDDER),
     ),
     Reason.COOL_DOWN: Sentence(
         "it moved too recently to be moved again", (_MOVE, f"{_LIMITS}: {_set(limits={'coolDown': '10m'})}")
@@ -109,24 +108,25 @@ SENTENCES: Mapping[Reason, Sentence] = {
         ("see what holds each of its bundles: trimtab explain broker {broker} -n {namespace}",),
     ),
     Reason.SOLE_BUNDLE: Sentence(
-        "it is all the load of its broker, and would only carry it elsewhere", (_SPLIT, "give its topics partitions")
+        "it carries all the load of its broker, and would only move it elsewhere",
+        (_SPLIT, "give its topics partitions"),
     ),
     Reason.NO_BROKERS: Sentence(
-        "fewer than two brokers can take part", ("see the brokers: kubectl get brokers -n {namespace}",)
+        "fewer than two brokers take part", ("see the brokers: kubectl get brokers -n {namespace}",)
     ),
     Reason.NO_CANDIDATE: Sentence(
-        "the broker that got it would end busier than the one that has it now", ("add a broker", _SPLIT, _MOVE)
+        "its new broker would be busier than the present one is now", ("add a broker", _SPLIT, _MOVE)
     ),
     Reason.NOT_CHOSEN: Sentence("the strategy preferred another one", (_MOVE, _PLACEMENT)),
-    Reason.SAME_BROKER: Sentence("the placement finds it best where it is", (_MOVE, _PLACEMENT)),
+    Reason.SAME_BROKER: Sentence("the placement chose the present broker", (_MOVE, _PLACEMENT)),
     Reason.BELOW_MINIMUM: Sentence("too little traffic would move to be worth it", (_SHEDDER, _MOVE)),
     # why nothing moved: data
     Reason.NO_LOAD_DATA: Sentence("a metric of it was never measured", (_OBSERVE,)),
     Reason.OUT_DATED_DATA: Sentence(
         "its newest sample is too old", (_OBSERVE, f"allow older ones: {_set(source={'prometheus': {'maxAge': '2m'}})}")
     ),
-    Reason.UNTRUSTED: Sentence("its metrics can't be right, and are not believed", (_OBSERVE,)),
-    Reason.PARTIAL_DATA: Sentence("Prometheus answered for a part of the cluster only", (_OBSERVE,)),
+    Reason.UNTRUSTED: Sentence("its metrics can't be right, and are not trusted", (_OBSERVE,)),
+    Reason.PARTIAL_DATA: Sentence("Prometheus answered for only a part of the cluster", (_OBSERVE,)),
     Reason.SOURCE_UNAVAILABLE: Sentence(
         "a source that the policy needs does not work",
         (
@@ -145,7 +145,7 @@ SENTENCES: Mapping[Reason, Sentence] = {
         (f"let it act: {_set(mode='Auto')}", f"let it ask first: {_set(mode='Approve')}", _MOVE),
     ),
     Reason.NOT_APPROVED: Sentence(
-        "it is proposed, and nobody has approved it yet",
+        "it is proposed, and not approved yet",
         ("look at it: trimtab status {policy} -n {namespace}", "approve it: trimtab approve {policy} -n {namespace}"),
     ),
     Reason.PINNED: Sentence(
@@ -156,7 +156,7 @@ SENTENCES: Mapping[Reason, Sentence] = {
         ),
     ),
     Reason.QUARANTINED: Sentence(
-        "it came back again and again, and is left alone for a while",
+        "it moved back repeatedly, and is in quarantine",
         ('release it: kubectl annotate bundle {bundle} -n {namespace} trimtab.dev/release="true"', _MOVE),
     ),
     Reason.OUTSIDE_WINDOW: Sentence(
@@ -164,14 +164,14 @@ SENTENCES: Mapping[Reason, Sentence] = {
         ("change them: kubectl edit bpol {policy} -n {namespace} (spec.windows)", _MOVE),
     ),
     Reason.COMPETING_BALANCER: Sentence(
-        "something else undoes what the policy moves, so it only advises for a while",
+        "a competing balancer reverts the policy's moves, so the policy only advises for a while",
         (
-            "switch the other one off; the policy's Events name it: kubectl describe bpol {policy} -n {namespace}",
+            "switch the other balancer off; the policy's Events name it: kubectl describe bpol {policy} -n {namespace}",
             'then let it act at once: kubectl annotate bpol {policy} -n {namespace} trimtab.dev/release="true"',
         ),
     ),
     Reason.PULSAR_BALANCER_ACTIVE: Sentence(
-        "Pulsar's own shedding or automatic split is on, and two that move bundles would undo each other's moves",
+        "Pulsar's own shedding or automatic split is on, and two balancers would revert each other's moves",
         (
             "see where it is on: kubectl describe balancingpolicy {policy} -n {namespace}",
             "set spec.pulsar.ownBalancing: SwitchOff, or switch it off yourself",
@@ -180,51 +180,49 @@ SENTENCES: Mapping[Reason, Sentence] = {
     Reason.IN_FLIGHT: Sentence(
         "an earlier move of it has not landed yet", ("wait: it lands, or is withdrawn after limits.moveTimeout",)
     ),
-    Reason.SPLITTING: Sentence(
-        "it is being divided", ("see how far that is: kubectl get bundlesplits -n {namespace}",)
-    ),
+    Reason.SPLITTING: Sentence("it is being split", ("see how far that is: kubectl get bundlesplits -n {namespace}",)),
     Reason.CYCLE_CAP: Sentence(
-        "the policy's moves of this cycle are spent on others",
+        "the policy's moves of this cycle are used up by others",
         ("wait for the next cycle", f"{_LIMITS}: {_set(limits={'maxMovesPerCycle': 50})}"),
     ),
     Reason.BROKER_CAP: Sentence(
-        "as many bundles move from, or to, one broker as may in one cycle",
+        "the moves from or to one broker in this cycle are used up",
         ("wait for the next cycle", f"{_LIMITS}: {_set(limits={'maxMovesPerBroker': 20})}"),
     ),
     Reason.HOUR_CAP: Sentence(
-        "the policy's moves of this hour are spent", (f"{_LIMITS}: {_set(limits={'maxMovesPerHour': 400})}", _MOVE)
+        "the policy's moves of this hour are used up", (f"{_LIMITS}: {_set(limits={'maxMovesPerHour': 400})}", _MOVE)
     ),
     Reason.UNSCHEDULABLE: Sentence(
-        "it takes no bundles (spec.schedulable is false, or its node is cordoned)", (_OPEN, _DRAWN)
+        "it is not schedulable (spec.schedulable is false, or its node is cordoned)", (_OPEN, _DRAWN)
     ),
     Reason.NOT_READY: Sentence(
         "it is not ready", (_DRAWN, "see its pod: kubectl describe pod {broker} -n {namespace}")
     ),
     Reason.MASS_FAILURE: Sentence(
-        "so many brokers are missing that moving would make it worse",
+        "so many brokers are lost that moves would make it worse",
         ("see the brokers: kubectl get brokers -n {namespace}", f"{_LIMITS}: {_set(limits={'maxLostBrokers': 60})}"),
     ),
     Reason.STORE_NOT_SYNCED: Sentence(
-        "the operator's own picture of the bundles is not complete, or not fresh",
+        "the operator's data on bundles is not complete, or not fresh",
         ("wait a minute, then read the operator's log",),
     ),
     # how a move ended
     Reason.LANDED: Sentence("the destination confirmed it"),
     Reason.CONFLICT: Sentence(
-        "somebody else changed the bundle first", ("wait for the next cycle, which decides anew",)
+        "another client changed the bundle first", ("wait for the next cycle, which decides again",)
     ),
     Reason.TIMED_OUT: Sentence(
         "the destination did not confirm it in time",
         (f"give it longer: {_set(limits={'moveTimeout': '120s'})}", "read the log of the broker"),
     ),
-    Reason.ELSEWHERE: Sentence("its owner let go, and another broker than the one that was meant took it"),
-    Reason.SUPERSEDED: Sentence("a newer wish replaced it"),
+    Reason.ELSEWHERE: Sentence("its owner released it, and another broker than the destination took it"),
+    Reason.SUPERSEDED: Sentence("a newer request replaced it"),
     Reason.DEADLINE: Sentence("the cycle ran out of time", (_LOG,)),
     Reason.UNKNOWN_BUNDLE: Sentence(
-        "the name belongs to no bundle", ("see the bundles: kubectl get bundles -n {namespace}",)
+        "there is no bundle with this name", ("see the bundles: kubectl get bundles -n {namespace}",)
     ),
     Reason.INVALID_SPLIT: Sentence(
-        "it can't be divided as was asked", ("see why: kubectl get bundlesplits -n {namespace} -o yaml",)
+        "it can't be split as requested", ("see why: kubectl get bundlesplits -n {namespace} -o yaml",)
     ),
     Reason.UNKNOWN_BROKER: Sentence(
         "a bundle's spec.owner, or the policy, names a broker that does not exist",
@@ -234,14 +232,14 @@ SENTENCES: Mapping[Reason, Sentence] = {
         ),
     ),
     Reason.INVALID_POLICY: Sentence(
-        "the policy can't be run as it is written", (_STATUS, "correct it: kubectl edit bpol {policy} -n {namespace}")
+        "the policy is not valid", (_STATUS, "correct it: kubectl edit bpol {policy} -n {namespace}")
     ),
-    Reason.EXCLUDED: Sentence("its namespace is left out of balancing", (_SPACE, _MOVE)),
-    Reason.UNKNOWN: Sentence("Pulsar has no word for it", (_LOG,)),
+    Reason.EXCLUDED: Sentence("its namespace is excluded from balancing", (_SPACE, _MOVE)),
+    Reason.UNKNOWN: Sentence("Pulsar gives no reason", (_LOG,)),
     Reason.TOO_SMALL: Sentence("the cluster is too small for its load", ("add brokers",)),
     Reason.TOO_LARGE: Sentence(
         "the cluster is larger than its load needs", ("a broker could go: trimtab drain {broker} -n {namespace}",)
     ),
-    Reason.INTERNAL_ERROR: Sentence("a defect of Trimtab kept it from deciding", (_LOG,)),
+    Reason.INTERNAL_ERROR: Sentence("a defect of Trimtab prevented the decision", (_LOG,)),
 }
-"""Every reason there is."""
+"""A row for every reason."""
