@@ -11,9 +11,9 @@ from dealing import SHARED, part_of
 
 ROOT = Path(__file__).parents[1]
 USES = {
-    "tests/endtoend": r"\bstage: Stage\b",
+    "tests/endtoend": r"\bstage: SmallCluster\b",
     "tests/pipeline": r"\b(sources: SparkLoadSources|observing: \w+)\b",
-    "tests/security": r"\bstage: Stage\b",
+    "tests/security": r"\bstage: SmallCluster\b",
 }
 """How a test asks for the stage of its folder."""
 
