@@ -14,7 +14,7 @@ from trimtab_pipeline.api import NO_CREDENTIALS, PrometheusSettings, StatisticsS
 from trimtab_pipeline.asking import ReadRequest, ShardRequest
 from trimtab_pipeline.bodies import DEEPEST, TooDeepError, TooLargeError, joined, json_of
 from trimtab_pipeline.prometheus import (
-    Prometheus,
+    PrometheusClient,
     PrometheusError,
     PrometheusFormatError,
     PrometheusStatusError,
@@ -62,7 +62,7 @@ def test_a_vector_of_any_depth_is_malformed(body: bytes) -> None:
 
 def asked(server: RawServer, timeout: float = 5.0, largest: int = 2**20) -> PrometheusError:
     """What comes of a query."""
-    with Prometheus(server.url, timeout, largest=largest) as client, pytest.raises(PrometheusError) as caught:
+    with PrometheusClient(server.url, timeout, largest=largest) as client, pytest.raises(PrometheusError) as caught:
         client.query("up", 1.0)
     return caught.value
 

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline_worlds import topology
-from trimtab_pipeline.align import Measured
+from trimtab_pipeline.align import Measurement
 from trimtab_pipeline.api import Retention
 from trimtab_pipeline.cycle import BROKER_STATE, BUNDLE_STATE
 from trimtab_pipeline.history_files import read_state
@@ -27,7 +27,7 @@ from trimtab_strategies.model import Brokers, ClusterLoad, DataQuality
 HOUR = 3600.0
 AT = 486_111 * HOUR
 WORLD = topology({"a": "pod-a"}, {})
-MEASURED = Measured(BROKER_STATE.empty_table(), BUNDLE_STATE.empty_table())
+MEASURED = Measurement(BROKER_STATE.empty_table(), BUNDLE_STATE.empty_table())
 
 
 def load(at: float) -> ClusterLoad:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from trimtab_strategies import registry
-from trimtab_strategies.guard import Limits
+from trimtab_strategies.guard import MoveLimits
 from trimtab_strategies.model import CPU, ClusterLoad, Isolation, Memory, NamespacePolicy, Plan, Reason
 from trimtab_strategies.model.cluster_load import BoolArray, IntArray
 from trimtab_strategies.planner.decide import Pair, decide
@@ -60,7 +60,7 @@ class Chooses:
 
 def plan(drawn: ClusterLoad, pair: Pair = PAIR, *, moved_last_hour: int = 0, **limits: Any) -> Plan:
     rng = np.random.default_rng(0)
-    return decide(drawn, pair, Limits(**limits), Memory(), rng, moved_last_hour=moved_last_hour).plan
+    return decide(drawn, pair, MoveLimits(**limits), Memory(), rng, moved_last_hour=moved_last_hour).plan
 
 
 def held(plan: Plan) -> dict[Reason, str]:
@@ -243,7 +243,7 @@ def test_refused_cycle_moves_nothing_and_remembers_nothing() -> None:
     memory = Memory(shedder={"brokers": {"ema": {"a": 0.5}}})
     drawn = cluster(a=0.9, b=0.1, c=0.1, untrusted="bc")
 
-    decision = decide(drawn, PAIR, Limits(), memory, np.random.default_rng(0))
+    decision = decide(drawn, PAIR, MoveLimits(), memory, np.random.default_rng(0))
 
     assert decision.plan.empty
     assert decision.plan.held_back[0].reason is Reason.OUT_DATED_DATA
@@ -254,7 +254,7 @@ def test_broker_that_left_is_forgotten_and_one_in_doubt_is_not() -> None:
     history = {"brokers": {"ema": dict.fromkeys("abcde" + "z", 0.5)}}
     drawn = cluster(a=0.5, b=0.5, c=0.5, d=0.5, e=0.1, untrusted="e")
 
-    memory = decide(drawn, PAIR, Limits(), Memory(shedder=history), np.random.default_rng(0)).memory
+    memory = decide(drawn, PAIR, MoveLimits(), Memory(shedder=history), np.random.default_rng(0)).memory
 
     assert memory.shedder["brokers"]["ema"].keys() == set("abcde")
 
@@ -399,7 +399,7 @@ class Splits:
 def test_bundle_that_is_divided_is_not_moved_in_the_same_plan() -> None:
     both = replace(wish(0, [0, 1], 1), splitter=Splits())
 
-    decision = decide(FOUR, both, Limits(), Memory(splitter={"asked": 4}), np.random.default_rng(0))
+    decision = decide(FOUR, both, MoveLimits(), Memory(splitter={"asked": 4}), np.random.default_rng(0))
 
     (split,) = decision.plan.splits
     assert split.bundle == "public/a/0x00000000_0x80000000"
@@ -427,7 +427,7 @@ def test_children_and_moves_together_keep_to_the_cap_per_broker() -> None:
 def test_children_stay_when_the_hour_s_moves_are_spent() -> None:
     pair = replace(wish(0, [1], 2), splitter=Splits())
 
-    decision = decide(FOUR, pair, Limits(), Memory(), np.random.default_rng(0), moved_last_hour=200)
+    decision = decide(FOUR, pair, MoveLimits(), Memory(), np.random.default_rng(0), moved_last_hour=200)
 
     (split,) = decision.plan.splits
     assert split.destinations == ()

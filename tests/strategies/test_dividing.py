@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from trimtab_strategies import registry
-from trimtab_strategies.guard import Caps, Limits, movable_bundles
+from trimtab_strategies.guard import MoveCaps, MoveLimits, movable_bundles
 from trimtab_strategies.hash_ring import parse_bundle
 from trimtab_strategies.model import ClusterLoad, Memory, NamespacePolicy, Reason
 from trimtab_strategies.model.cluster_load import BoolArray, IntArray
@@ -63,9 +63,9 @@ def _divide(
         Choosing(LeastUsed(), np.arange(len(drawn.brokers)), selecting_on(drawn, None)),
         PredictedLoad(drawn, Weights()),
         Memory({"kept": 1}, {}, {}),
-        sheddable=movable_bundles(drawn, Limits()),
+        sheddable=movable_bundles(drawn, MoveLimits()),
         rng=np.random.default_rng(0),
-        caps=Caps(len(drawn.brokers), budget=budget, per_broker=per_broker),
+        caps=MoveCaps(len(drawn.brokers), budget=budget, per_broker=per_broker),
         max_splits=max_splits,
     )
 
@@ -98,9 +98,9 @@ def test_the_prediction_follows_the_children() -> None:
         Choosing(LeastUsed(), np.arange(2), None),
         predicted,
         Memory(),
-        sheddable=movable_bundles(drawn, Limits()),
+        sheddable=movable_bundles(drawn, MoveLimits()),
         rng=np.random.default_rng(0),
-        caps=Caps(2, budget=20, per_broker=10),
+        caps=MoveCaps(2, budget=20, per_broker=10),
         max_splits=1,
     )
 
@@ -248,7 +248,7 @@ def test_no_load_goes_from_a_broker_that_is_not_believed_to_one_that_is() -> Non
     drawn = cluster(bundles={"a": [1], "b": [], "c": [], "d": []}, a=1.0, b=0.0, c=0.0, d=0.0, untrusted=["a"])
     pair = registry.pair("ThresholdShedder", {}, "LeastResourceUsageWithWeight", {})
 
-    plan = decide(drawn, replace(pair, splitter=Quarters((0,))), Limits(), Memory(), np.random.default_rng(0)).plan
+    plan = decide(drawn, replace(pair, splitter=Quarters((0,))), MoveLimits(), Memory(), np.random.default_rng(0)).plan
 
     assert not plan.splits
     assert plan.after.tolist() == plan.before.tolist()

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from trimtab_strategies import registry
-from trimtab_strategies.guard import Limits
+from trimtab_strategies.guard import MoveLimits
 from trimtab_strategies.model import (
     CPU,
     ClusterLoad,
@@ -32,7 +32,7 @@ PAUSE = HeldBack("", Reason.ROLLING_OUT, "1 of 3 restarted")
 
 
 def decided(drawn: ClusterLoad, evacuation: Evacuation, memory: Memory = Memory(), **limits: Any) -> Decision:  # noqa: B008
-    return decide(drawn, PAIR, Limits(**limits), memory, np.random.default_rng(0), evacuation=evacuation)
+    return decide(drawn, PAIR, MoveLimits(**limits), memory, np.random.default_rng(0), evacuation=evacuation)
 
 
 def drained(drawn: ClusterLoad, *brokers: str, **limits: Any) -> Plan:
@@ -193,7 +193,7 @@ def test_what_is_measured_is_not_guessed() -> None:
 def homes(drawn: ClusterLoad, restarted: list[str]) -> dict[str, int]:
     """Where the bundles of the first broker go, which is lost."""
     rows, rng = np.flatnonzero(drawn.bundles.owner == 0), np.random.default_rng(0)
-    made = assign(drawn, rows, PAIR.placement, Limits(), Memory(), rng, Reason.ROLLING_OUT, restarted=restarted)
+    made = assign(drawn, rows, PAIR.placement, MoveLimits(), Memory(), rng, Reason.ROLLING_OUT, restarted=restarted)
     return dict(Counter(move.destination for move in made.plan.moves))
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import assume, given, settings, strategies as st
 
 from splitting_worlds import large, with_topics
-from trimtab_strategies.guard import Caps, Limits, movable_bundles
+from trimtab_strategies.guard import MoveCaps, MoveLimits, movable_bundles
 from trimtab_strategies.hash_ring import BundleName, bundle_names, default_boundaries, parse_bundle
 from trimtab_strategies.model import ClusterLoad, Memory, Reason
 from trimtab_strategies.placement.least_resource_usage import (
@@ -238,9 +238,9 @@ def test_a_hot_bundle_ends_on_several_brokers_in_one_plan() -> None:
         Choosing(placement, np.arange(4), None),
         predicted,
         Memory(),
-        sheddable=movable_bundles(drawn, Limits()),
+        sheddable=movable_bundles(drawn, MoveLimits()),
         rng=np.random.default_rng(0),
-        caps=Caps(4, budget=20, per_broker=10),
+        caps=MoveCaps(4, budget=20, per_broker=10),
         max_splits=1,
     )
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trimtab_strategies.filters import Manager, Selection
+from trimtab_strategies.filters import BrokerSelection, Manager
 from trimtab_strategies.model import (
     CPU,
     MEMORY,
@@ -271,7 +271,7 @@ class InOrder(PictureReports):
 
 
 def in_order(picture: ClusterLoad, sheddable: np.ndarray, _: TransferShedderParams) -> InOrder:
-    return InOrder(picture, sheddable, Selection(Manager.EXTENSIBLE).on(picture), count=10)
+    return InOrder(picture, sheddable, BrokerSelection(Manager.EXTENSIBLE).on(picture), count=10)
 
 
 @pytest.mark.parametrize(
@@ -347,7 +347,7 @@ def test_inbound_outranks_outbound_in_pulsar_s_reports(compatibility: Compatibil
     reports = PictureReports(
         picture,
         np.ones(4, dtype=bool),
-        Selection(Manager.EXTENSIBLE).on(picture),
+        BrokerSelection(Manager.EXTENSIBLE).on(picture),
         count=2,
         in_steps=compatibility is Compatibility.JAVA,
     )

@@ -31,7 +31,7 @@ _PERCENT = 100.0
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class Measurement:
     """What a cycle measured.
 
     brokers, bundles: tables of `BROKER_STATE` and `BUNDLE_STATE`.
@@ -85,7 +85,7 @@ def _span(pods: tuple[str, ...]) -> str:
     return f"{counted(len(pods), 'broker')}, {pods[0]} to {pods[-1]}" if many else f"broker {pods[0]}"
 
 
-def align(measured: Measured, topology: Topology, settings: PrometheusSettings, at: float) -> ClusterLoad:
+def align(measured: Measurement, topology: Topology, settings: PrometheusSettings, at: float) -> ClusterLoad:
     """The picture at `at` (epoch seconds), rows as in `topology`."""
     dropped = measured.dropped
     brokers, doubts, missing_brokers = _brokers(measured, topology, settings, at, dropped)
@@ -103,7 +103,7 @@ def align(measured: Measured, topology: Topology, settings: PrometheusSettings, 
     return ClusterLoad(brokers, bundles, topology.namespaces, at, quality, topics)
 
 
-def _topics(measured: Measured, topology: Topology, count: int, at: float) -> Topics:
+def _topics(measured: Measurement, topology: Topology, count: int, at: float) -> Topics:
     """The topics inside the hottest bundles, as the pod reports them whose word counts for the bundle."""
     if not len(measured.inside):
         return NO_TOPICS
@@ -122,13 +122,13 @@ def _named(table: pa.Table) -> pa.Array:
     return pc.binary_join_element_wise(table["bundle"], table["pod"], "\n").combine_chunks()
 
 
-def shown(measured: Measured, topology: Topology) -> dict[str, FloatArray]:
+def shown(measured: Measurement, topology: Topology) -> dict[str, FloatArray]:
     """Signals of the brokers that are no part of the picture: see `Observation.shown`."""
     row = _rows(pa.array(topology.pods, pa.string()), measured.brokers["pod"])
     return {name: _values(measured.brokers, (name,), row)[:, 0] for name in _SHOWN}
 
 
-def one_row_each(measured: Measured, topology: Topology) -> Measured:
+def one_row_each(measured: Measurement, topology: Topology) -> Measurement:
     """The same with one row per bundle, the others counted.
 
     Two pods may report a bundle while it moves. The row of the pod that the resources call its owner counts, else the
@@ -191,7 +191,7 @@ def _values(table: pa.Table, columns: tuple[str, ...], rows: IntArray) -> FloatA
 
 
 def _brokers(
-    measured: Measured,
+    measured: Measurement,
     topology: Topology,
     settings: PrometheusSettings,
     at: float,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from trimtab_pipeline.api import Credentials, PrometheusSettings
-from trimtab_pipeline.prometheus import LARGEST, LARGEST_OF_BROKERS, Prometheus
+from trimtab_pipeline.prometheus import LARGEST, LARGEST_OF_BROKERS, PrometheusClient
 from trimtab_pipeline.queries import TOPICS, Series, render, render_series, tables
 
 
@@ -78,10 +78,10 @@ class ReadRequest:
         same = ("url", "timeout", "method", "partial_response", "hot_bundles", "max_age", "window")
         return cls(at=at, shards=tuple(shards), late=late, **{name: getattr(settings, name) for name in same})
 
-    def server(self, credentials: Credentials) -> Prometheus:
+    def server(self, credentials: Credentials) -> PrometheusClient:
         """The server to ask."""
         alone = all(not shard.bundles and not shard.topics for shard in self.shards)
-        return Prometheus(
+        return PrometheusClient(
             self.url,
             self.timeout,
             credentials,

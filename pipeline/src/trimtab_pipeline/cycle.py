@@ -65,7 +65,7 @@ class Before:
     count: FloatArray
 
 
-class Averages(Protocol):
+class AveragingSettings(Protocol):
     """How a sample changes the averages."""
 
     def after(self, before: Before, sample: FloatArray, time: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -80,7 +80,7 @@ class ByTime:
     long_tau: float
 
     def after(self, before: Before, sample: FloatArray, time: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """See `Averages.after`."""
+        """See `AveragingSettings.after`."""
         passed = np.fmax(time - before.time, 0.0)
         measured = counted(before.count, LONG_WINDOW) - 1.0  # the default statistics that Pulsar begins with were not
         least = np.where((passed > 0.0) & (measured < LONG_WINDOW - 1.0), 1.0 / measured, 0.0)
@@ -97,7 +97,7 @@ class BySamples:
     """Pulsar's averages: in a window of so many samples each counts alike until it is full."""
 
     def after(self, before: Before, sample: FloatArray, time: FloatArray) -> tuple[FloatArray, FloatArray]:  # noqa: ARG002  (not by time)
-        """See `Averages.after`."""
+        """See `AveragingSettings.after`."""
         return self._step(before.short, sample, counted(before.count, SHORT_WINDOW)), self._step(
             before.long, sample, counted(before.count, LONG_WINDOW)
         )
@@ -112,7 +112,7 @@ def counted(count: FloatArray, window: int) -> FloatArray:
     return np.minimum(np.where(np.isnan(count), 1.0, count) + 1.0, float(window))
 
 
-def next_state(fresh: pa.RecordBatch, state: State, averages: Averages) -> pa.Table:
+def next_state(fresh: pa.RecordBatch, state: State, averages: AveragingSettings) -> pa.Table:
     """The rows of `fresh` (columns of `queries.BUNDLES`, ``at``, ``time``) as `BUNDLE_STATE`; `state`: the last one.
 
     Raises `OSError` or `pyarrow.ArrowException` when its file can't be read.

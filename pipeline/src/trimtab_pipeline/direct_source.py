@@ -19,7 +19,7 @@ from trimtab_pipeline.glancing import aside
 from trimtab_pipeline.keeping import Background, Keeping
 from trimtab_pipeline.policy_source import Ask, PolicySource, policy_folder
 from trimtab_pipeline.spark_settings import SparkSettings
-from trimtab_pipeline.tasks import ANSWER, Work, answer
+from trimtab_pipeline.tasks import ANSWER, ShardTask, answer
 
 T = TypeVar("T")
 
@@ -60,14 +60,14 @@ class _Threads:
         return aside(lambda _: job(_carried_out), deadline)
 
 
-def _carried_out(work: Work) -> pa.Table:
+def _carried_out(work: ShardTask) -> pa.Table:
     told: list[Future[list[pa.RecordBatch]]] = [Future() for _ in work.request.shards]
     for shard, one in enumerate(told):
         Thread(target=_task, args=(work, shard, one), name=f"look-{shard}", daemon=True).start()
     return pa.Table.from_batches([batch for one in told for batch in one.result()], ANSWER)
 
 
-def _task(work: Work, shard: int, told: Future[list[pa.RecordBatch]]) -> None:
+def _task(work: ShardTask, shard: int, told: Future[list[pa.RecordBatch]]) -> None:
     try:
         told.set_result(list(answer(list(work.shard(shard)), work)))
     except Exception as error:  # noqa: BLE001  (whoever waits for the future gets it)

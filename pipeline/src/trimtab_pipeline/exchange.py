@@ -46,7 +46,7 @@ class ExchangeError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class ExportedWindow:
     """What was exported or imported: cycles of each policy by its name in the file."""
 
     cycles: dict[str, int]
@@ -54,7 +54,7 @@ class Window:
     end: float
 
 
-def export(pasts: Sequence[Past], begin: float, end: float, target: Path, renaming: Renaming | None) -> Window:
+def export(pasts: Sequence[Past], begin: float, end: float, target: Path, renaming: Renaming | None) -> ExportedWindow:
     """Write the cycles from `begin` to `end` (epoch s) to `target`; what was there is replaced once all is written.
 
     Raises `ExchangeError` for a window without cycles, `ForeignFileError` for cycles that can't be read, `OSError`.
@@ -75,9 +75,9 @@ def export(pasts: Sequence[Past], begin: float, end: float, target: Path, renami
     return _window({_named(past, renaming): some for past, some in times.items()})
 
 
-def _window(times: Mapping[str, Sequence[float]]) -> Window:
+def _window(times: Mapping[str, Sequence[float]]) -> ExportedWindow:
     begins, ends = [some[0] for some in times.values()], [some[-1] for some in times.values()]
-    return Window({policy: len(some) for policy, some in times.items()}, min(begins), max(ends))
+    return ExportedWindow({policy: len(some) for policy, some in times.items()}, min(begins), max(ends))
 
 
 def _named(past: Past, renaming: Renaming | None) -> str:
@@ -124,7 +124,7 @@ def _add(tar: tarfile.TarFile, name: str, path: Path) -> None:
     tar.add(path, name, filter=anonymous)
 
 
-def import_window(archive: Path, root: Path) -> Window:
+def import_window(archive: Path, root: Path) -> ExportedWindow:
     """Unpack a ``.tar`` of `export` below `root`: hours, and the newest cycle of each policy as its state.
 
     All or nothing. Raises `ExchangeError` for a file that is no such archive, or a policy that has a history already.

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from trimtab_pipeline.api import Credentials
 from trimtab_pipeline.asking import ReadRequest
-from trimtab_pipeline.prometheus import Prometheus, PrometheusUnreachableError
+from trimtab_pipeline.prometheus import PrometheusClient, PrometheusUnreachableError
 from trimtab_pipeline.reading import read_shard
 from trimtab_pipeline.samples import Samples
 from trimtab_pipeline.spark_errors import translated
@@ -68,7 +68,7 @@ def _ask(
         told.set_exception(error)
 
 
-def _query(server: Prometheus, at: float, unwanted: Unwanted, promql: str) -> Samples:
+def _query(server: PrometheusClient, at: float, unwanted: Unwanted, promql: str) -> Samples:
     if unwanted():
         raise PrometheusUnreachableError(f"{server.url} took too long: nobody waits any more")
     return server.query(promql, at)

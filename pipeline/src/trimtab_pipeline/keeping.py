@@ -15,7 +15,7 @@ from threading import Event
 
 import pyarrow as pa
 
-from trimtab_pipeline.align import Measured
+from trimtab_pipeline.align import Measurement
 from trimtab_pipeline.api import Retention, Topology
 from trimtab_pipeline.cycle import BROKER_STATE, BUNDLE_STATE
 from trimtab_pipeline.decisions import decision_history
@@ -76,7 +76,7 @@ class Keeping:
         self.brokers.doubt()
         self.bundles.doubt()
 
-    def keep(self, measured: Measured, load: ClusterLoad, topology: Topology, max_age: float = math.inf) -> str:
+    def keep(self, measured: Measurement, load: ClusterLoad, topology: Topology, max_age: float = math.inf) -> str:
         """Write a cycle, its bundles last, then tidy up in the background unless that is still going on.
 
         max_age: seconds up to which its data was believed. Returns why it could not be written, empty if it was.

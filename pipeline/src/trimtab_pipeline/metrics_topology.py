@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trimtab_pipeline.api import PrometheusSettings, SourceUnavailableError, Topology
-from trimtab_pipeline.prometheus import Prometheus, PrometheusError
+from trimtab_pipeline.prometheus import PrometheusClient, PrometheusError
 from trimtab_pipeline.queries import quoted
 from trimtab_pipeline.ranges import is_bundle
 
@@ -42,8 +42,8 @@ def topology_from_metrics(settings: PrometheusSettings, at: float) -> Topology:
     )
 
 
-def _server(settings: PrometheusSettings) -> Prometheus:
-    return Prometheus(
+def _server(settings: PrometheusSettings) -> PrometheusClient:
+    return PrometheusClient(
         settings.url,
         settings.timeout,
         settings.credentials,

@@ -63,7 +63,7 @@ class Gap:
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class HistorySummary:
     """What a history holds.
 
     begin, end: epoch s of the oldest and the newest cycle. interval: seconds usual between two; NaN of a single one.
@@ -126,7 +126,7 @@ class Past:
         """Evaluation times (epoch s) of the cycles from `begin` to `end`, oldest first."""
         return [time for time in self._found[0] if begin <= time <= end]
 
-    def summary(self) -> Summary:
+    def summary(self) -> HistorySummary:
         """Span, size and gaps. Raises `NoHistoryError` when not one cycle can be read."""
         times = self.times()
         if not times:
@@ -135,7 +135,7 @@ class Past:
         usual = statistics.median(steps) if steps else float("nan")
         gaps = tuple(Gap(a, b) for a, b in pairwise(times) if b - a > _USUAL * usual)
         sizes = [size for path in self.folder.glob("*/*.parquet") if (size := _size(path)) is not None]
-        return Summary(
+        return HistorySummary(
             self.policy, times[0], times[-1], len(times), usual, gaps, sum(sizes), len(sizes), tuple(self._found[1])
         )
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
-from trimtab_pipeline.align import Measured, align, one_row_each, shown, with_last_times
+from trimtab_pipeline.align import Measurement, align, one_row_each, shown, with_last_times
 from trimtab_pipeline.api import Observation, PrometheusSettings, Topology
 from trimtab_pipeline.asking import ReadRequest, ShardRequest
 from trimtab_pipeline.cycle import BROKER_STATE, BUNDLE_STATE, BySamples, ByTime, horizon, remembered
@@ -26,12 +26,12 @@ from trimtab_pipeline.glancing import aside, asked_directly
 from trimtab_pipeline.history_files import State, read_state
 from trimtab_pipeline.keeping import Keeping
 from trimtab_pipeline.queries import tables
-from trimtab_pipeline.ranges import Ranges, Summing
+from trimtab_pipeline.ranges import HashRanges, Summing
 from trimtab_pipeline.session import closed
-from trimtab_pipeline.tasks import Work, flattened, reports_in
+from trimtab_pipeline.tasks import ShardTask, flattened, reports_in
 
 T = TypeVar("T")
-Ask = Callable[[Work], pa.Table]
+Ask = Callable[[ShardTask], pa.Table]
 """Has all tasks of a cycle carried out; the answers are in `tasks.ANSWER`."""
 
 
@@ -104,11 +104,11 @@ class PolicySource:
         ask: Ask,
         pods: Sequence[str],
         at: float,
-        ranges: Ranges | None = None,
+        ranges: HashRanges | None = None,
         *,
         late: float = 0.0,
         admin: Mapping[str, str] | None = None,
-    ) -> Measured:
+    ) -> Measurement:
         """What `pods` are measured to carry at `at`, joined with what is remembered; runs in the workshop's thread.
 
         ranges: all bundles, if topics are to be summed up to them where bundles have no metrics of their own.
@@ -121,7 +121,7 @@ class PolicySource:
         state = self._keeping.bundles.state(at, self._horizon)
         answer = self._answer(ask, request, state, ranges)
         reports = reports_in(answer)
-        return Measured(
+        return Measurement(
             brokers=self._brokers(flattened(answer["brokers"]), at),
             bundles=remembered(
                 answer.filter(answer["bundle"].is_valid()).select(BUNDLE_STATE.names), state, at - self._horizon
@@ -136,11 +136,11 @@ class PolicySource:
         cores = self._workshop.cores
         return tuple(tuple(pods[k::cores]) for k in range(min(cores, len(pods))))
 
-    def _answer(self, ask: Ask, request: ReadRequest, state: State, ranges: Ranges | None = None) -> pa.Table:
+    def _answer(self, ask: Ask, request: ReadRequest, state: State, ranges: HashRanges | None = None) -> pa.Table:
         """The tasks' answers, columns `ANSWER`."""
         known = None if ranges is None else ranges.to_text()
         settings = self._settings
-        return ask(Work(request, state, self._averages, settings.credentials, known, settings.statistics))
+        return ask(ShardTask(request, state, self._averages, settings.credentials, known, settings.statistics))
 
     def _brokers_by(self, ask: Ask, request: ReadRequest) -> pa.Table:
         """What the tasks hear of the brokers alone."""
@@ -158,7 +158,7 @@ class PolicySource:
         if self._workshop.closed:
             raise closed()
         begin, shards = time.perf_counter(), self._shards(_pods(topology))
-        nothing = Measured(BROKER_STATE.empty_table(), BUNDLE_STATE.empty_table())
+        nothing = Measurement(BROKER_STATE.empty_table(), BUNDLE_STATE.empty_table())
         if not shards:
             return Observation(align(nothing, topology, self._settings, at), {})
         asked = (ShardRequest.of(self._settings, shard).brokers_alone for shard in shards)
@@ -175,7 +175,7 @@ class PolicySource:
     def _observe(self, ask: Ask, topology: Topology, at: float, asked: float) -> Observation:
         pods = _pods(topology)
         if not pods:
-            nothing = Measured(BROKER_STATE.empty_table(), BUNDLE_STATE.empty_table())
+            nothing = Measurement(BROKER_STATE.empty_table(), BUNDLE_STATE.empty_table())
             return Observation(align(nothing, topology, self._settings, at), {})
         clock = [time.perf_counter()]
         try:
@@ -204,6 +204,6 @@ def _pods(topology: Topology) -> list[str]:
     return sorted({pod for pod in topology.pods if pod})
 
 
-def _in_tasks(measured: Measured) -> float:
+def _in_tasks(measured: Measurement) -> float:
     """Seconds that the slowest task spent on HTTP and parsing."""
     return float(max(report["seconds"] for report in measured.reports))

@@ -110,7 +110,7 @@ class ArrowSession(StrictSession):
         return super().request(method, url, timeout=end - time.monotonic(), **kwargs)
 
 
-class Prometheus:
+class PrometheusClient:
     """Instant queries against one server. A context manager; not thread safe.
 
     url:     base URL, with or without a slash at its end.

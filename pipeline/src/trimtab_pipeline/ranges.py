@@ -28,7 +28,7 @@ _BEFORE_NAMESPACE, _AFTER_NAMESPACE = 1, 3  # slashes of persistent://tenant/nam
 
 
 @dataclass(frozen=True, slots=True)
-class Ranges:
+class HashRanges:
     """The bundles of a cluster, b rows ascending by namespace and lower bound.
 
     namespaces, pods: what `namespace` and `owner` are rows of.
@@ -116,14 +116,14 @@ class Summing:
         self._auto = metrics == "auto"
         self._wanted = metrics != "bundle"
         self._names: tuple[str, ...] = ()
-        self._parsed = Ranges.of(())
+        self._parsed = HashRanges.of(())
 
-    def ranges(self, topology: Topology) -> Ranges | None:
+    def ranges(self, topology: Topology) -> HashRanges | None:
         """What the next read needs to know of the bundles; None when it is to read their own metrics."""
         if not self._wanted:
             return None
         if topology.bundles != self._names:
-            self._names, self._parsed = topology.bundles, Ranges.of(topology.bundles)
+            self._names, self._parsed = topology.bundles, HashRanges.of(topology.bundles)
         return self._parsed.owned(topology.pods, topology.owner)
 
     def saw(self, own: int) -> None:

@@ -42,10 +42,10 @@ from trimtab_pipeline.queries import (
     of_newest,
     topics_in,
 )
-from trimtab_pipeline.ranges import Ranges, is_bundle
+from trimtab_pipeline.ranges import HashRanges, is_bundle
 from trimtab_pipeline.samples import Samples
 from trimtab_pipeline.statistics import Told
-from trimtab_pipeline.topics import INSIDE, Topics, hottest
+from trimtab_pipeline.topics import INSIDE, PlacedTopics, hottest
 from trimtab_pipeline.trust import Drop
 from trimtab_strategies.model import some
 from trimtab_strategies.model.cluster_load import FloatArray, IntArray
@@ -89,7 +89,7 @@ def read_shard(
     request: ReadRequest,
     shard: int,
     fetch: Fetch,
-    ranges: Ranges | None = None,
+    ranges: HashRanges | None = None,
     clock: Callable[[], float | None] = lambda: None,
     *,
     listen: Listen = lambda _: NOTHING_TOLD,
@@ -112,7 +112,9 @@ def read_shard(
 class Reading:
     """What one task reads of one shard: rows, and what is told of them afterwards."""
 
-    def __init__(self, request: ReadRequest, shard: int, fetch: Fetch, ranges: Ranges | None, listen: Listen) -> None:
+    def __init__(
+        self, request: ReadRequest, shard: int, fetch: Fetch, ranges: HashRanges | None, listen: Listen
+    ) -> None:
         self._request, self._fetch, self._ranges, self._listen = request, fetch, ranges, listen
         self._begun = time.perf_counter()
         self._wanted = request.shards[shard]
@@ -194,11 +196,13 @@ class Reading:
         for why in sorted(set(told.failed.values())):
             silent = some([pod for pod, theirs in told.failed.items() if theirs == why], _NAMED)
             self._notes.add(f"bundles of {silent} are not measured: {why}")
-        table, ranges = told.topics, self._ranges or Ranges.of(())
-        topics = Topics.placed([table[key] for key in TOPICS.keys], [table[name] for name in TOPICS.columns], ranges)
+        table, ranges = told.topics, self._ranges or HashRanges.of(())
+        topics = PlacedTopics.placed(
+            [table[key] for key in TOPICS.keys], [table[name] for name in TOPICS.columns], ranges
+        )
         return self._summed(topics, told.pods)
 
-    def _summed(self, topics: Topics, answered: Sequence[str]) -> dict[str, pa.Array]:
+    def _summed(self, topics: PlacedTopics, answered: Sequence[str]) -> dict[str, pa.Array]:
         """Bundles as their topics come to. answered: pods whose bundles without a topic are known to be idle."""
         if topics.outside:
             self._dropped[Drop.UNKNOWN] += topics.outside
@@ -210,7 +214,7 @@ class Reading:
         """Ask for the topics of the hottest bundles' namespaces; what is no bundle is passed over."""
         names = bundles["bundle"].take(pa.array(self._hottest(bundles))).to_pylist()
         if hot := list(dict.fromkeys(filter(is_bundle, names))):
-            ranges = Ranges.of(hot)
+            ranges = HashRanges.of(hot)
             topics = self._topics(ranges, ranges.namespaces)
             self._inside = topics.within(np.arange(len(ranges)))
 
@@ -223,10 +227,12 @@ class Reading:
         load = {name: bundles[name].to_numpy(zero_copy_only=False) for name in TRAFFIC}
         return hottest(load, self._request.hot_bundles)
 
-    def _topics(self, ranges: Ranges, only: Iterable[str] | None = None) -> Topics:
+    def _topics(self, ranges: HashRanges, only: Iterable[str] | None = None) -> PlacedTopics:
         queries = {name: topics_in(promql, only) for name, promql in self._wanted.topics.items()}
         table = self._wide(TOPICS.keys, TOPICS.columns, self._asked_once(queries))
-        return Topics.placed([table[key] for key in TOPICS.keys], [table[name] for name in TOPICS.columns], ranges)
+        return PlacedTopics.placed(
+            [table[key] for key in TOPICS.keys], [table[name] for name in TOPICS.columns], ranges
+        )
 
     def _answered(self, brokers: Mapping[str, pa.Array]) -> list[str]:
         """Pods whose own metrics are young enough to say that what they do not report does not exist."""

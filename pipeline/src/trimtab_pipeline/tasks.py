@@ -28,9 +28,9 @@ from trimtab_pipeline.api import (
     StatisticsSettings,
 )
 from trimtab_pipeline.asking import ReadRequest
-from trimtab_pipeline.cycle import BROKER_STATE, BUNDLE_STATE, Averages, next_state
+from trimtab_pipeline.cycle import BROKER_STATE, BUNDLE_STATE, AveragingSettings, next_state
 from trimtab_pipeline.history_files import State
-from trimtab_pipeline.ranges import Ranges
+from trimtab_pipeline.ranges import HashRanges
 from trimtab_pipeline.reading import read_shard
 from trimtab_pipeline.samples import Samples
 from trimtab_pipeline.statistics import ask_brokers
@@ -54,16 +54,16 @@ ANSWER = pa.schema(
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class ShardTask:
     """What the tasks of one cycle do.
 
     state: the last state of the bundles. ranges: all bundles, for topics to be summed up to, as
-    `Ranges.to_text`; None when bundles are known to be measured themselves. statistics: how brokers are asked.
+    `HashRanges.to_text`; None when bundles are known to be measured themselves. statistics: how brokers are asked.
     """
 
     request: ReadRequest
     state: State
-    averages: Averages
+    averages: AveragingSettings
     credentials: Credentials = NO_CREDENTIALS
     ranges: str | None = None
     statistics: StatisticsSettings = NOBODY_IN_PARTICULAR
@@ -75,7 +75,7 @@ class Work:
         return self._read(number)
 
     def _read(self, number: int) -> Iterator[pa.RecordBatch]:
-        ranges = None if self.ranges is None else Ranges.from_text(self.ranges)
+        ranges = None if self.ranges is None else HashRanges.from_text(self.ranges)
         with self.request.server(self.credentials) as server:
             yield from read_shard(
                 self.request,
@@ -87,14 +87,14 @@ class Work:
             )
 
 
-def spread(spark: SparkSession, work: Work) -> DataFrame:
+def spread(spark: SparkSession, work: ShardTask) -> DataFrame:
     """The answers of all shards, not yet asked for: a task each. Py4J is kept from logging the credentials."""
     logging.getLogger("py4j").setLevel(logging.WARNING)  # at DEBUG it logs whatever passes, at INFO each closing
     count = len(work.request.shards)
     return spark.range(0, count, 1, count).mapInArrow(partial(answers, work=work), _SPARK_SCHEMA)
 
 
-def answers(shards: Iterator[pa.RecordBatch], work: Work) -> Iterator[pa.RecordBatch]:
+def answers(shards: Iterator[pa.RecordBatch], work: ShardTask) -> Iterator[pa.RecordBatch]:
     """The rows of these shards (batches of numbers), in `ANSWER`."""
     for batch in shards:
         for shard in batch.column(0).to_pylist():
@@ -102,7 +102,7 @@ def answers(shards: Iterator[pa.RecordBatch], work: Work) -> Iterator[pa.RecordB
     pa.default_memory_pool().release_unused()  # the task is over, but its process waits for the next cycle's
 
 
-def answer(told: Sequence[pa.RecordBatch], work: Work) -> Iterator[pa.RecordBatch]:
+def answer(told: Sequence[pa.RecordBatch], work: ShardTask) -> Iterator[pa.RecordBatch]:
     """What `read_shard` told of one shard, in `ANSWER`."""
     *measured, report = told
     brokers = measured[0]["broker"] if measured else pa.array([], _BROKER)

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trimtab_pipeline.queries import TOPICS, TRAFFIC
-from trimtab_pipeline.ranges import Ranges
+from trimtab_pipeline.ranges import HashRanges
 from trimtab_strategies.model.cluster_load import FloatArray, IntArray
 
 LOAD = TOPICS.columns
@@ -19,7 +19,7 @@ _WHOLE = ("", "-1")  # partition labels of what is no partition
 
 
 @dataclass(frozen=True, slots=True)
-class Topics:
+class PlacedTopics:
     """Topics as pods report them, t rows, placed among bundles.
 
     names, pods: who and where. load: (t, 6) columns `LOAD`, 0 where a pod does not say.
@@ -31,10 +31,10 @@ class Topics:
     load: FloatArray
     bundle: IntArray
     place: IntArray
-    ranges: Ranges
+    ranges: HashRanges
 
     @classmethod
-    def placed(cls, keys: Sequence[pa.StringArray], load: Sequence[pa.DoubleArray], ranges: Ranges) -> Topics:
+    def placed(cls, keys: Sequence[pa.StringArray], load: Sequence[pa.DoubleArray], ranges: HashRanges) -> PlacedTopics:
         """From columns as Prometheus answers them: keys topic, partition and pod; `load` as `LOAD`."""
         names = full_names(keys[0], keys[1])
         values = np.stack([np.nan_to_num(column.to_numpy(zero_copy_only=False)) for column in load], axis=1)
@@ -46,7 +46,7 @@ class Topics:
         """How many belong to no bundle that is known."""
         return int((self.bundle < 0).sum())
 
-    def by_bundle(self) -> Bundles:
+    def by_bundle(self) -> SummedBundles:
         """What each bundle carries on each pod that has topics of it."""
         inside = np.flatnonzero(self.bundle >= 0)
         coded = pc.dictionary_encode(self.pods)
@@ -55,7 +55,7 @@ class Topics:
         sums = [np.bincount(group, self.load[inside, k], len(groups)) for k in range(len(LOAD))]
         topics = np.bincount(group, minlength=len(groups)).astype(np.float64)
         pods = coded.dictionary.take(pa.array(groups % count))
-        return Bundles(groups // count, pods, np.stack([*sums, topics], axis=1), self.ranges)
+        return SummedBundles(groups // count, pods, np.stack([*sums, topics], axis=1), self.ranges)
 
     def within(self, bundles: IntArray) -> dict[str, pa.Array]:
         """Columns `INSIDE` of the topics in `bundles` (rows of `ranges`)."""
@@ -68,15 +68,15 @@ class Topics:
 
 
 @dataclass(frozen=True, slots=True)
-class Bundles:
+class SummedBundles:
     """Bundles that were put together from topics, g rows: row of `ranges`, pod, and (g, 7) `LOAD` and the count."""
 
     row: IntArray
     pods: pa.StringArray
     load: FloatArray
-    ranges: Ranges
+    ranges: HashRanges
 
-    def with_idle(self, answered: Sequence[str]) -> Bundles:
+    def with_idle(self, answered: Sequence[str]) -> SummedBundles:
         """And those without a topic on a pod of `answered` that should have them: they carry nothing, under pod "".
 
         No pod says so, hence the empty name: whoever does report a bundle, knows better.
@@ -85,7 +85,7 @@ class Bundles:
         idle = np.setdiff1d(np.flatnonzero(ours), self.row)
         pods = pa.concat_arrays([self.pods, pa.repeat("", len(idle))])
         load = np.concatenate([self.load, np.zeros((len(idle), len(LOAD) + 1))])
-        return Bundles(np.concatenate([self.row, idle]), pods, load, self.ranges)
+        return SummedBundles(np.concatenate([self.row, idle]), pods, load, self.ranges)
 
     def columns(self) -> dict[str, pa.Array]:
         """Columns of `trimtab_pipeline.queries.BUNDLES`."""

@@ -24,7 +24,7 @@ _CODE_OF = {reason: np.int8(code) for code, reason in enumerate(_CODES)}
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class MoveLimits:
     """What no strategy may exceed.
 
     cool_down:            seconds for which a bundle that moved stays where it is; exactly that age still stays.
@@ -104,7 +104,7 @@ class Guarded:
     held_back: tuple[HeldBack, ...] = field(default=())
 
 
-def guard(cluster: ClusterLoad, limits: Limits, *, moved_last_hour: int) -> Guarded:
+def guard(cluster: ClusterLoad, limits: MoveLimits, *, moved_last_hour: int) -> Guarded:
     """Apply `limits` to a picture of the cluster (moves in flight counted as landed)."""
     may_shed = trusted_brokers(cluster)
     may_receive = may_shed.rule_out(~cluster.brokers.schedulable, Reason.UNSCHEDULABLE)
@@ -150,7 +150,7 @@ def _as_told(verdict: Verdict, cluster: ClusterLoad) -> Verdict:
     return verdict
 
 
-def movable_bundles(cluster: ClusterLoad, limits: Limits) -> Verdict:
+def movable_bundles(cluster: ClusterLoad, limits: MoveLimits) -> Verdict:
     """The bundles that may be chosen for a move: owned, not pinned, not moving, not just moved, and measured.
 
     A broker's own heartbeat, and what a namespace leaves out of balancing, stays as well.
@@ -181,12 +181,12 @@ def measured(cluster: ClusterLoad) -> BoolArray:
     return known
 
 
-def mass_failure(lost: int, count: int, limits: Limits) -> bool:
+def mass_failure(lost: int, count: int, limits: MoveLimits) -> bool:
     """Whether so many of `count` brokers are lost that moving would make it worse. A single one is no mass."""
     return lost > 1 and lost / count > limits.max_lost_brokers
 
 
-def _refusal(cluster: ClusterLoad, limits: Limits, may_shed: Verdict) -> HeldBack | None:
+def _refusal(cluster: ClusterLoad, limits: MoveLimits, may_shed: Verdict) -> HeldBack | None:
     brokers = cluster.brokers
     count, ready = len(brokers), int(brokers.ready.sum())
     trusted = int(may_shed.allowed.sum())
@@ -207,7 +207,7 @@ def _main_doubt(may_shed: Verdict) -> Reason:
     return max(doubts, key=lambda reason: (doubts[reason], reason))
 
 
-def _partial(cluster: ClusterLoad, limits: Limits) -> HeldBack | None:
+def _partial(cluster: ClusterLoad, limits: MoveLimits) -> HeldBack | None:
     """Refuse when the source's answer was incomplete and too many bundles have no data.
 
     A part that failed costs its brokers their trust already; this covers the bundles: with many unmeasured, the rest
@@ -246,7 +246,7 @@ def _brokers_held_back(cluster: ClusterLoad, may_receive: Verdict) -> list[HeldB
     return held_back
 
 
-def _bundles_held_back(sheddable: Verdict, limits: Limits) -> list[HeldBack]:
+def _bundles_held_back(sheddable: Verdict, limits: MoveLimits) -> list[HeldBack]:
     """One entry per reason, with the number of bundles."""
     words = {
         Reason.PINNED: "pinned to their owner",
@@ -261,7 +261,7 @@ def _bundles_held_back(sheddable: Verdict, limits: Limits) -> list[HeldBack]:
     return [HeldBack("", reason, f"{counted(count, 'bundle')} {words[reason]}", count) for reason, count in counts]
 
 
-class Caps:
+class MoveCaps:
     """What is left of one decision's moves; brokers are rows."""
 
     def __init__(self, brokers: int, *, budget: int, per_broker: int) -> None:

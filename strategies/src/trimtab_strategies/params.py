@@ -35,7 +35,7 @@ class Defect(NamedTuple):
     corrected: str
 
 
-class Described(BaseModel):
+class DescribedModel(BaseModel):
     """Base of models of which a field's docstring becomes its description in the JSON schema."""
 
     @classmethod
@@ -50,7 +50,7 @@ class Described(BaseModel):
         return schema
 
 
-class StrategyParams(Described):
+class StrategyParams(DescribedModel):
     """Parameters of one strategy: camelCase on the wire, unknown keys refused, immutable.
 
     A field's docstring says what it does and its unit, and ends with the key that Pulsar has for it.
@@ -102,7 +102,7 @@ def descriptions(model: type[BaseModel]) -> dict[str, str]:
     """The docstring of each field that has one; empty where the source is not at hand."""
     found: dict[str, str] = {}
     for part in reversed(model.__mro__):
-        own = _docstrings(part.__module__).get(part.__qualname__, {}) if issubclass(part, Described) else {}
+        own = _docstrings(part.__module__).get(part.__qualname__, {}) if issubclass(part, DescribedModel) else {}
         for name in vars(part).get("__annotations__", {}):
             found[name] = own.get(name, "")
     return {name: found[name] for name in model.model_fields if found.get(name)}

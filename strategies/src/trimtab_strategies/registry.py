@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import ValidationError
 
-from trimtab_strategies.filters import Manager, Selection, SelectionParams
+from trimtab_strategies.filters import BrokerSelection, Manager, SelectionParams
 from trimtab_strategies.params import Defect, StrategyParams
 from trimtab_strategies.placement.least_message_rate import LeastLongTermMessageRate, LeastLongTermMessageRateParams
 from trimtab_strategies.placement.least_resource_usage import (
@@ -26,7 +26,7 @@ from trimtab_strategies.shedding.weighted import shedder as weighted_balancer
 from trimtab_strategies.splitting import bundle_splitter_task, namespace_bundle_split, weighted
 from trimtab_strategies.usage import DEFAULT_WEIGHTS
 
-Strategy = TypeVar("Strategy", Shedder, Placement, Splitter, Selection)
+Strategy = TypeVar("Strategy", Shedder, Placement, Splitter, BrokerSelection)
 
 _PULSAR = "org.apache.pulsar.broker.loadbalance"
 
@@ -156,16 +156,16 @@ SPLITTERS: Mapping[str, Row[Splitter]] = {
     ),
 }
 
-SELECTIONS: Mapping[str, Row[Selection]] = {
+SELECTIONS: Mapping[str, Row[BrokerSelection]] = {
     "Extensible": Row(
         params=SelectionParams,
-        build=lambda params: Selection(Manager.EXTENSIBLE, params),
+        build=lambda params: BrokerSelection(Manager.EXTENSIBLE, params),
         summary="Each filter takes brokers out for good; a bundle that no broker is left for stays where it is.",
         original=f"{_PULSAR}.extensions.ExtensibleLoadManagerImpl",
     ),
     "Modular": Row(
         params=SelectionParams,
-        build=lambda params: Selection(Manager.MODULAR, params, RoundRobin(RoundRobinParams())),
+        build=lambda params: BrokerSelection(Manager.MODULAR, params, RoundRobin(RoundRobinParams())),
         summary="Filters that leave nobody are forgiven; an overloaded choice is made again among more brokers.",
         original=f"{_PULSAR}.impl.ModularLoadManagerImpl",
     ),
@@ -194,7 +194,7 @@ def splitter(name: str, params: Mapping[str, Any] | StrategyParams) -> Splitter:
     return row.build(_params(name, row.params, params))
 
 
-def selection(name: str, params: Mapping[str, Any] | StrategyParams) -> Selection:
+def selection(name: str, params: Mapping[str, Any] | StrategyParams) -> BrokerSelection:
     """The filters before the placement, by name. Raises `UnknownStrategyError` or `InvalidParamsError`."""
     row = _row("selection", SELECTIONS, name)
     return row.build(_params(name, row.params, params))

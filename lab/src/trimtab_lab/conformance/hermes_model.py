@@ -33,13 +33,13 @@ from trimtab_strategies.shedding.weighted.nodes import (
     InvalidWorkError,
     NodeLoad,
     Profiles,
-    Work,
+    Workload,
     rebuilt,
     stamped,
 )
 from trimtab_strategies.shedding.weighted.orders import Iteration, Order, order_of
 from trimtab_strategies.shedding.weighted.passes import Aim, corrected_pass, original_pass
-from trimtab_strategies.shedding.weighted.target_weights import Score, TargetRule, Targets
+from trimtab_strategies.shedding.weighted.target_weights import AverageScore, TargetRule, Targets
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +84,12 @@ class Balance:
     transfers: tuple[Transfer, ...]
 
     @property
-    def scores(self) -> Mapping[str, Score]:
+    def scores(self) -> Mapping[str, AverageScore]:
         """What the controller remembers."""
         return self.targets.memory
 
 
-def balance(work: Work, rules: Rules, scores: Mapping[str, Score] | None = None) -> Balance:
+def balance(work: Workload, rules: Rules, scores: Mapping[str, AverageScore] | None = None) -> Balance:
     """One balance of `work`. scores: what the last balance returned."""
     return _Balancing(work, rules, order_of(rules.iteration)).run(scores or {})
 
@@ -97,7 +97,7 @@ def balance(work: Work, rules: Rules, scores: Mapping[str, Score] | None = None)
 class _Balancing:
     """One balance under way."""
 
-    def __init__(self, work: Work, rules: Rules, order: Order) -> None:
+    def __init__(self, work: Workload, rules: Rules, order: Order) -> None:
         self.work, self.rules, self.order = work, rules, order
         self.corrected = rules.compatibility is Compatibility.CORRECTED
         self.consumers = order.consumers(work.consumers)
@@ -117,7 +117,7 @@ class _Balancing:
         known = np.array([name in self.work.profiles for name in self.subscriptions], dtype=bool)
         return np.where(known, weight, weight[known].mean()) if known.any() else weight
 
-    def run(self, scores: Mapping[str, Score]) -> Balance:
+    def run(self, scores: Mapping[str, AverageScore]) -> Balance:
         """Restore, place, aim, rebalance."""
         ledger, work = self.ledger, self.work
         waiting = self.restore()
@@ -145,7 +145,7 @@ class _Balancing:
             transfers=tuple(ledger.transfers),
         )
 
-    def aimed(self, scores: Mapping[str, Score], waiting: list[int]) -> list[float]:
+    def aimed(self, scores: Mapping[str, AverageScore], waiting: list[int]) -> list[float]:
         """The targets as they will be once everything that waits is placed."""
         books = dict(zip(self.consumers, self.ledger.book, strict=True))
         found = target_weights.update(books, self.work.loads, scores, self.work.now, self.rules.targets)
@@ -231,7 +231,7 @@ class State:
 
     assignments: Mapping[str, Sequence[str]] = field(default_factory=dict)
     profiles: Profiles = NO_PROFILES
-    scores: Mapping[str, Score] = field(default_factory=dict)
+    scores: Mapping[str, AverageScore] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,7 +268,7 @@ def run(state: State, cycle: Cycle, rules: Rules, window: float) -> Outcome:
             {name: profile for name, profile in profiles.of.items() if name in wanted}, profiles.updated
         )
     holders = {name: [c for c in held if c in active] for name, held in state.assignments.items()}
-    work = Work(cycle.now, cycle.subscriptions, cycle.consumers, cycle.constraints, holders, profiles.of, loads)
+    work = Workload(cycle.now, cycle.subscriptions, cycle.consumers, cycle.constraints, holders, profiles.of, loads)
     decided = balance(work, rules, state.scores)
     changed = diff(holders, decided.assignments)
     after = stamped(profiles, changed.rebalanced, cycle.now)

@@ -14,7 +14,7 @@ import heapq
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from trimtab_strategies.shedding.weighted.nodes import Work
+from trimtab_strategies.shedding.weighted.nodes import Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Selection:
     counts: Mapping[str, int]
 
 
-def selective(work: Work) -> Selection:
+def selective(work: Workload) -> Selection:
     """One balance of `work` by counts; profiles and loads are not looked at."""
     selecting = _Selecting(work)
     selecting.place()
@@ -39,7 +39,7 @@ def selective(work: Work) -> Selection:
 class _Selecting:
     """One balance under way: by consumer its subscriptions, by subscription its consumers."""
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: Workload) -> None:
         self.most = work.constraints.most
         self.wanted = {name: work.constraints.wanted(name) for name in sorted(work.subscriptions)}
         active = set(work.consumers)

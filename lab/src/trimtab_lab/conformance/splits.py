@@ -29,7 +29,7 @@ from trimtab_strategies.splitting.limits import carried, first_exceeded
 from trimtab_strategies.splitting.namespace_bundle_split import (
     DefaultNamespaceBundleSplitStrategy,
     DefaultNamespaceBundleSplitStrategyParams,
-    Surroundings,
+    SplitContext,
 )
 from trimtab_strategies.usage import MEBIBYTE
 
@@ -96,7 +96,7 @@ def _split_round(
     cluster = _with_stats(pulsar_clusters.cluster({"self": {"bundles": list(bundles)}}, bundles), bundles)
     names = cluster.bundles.names
     skipped = np.isin(np.array(names, dtype=object), given["not_owned"]) | (cluster.bundles.topics < 2)  # noqa: PLR2004
-    around = Surroundings(
+    around = SplitContext(
         _counts(cluster, given["namespace_bundle_count"], -1),
         given["splitting"],
         lambda row: _evenly_spaced(names[row], given["split_boundaries_returned"]),

@@ -10,14 +10,14 @@ Pulsar's two managers filter by the same rules, in another order and with anothe
 
 from trimtab_strategies.filters.isolation import InvalidIsolationError, check_isolation, isolation_problems
 from trimtab_strategies.filters.params import Manager, SelectionParams
-from trimtab_strategies.filters.pipelines import SYSTEM_NAMESPACE, Selecting, Selection
+from trimtab_strategies.filters.pipelines import SYSTEM_NAMESPACE, BrokerSelection, Selecting
 
 __all__ = [
     "SYSTEM_NAMESPACE",
+    "BrokerSelection",
     "InvalidIsolationError",
     "Manager",
     "Selecting",
-    "Selection",
     "SelectionParams",
     "check_isolation",
     "isolation_problems",

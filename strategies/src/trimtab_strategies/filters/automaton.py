@@ -36,7 +36,7 @@ class Edge:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class Lookaround:
     """A place at which `part` begins (or ends, with `behind`) to match; with `negated` one at which it does not."""
 
     part: Part
@@ -52,7 +52,7 @@ class Chain:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class Alternatives:
     """One of `options`."""
 
     options: tuple[Part, ...]
@@ -67,7 +67,7 @@ class Repeat:
     high: int | None
 
 
-Part = Letter | Edge | Look | Chain | Choice | Repeat
+Part = Letter | Edge | Lookaround | Chain | Alternatives | Repeat
 """What a pattern is made of."""
 
 
@@ -79,13 +79,13 @@ def steps_of(part: Part) -> int:
     match part:
         case Chain(parts):
             return 1 + sum(map(steps_of, parts))
-        case Choice(parts):
+        case Alternatives(parts):
             return 1 + len(parts) + sum(map(steps_of, parts))
         case Repeat(inner, low, None):
             return 2 + (low + 1) * steps_of(inner)
         case Repeat(inner, low, int(high)):
             return 1 + high * steps_of(inner) + 2 * (high - low)
-        case Look(inner):
+        case Lookaround(inner):
             return 2 + steps_of(inner)
     return 1
 
@@ -95,7 +95,7 @@ class Matcher:
 
     def __init__(self, part: Part) -> None:
         self.steps = steps_of(part)
-        bits: dict[Edge | Look, int] = {}
+        bits: dict[Edge | Lookaround, int] = {}
         for test in _tests_in(part):
             bits.setdefault(test, 1 << len(bits))
         self._tests = [(bit, test, _graph_of(test, bits)) for test, bit in bits.items()]
@@ -119,28 +119,28 @@ class Matcher:
         return holds
 
 
-def _tests_in(part: Part) -> Iterator[Edge | Look]:
+def _tests_in(part: Part) -> Iterator[Edge | Lookaround]:
     """All tests, each after those that it needs."""
     match part:
         case Edge():
             yield part
-        case Look(inner):
+        case Lookaround(inner):
             yield from _tests_in(inner)
             yield part
         case Repeat(inner):
             yield from _tests_in(inner)
-        case Chain(parts) | Choice(parts):
+        case Chain(parts) | Alternatives(parts):
             for inner in parts:
                 yield from _tests_in(inner)
 
 
-def _graph_of(test: Edge | Look, bits: Mapping[Edge | Look, int]) -> _Graph | None:
-    return _Graph(test.part, bits, backward=not test.behind) if isinstance(test, Look) else None
+def _graph_of(test: Edge | Lookaround, bits: Mapping[Edge | Lookaround, int]) -> _Graph | None:
+    return _Graph(test.part, bits, backward=not test.behind) if isinstance(test, Lookaround) else None
 
 
-def _places(test: Edge | Look, graph: _Graph | None, text: str, holds: Sequence[int]) -> Iterator[bool]:
+def _places(test: Edge | Lookaround, graph: _Graph | None, text: str, holds: Sequence[int]) -> Iterator[bool]:
     """Whether `test` holds, at each place of `text`."""
-    if isinstance(test, Look) and graph is not None:
+    if isinstance(test, Lookaround) and graph is not None:
         yield from (found is not test.negated for found in graph.places(text, holds))
     elif isinstance(test, Edge):
         yield from (test.here.match(text, place) is not None for place in range(len(text) + 1))
@@ -152,7 +152,7 @@ class _Graph:
     A step takes a letter, or has none and leads on at once, to several steps or where all `needs` (bits) hold.
     """
 
-    def __init__(self, part: Part, bits: Mapping[Edge | Look, int], *, backward: bool = False) -> None:
+    def __init__(self, part: Part, bits: Mapping[Edge | Lookaround, int], *, backward: bool = False) -> None:
         self._letters: list[re.Pattern[str] | None] = []
         self._onward: list[tuple[int, ...]] = []
         self._needs: list[int] = []
@@ -172,13 +172,13 @@ class _Graph:
         match part:
             case Letter(among):
                 return self._add(to, letter=among)
-            case Edge() | Look():
+            case Edge() | Lookaround():
                 return self._add(to, needs=self._bits[part])
             case Chain(parts):
                 for inner in parts if self._backward else reversed(parts):
                     to = self._lead(inner, to)
                 return to
-            case Choice(options):
+            case Alternatives(options):
                 return self._add(*(self._lead(option, to) for option in options))
             case Repeat():
                 return self._lead_often(part, to)

@@ -10,7 +10,7 @@ from trimtab_strategies.model import ClusterLoad
 from trimtab_strategies.model.cluster_load import FloatArray, IntArray
 
 
-class Counts:
+class BundlesPerBroker:
     """The owners of one picture's bundles, as a working copy that follows the placements made so far."""
 
     def __init__(self, cluster: ClusterLoad) -> None:

@@ -11,7 +11,17 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from trimtab_strategies.filters.automaton import Chain, Choice, Edge, Letter, Look, Matcher, Part, Repeat, steps_of
+from trimtab_strategies.filters.automaton import (
+    Alternatives,
+    Chain,
+    Edge,
+    Letter,
+    Lookaround,
+    Matcher,
+    Part,
+    Repeat,
+    steps_of,
+)
 
 LARGEST = 2000
 """Characters of a pattern, and steps that it takes with its repetitions written out."""
@@ -50,7 +60,7 @@ _WIDE = re.compile(r"(?<!\\)(?:\\\\)*\\(?:u(?!00[0-7])|U(?!000000[0-7])|N)")
 """An escape for a letter that is not ASCII: a class of those takes seconds to make."""
 
 
-class _RefusedError(ValueError):
+class _UnsupportedError(ValueError):
     """A pattern that is not matched; says why and what to do, without naming it."""
 
 
@@ -74,9 +84,9 @@ def _read(pattern: str) -> Matcher | str:
         return "names letters that are not ASCII, and names of brokers have none: leave them out"
     try:
         signs = _signs_of(pattern)
-        part = _Reader(signs).whole(re.compile(pattern).flags & _KEPT)
+        part = _PatternReader(signs).whole(re.compile(pattern).flags & _KEPT)
         _check_steps(steps_of(part))
-    except _RefusedError as error:
+    except _UnsupportedError as error:
         return str(error)
     except (re.error, OverflowError, RecursionError) as error:
         return f"is no regular expression ({error}): correct it"
@@ -85,33 +95,37 @@ def _read(pattern: str) -> Matcher | str:
 
 def _check_steps(steps: int) -> None:
     if steps > LARGEST:
-        raise _RefusedError(
+        raise _UnsupportedError(
             f"takes {steps} steps with its repetitions written out, at most {LARGEST} are matched: "
             "lower their bounds, or use * or +"
         )
 
 
 def _signs_of(pattern: str) -> list[str]:
-    """The parts of the grammar. Raises `_RefusedError` for those that have no place here."""
+    """The parts of the grammar. Raises `_UnsupportedError` for those that have no place here."""
     signs = [found.group() for found in _SIGN.finditer(pattern)]
     depth = 0
     for sign in signs:
         _check(sign)
         depth += (sign.startswith("(") and not sign.endswith(")")) - (sign == ")")
         if depth > DEEPEST:
-            raise _RefusedError(f"has more than {DEEPEST} groups within each other: leave out those that it can spare")
+            raise _UnsupportedError(
+                f"has more than {DEEPEST} groups within each other: leave out those that it can spare"
+            )
     return [sign for sign in signs if not _COMMENT.fullmatch(sign) and not _WHOLE.fullmatch(sign)]
 
 
 def _check(sign: str) -> None:
     if _BACK.fullmatch(sign):
-        raise _RefusedError(f"refers back ({sign}), which takes for ever: write out what may stand there")
+        raise _UnsupportedError(f"refers back ({sign}), which takes for ever: write out what may stand there")
     if sign == "(?>" or ((repeat := _REPEAT.fullmatch(sign)) and repeat[5] == "+"):
-        raise _RefusedError(f"does not give back what it took ({sign}): write the plain repetition or group")
+        raise _UnsupportedError(f"does not give back what it took ({sign}): write the plain repetition or group")
     if sign[0] == "[" and len(sign) > 1 and _NESTED.search(sign, 1):
-        raise _RefusedError(f"has a class within a class ({sign}): write one class, and \\[ or \\& for the characters")
+        raise _UnsupportedError(
+            f"has a class within a class ({sign}): write one class, and \\[ or \\& for the characters"
+        )
     if "x" in _switched_on(sign):
-        raise _RefusedError(f"has the flag x ({sign}): write it without blanks and comments")
+        raise _UnsupportedError(f"has the flag x ({sign}): write it without blanks and comments")
 
 
 def _switched_on(sign: str) -> str:
@@ -120,7 +134,7 @@ def _switched_on(sign: str) -> str:
     return found[1] if found else ""
 
 
-class _Reader:
+class _PatternReader:
     """Reads signs of a pattern that Python takes."""
 
     def __init__(self, signs: list[str]) -> None:
@@ -144,7 +158,7 @@ class _Reader:
         while self._next() == "|":
             self._take()
             options.append(self._chain(flags))
-        return options[0] if len(options) == 1 else Choice(tuple(options))
+        return options[0] if len(options) == 1 else Alternatives(tuple(options))
 
     def _chain(self, flags: int) -> Part:
         parts = list[Part]()
@@ -173,7 +187,7 @@ class _Reader:
         self._take()
         if sign not in _LOOKS:
             return part
-        return Look(part, behind="<" in sign, negated="!" in sign)
+        return Lookaround(part, behind="<" in sign, negated="!" in sign)
 
 
 def _bounds(found: re.Match[str]) -> tuple[int, int | None]:

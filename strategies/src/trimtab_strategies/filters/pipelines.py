@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from trimtab_strategies.filters.counts import Counts
+from trimtab_strategies.filters.counts import BundlesPerBroker
 from trimtab_strategies.filters.isolation import IsolationRules
 from trimtab_strategies.filters.params import Manager, SelectionParams
 from trimtab_strategies.filters.versions import UnknownVersionError, latest
@@ -47,7 +47,7 @@ class Selecting(ABC):
     def __init__(self, cluster: ClusterLoad, params: SelectionParams, for_excluded: Placement | None) -> None:
         """Select on `cluster`. for_excluded: the placement of excluded namespaces, None: the usual one."""
         self.cluster, self.params, self.for_excluded = cluster, params, for_excluded
-        self.counts = Counts(cluster)
+        self.counts = BundlesPerBroker(cluster)
         self.isolation = IsolationRules(cluster.brokers.names, cluster.policies)
 
     @abstractmethod
@@ -317,7 +317,7 @@ class _Extensible(Selecting):
 
 
 @dataclass(frozen=True)
-class Selection:
+class BrokerSelection:
     """A pipeline and its parameters.
 
     for_excluded: the placement of bundles of `SelectionParams.excluded_namespaces` (Pulsar: round robin); None: the

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from trimtab_strategies.filters import Selection
-from trimtab_strategies.guard import Limits, Verdict, measured, trusted_brokers
+from trimtab_strategies.filters import BrokerSelection
+from trimtab_strategies.guard import MoveLimits, Verdict, measured, trusted_brokers
 from trimtab_strategies.model import CPU, ClusterLoad, Decision, HeldBack, Memory, Move, Plan, Reason, counted
 from trimtab_strategies.model.cluster_load import FloatArray, IntArray
 from trimtab_strategies.planner.candidates import Choosing, LeastLoaded, selecting_on
@@ -35,11 +35,11 @@ def assign(  # noqa: PLR0917 - the nouns of `decide`, in its order
     cluster: ClusterLoad,
     bundles: IntArray,
     placement: Placement,
-    limits: Limits,
+    limits: MoveLimits,
     memory: Memory,
     rng: np.random.Generator,
     reason: Reason,
-    selection: Selection | None = None,
+    selection: BrokerSelection | None = None,
     restarted: Collection[str] = (),
 ) -> Decision:
     """Give each of `bundles` (rows) an owner among the brokers that are ready and schedulable.
@@ -71,7 +71,7 @@ def assign(  # noqa: PLR0917 - the nouns of `decide`, in its order
     return Decision(plan, replace(memory, placement=forget_others(housing.memory, cluster.brokers.names)))
 
 
-def _enough(measured_brokers: Verdict, cluster: ClusterLoad, limits: Limits) -> bool:
+def _enough(measured_brokers: Verdict, cluster: ClusterLoad, limits: MoveLimits) -> bool:
     """Whether enough brokers have data, and one of them can receive."""
     trusted, ready = measured_brokers.allowed, cluster.brokers.ready
     receivers = bool((trusted & cluster.brokers.schedulable).any())

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from trimtab_strategies.guard import Caps, Guarded
+from trimtab_strategies.guard import Guarded, MoveCaps
 from trimtab_strategies.model import CPU, TRAFFIC, ClusterLoad, HeldBack, Reason
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray
 from trimtab_strategies.model.plan import Candidates, Considered, Rejected, Staying
@@ -35,7 +35,7 @@ class Considering:
     cluster: ClusterLoad
     choosing: Choosing
     allowed: Guarded
-    caps: Caps
+    caps: MoveCaps
     predicted: PredictedLoad
     answers: dict[int, Reason] = field(default_factory=dict)
     _moved: set[int] = field(default_factory=set)

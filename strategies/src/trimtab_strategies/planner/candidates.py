@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from trimtab_strategies.filters import Selecting, Selection
+from trimtab_strategies.filters import BrokerSelection, Selecting
 from trimtab_strategies.guard import Verdict
 from trimtab_strategies.model import ClusterLoad, HeldBack, Reason
 from trimtab_strategies.model.cluster_load import IntArray
@@ -21,10 +21,10 @@ from trimtab_strategies.planner.prediction import PredictedLoad
 from trimtab_strategies.protocols import NOTHING, Choice, Placement, RemembersChoices
 
 
-def selecting_on(cluster: ClusterLoad, selection: Selection | None) -> Selecting | None:
+def selecting_on(cluster: ClusterLoad, selection: BrokerSelection | None) -> Selecting | None:
     """The selection under way on `cluster`. What namespaces ask for is kept to also when no selection was chosen."""
     if selection is None and cluster.policies:
-        selection = Selection()
+        selection = BrokerSelection()
     return None if selection is None else selection.on(cluster)
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from trimtab_strategies.filters import Selection
-from trimtab_strategies.guard import Caps, Guarded, Limits, guard
+from trimtab_strategies.filters import BrokerSelection
+from trimtab_strategies.guard import Guarded, MoveCaps, MoveLimits, guard
 from trimtab_strategies.model import ClusterLoad, Decision, Memory, Move, Plan, Reason
 from trimtab_strategies.model.cluster_load import BoolArray
 from trimtab_strategies.planner.assign import assign, believed
@@ -39,14 +39,14 @@ class Pair:
     shedder: Shedder
     placement: Placement
     weights: Weights = DEFAULT_WEIGHTS
-    selection: Selection | None = None
+    selection: BrokerSelection | None = None
     splitter: Splitter | None = None
 
 
 def decide(
     cluster: ClusterLoad,
     pair: Pair,
-    limits: Limits,
+    limits: MoveLimits,
     memory: Memory,
     rng: np.random.Generator,
     *,
@@ -70,7 +70,7 @@ def decide(
     allowed = set_apart(allowed, landed, evacuation)
     receivers = np.flatnonzero(allowed.may_receive.allowed)
     choosing = Choosing(pair.placement, receivers, selecting_on(landed, pair.selection))
-    caps = Caps(len(landed.brokers), budget=allowed.budget, per_broker=limits.max_moves_per_broker)
+    caps = MoveCaps(len(landed.brokers), budget=allowed.budget, per_broker=limits.max_moves_per_broker)
     division = Division((), NOTHING, (), memory)
     if pair.splitter is not None and evacuation.pause is None:
         most = limits.max_splits_per_cycle

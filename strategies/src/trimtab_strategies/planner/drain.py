@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from trimtab_strategies.guard import Caps, Guarded, Limits, Verdict, movable_bundles
+from trimtab_strategies.guard import Guarded, MoveCaps, MoveLimits, Verdict, movable_bundles
 from trimtab_strategies.model import CPU, ClusterLoad, HeldBack, Move, Reason, counted, some
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
 from trimtab_strategies.planner.assign import expected_load
@@ -66,8 +66,8 @@ class Evacuating:
     cluster: ClusterLoad
     choosing: Choosing
     allowed: Guarded
-    limits: Limits
-    caps: Caps
+    limits: MoveLimits
+    caps: MoveCaps
     predicted: PredictedLoad
     rng: np.random.Generator
     memory: Mapping[str, Any]

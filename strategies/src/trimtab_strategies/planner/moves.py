@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from trimtab_strategies.guard import Caps, Guarded, Limits
+from trimtab_strategies.guard import Guarded, MoveCaps, MoveLimits
 from trimtab_strategies.model import CPU, ClusterLoad, HeldBack, Move, Reason, counted
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
 from trimtab_strategies.planner.audit import Considering
@@ -39,8 +39,8 @@ class Placing:
     cluster: ClusterLoad
     choosing: Choosing
     allowed: Guarded
-    limits: Limits
-    caps: Caps
+    limits: MoveLimits
+    caps: MoveCaps
     predicted: PredictedLoad
     rng: np.random.Generator
     memory: Mapping[str, Any]

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from trimtab_strategies.guard import Caps, Verdict, trusted_brokers
+from trimtab_strategies.guard import MoveCaps, Verdict, trusted_brokers
 from trimtab_strategies.hash_ring import is_monitoring, parse_bundle
 from trimtab_strategies.model import ClusterLoad, HeldBack, Memory, Reason, Split, counted
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
@@ -72,7 +72,7 @@ def divide(
     *,
     sheddable: Verdict,
     rng: np.random.Generator,
-    caps: Caps,
+    caps: MoveCaps,
     max_splits: int,
 ) -> Division:
     """What `splitter` wants divided, at most `max_splits` of it, and an owner for each child.
@@ -141,7 +141,7 @@ class _Spreading:
     predicted: PredictedLoad
     sheddable: BoolArray
     rng: np.random.Generator
-    caps: Caps
+    caps: MoveCaps
     memory: Mapping[str, Any]
     loads: Mapping[int, FloatArray]
     moved: int = 0

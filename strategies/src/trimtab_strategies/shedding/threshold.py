@@ -87,7 +87,7 @@ class ThresholdShedder:
         usage = broker_usage(cluster, self.params.weights)
         brokers = np.flatnonzero(np.isfinite(usage))
         names = [cluster.brokers.names[row] for row in brokers]
-        view = _View(cluster, sheddable, brokers, self.params)
+        view = _ThresholdView(cluster, sheddable, brokers, self.params)
         ema = smooth(recall(memory, "ema", names), usage[brokers], self.params.history)
         shedding = view.upper(ema)
         if self.params.lower_boundary and not shedding.unloads and mean(ema) != 0:
@@ -98,7 +98,7 @@ class ThresholdShedder:
 
 
 @dataclass(frozen=True)
-class _View:
+class _ThresholdView:
     """The cluster as this shedder sees it: `brokers` are the rows (k,) that take part."""
 
     cluster: ClusterLoad

@@ -75,7 +75,7 @@ class DefaultNamespaceBundleSplitStrategyParams(PulsarSplitParams):
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class SplitContext:
     """What the rule looks at besides the bundles themselves.
 
     counts:     how many bundles each namespace (row) has, -1 unknown.
@@ -106,7 +106,7 @@ class DefaultNamespaceBundleSplitStrategy:
             of_interest[[bundles.index[name] for name in hits]] = True
         mine = splittable & (bundles.owner >= 0) & (bundles.topics >= FEWEST_TOPICS)
         inside = Inside(cluster)
-        around = Surroundings(
+        around = SplitContext(
             bundle_counts(cluster),
             [bundles.names[row] for row in np.flatnonzero(bundles.in_flight)],
             lambda row: valid_boundaries(inside, row, self.params),
@@ -116,7 +116,7 @@ class DefaultNamespaceBundleSplitStrategy:
         return Splitting(tuple(walk.wishes), (*quiet, *walk.held_back), {"hits": walk.hits})
 
     def walk(
-        self, cluster: ClusterLoad, rows: IntArray, exceeded: IntArray, hits: Mapping[str, int], around: Surroundings
+        self, cluster: ClusterLoad, rows: IntArray, exceeded: IntArray, hits: Mapping[str, int], around: SplitContext
     ) -> Walk:
         """One cycle over bundles (rows) of two topics or more, in the given order.
 
@@ -136,7 +136,7 @@ class Walk:
 
     cluster: ClusterLoad
     params: DefaultNamespaceBundleSplitStrategyParams
-    around: Surroundings
+    around: SplitContext
     hits: dict[str, int]
     wishes: list[SplitWish] = field(default_factory=list)
     chosen: Counter[int] = field(default_factory=Counter)

@@ -15,7 +15,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from trimtab_strategies import registry
-from trimtab_strategies.guard import Guarded, Limits, guard
+from trimtab_strategies.guard import Guarded, MoveLimits, guard
 from trimtab_strategies.model import ClusterLoad, Plan, Split
 from trimtab_strategies.model.cluster_load import IntArray
 from trimtab_strategies.params import Compatibility, StrategyParams
@@ -32,7 +32,7 @@ SPLIT_ROUNDS = 6
 
 def plan_keeps_the_guard_s_rules(pair: Pair, cluster: ClusterLoad) -> None:
     """Only movable bundles move, once, from their owner to another broker that may receive, within every cap."""
-    limits = Limits(max_moves_per_cycle=5, max_moves_per_broker=3)
+    limits = MoveLimits(max_moves_per_cycle=5, max_moves_per_broker=3)
     for shown, plan in plans(pair, cluster, limits):
         _check_moves(shown, plan, limits)
         assert len({move.bundle for move in plan.moves}) == len(plan.moves) <= limits.max_moves_per_cycle
@@ -41,7 +41,7 @@ def plan_keeps_the_guard_s_rules(pair: Pair, cluster: ClusterLoad) -> None:
             assert all(names.count(name) <= limits.max_moves_per_broker for name in names), f"too many: one {end}"
 
 
-def _check_moves(cluster: ClusterLoad, plan: Plan, limits: Limits) -> None:
+def _check_moves(cluster: ClusterLoad, plan: Plan, limits: MoveLimits) -> None:
     allowed = guard(cluster, limits, moved_last_hour=0)
     for move in plan.moves:
         bundle, destination = cluster.bundles.index[move.bundle], cluster.brokers.index[move.destination]
@@ -64,8 +64,8 @@ def _may_own(cluster: ClusterLoad, bundle: int, broker: str) -> bool:
 
 def plan_never_makes_the_busiest_busier(pair: Pair, cluster: ClusterLoad) -> None:
     """The most used broker is not more used after the plan than before."""
-    trusted = guard(cluster, Limits(), moved_last_hour=0).may_shed.allowed
-    for _, plan in plans(pair, cluster, Limits()):
+    trusted = guard(cluster, MoveLimits(), moved_last_hour=0).may_shed.allowed
+    for _, plan in plans(pair, cluster, MoveLimits()):
         before, after = (
             weighted_maximum(percents[trusted].astype(np.float32), pair.weights, MOVING).max(initial=0)
             for percents in (plan.before, plan.after)
@@ -75,18 +75,18 @@ def plan_never_makes_the_busiest_busier(pair: Pair, cluster: ClusterLoad) -> Non
 
 def idle_plan_says_why(pair: Pair, cluster: ClusterLoad) -> None:
     """A plan that does nothing gives a reason, and no plan gives one per bundle."""
-    for _, plan in plans(pair, cluster, Limits()):
+    for _, plan in plans(pair, cluster, MoveLimits()):
         assert not plan.empty or plan.held_back
         assert len(plan.held_back) <= 10 + 8 * len(cluster.brokers)
 
 
 def plan_splits_only_what_it_may(pair: Pair, cluster: ClusterLoad) -> None:
     """A bundle is split once and is not moved in the same plan, and what `_check_split` says."""
-    for shown, plan in plans(pair, cluster, Limits(), count=SPLIT_ROUNDS):
+    for shown, plan in plans(pair, cluster, MoveLimits(), count=SPLIT_ROUNDS):
         names = [split.bundle for split in plan.splits]
         assert len(names) == len(set(names)), "a bundle is split twice"
         assert not {move.bundle for move in plan.moves} & set(names), "a bundle is split and moved"
-        allowed = guard(shown, Limits(), moved_last_hour=0)
+        allowed = guard(shown, MoveLimits(), moved_last_hour=0)
         for split in plan.splits:
             _check_split(shown, split, allowed)
 
@@ -108,7 +108,7 @@ def _check_split(cluster: ClusterLoad, split: Split, allowed: Guarded) -> None:
 def deciding_leaves_its_input_alone(pair: Pair, cluster: ClusterLoad) -> None:
     """The picture of the cluster is not changed, and equal input with equal chance gives equal plans."""
     with Unchanged(cluster, {}):
-        first, second = ([plan for _, plan in plans(pair, cluster, Limits(), count=2)] for _ in range(2))
+        first, second = ([plan for _, plan in plans(pair, cluster, MoveLimits(), count=2)] for _ in range(2))
     assert [(plan.moves, plan.held_back) for plan in first] == [(plan.moves, plan.held_back) for plan in second]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from trimtab_strategies.guard import Limits, movable_bundles
+from trimtab_strategies.guard import MoveLimits, movable_bundles
 from trimtab_strategies.model import Brokers, Bundles, ClusterLoad, Memory, Plan
 from trimtab_strategies.model.cluster_load import BoolArray, IntArray
 from trimtab_strategies.planner.decide import Pair, decide
@@ -30,7 +30,7 @@ def restored(memory: Mapping[str, Any]) -> dict[str, Any]:
 
 def movable(cluster: ClusterLoad) -> BoolArray:
     """The bundles (m) that a shedder is offered under the default limits."""
-    return movable_bundles(cluster, Limits()).allowed
+    return movable_bundles(cluster, MoveLimits()).allowed
 
 
 def sheddings(
@@ -45,7 +45,7 @@ def sheddings(
         memory = shedding.memory
 
 
-def plans(pair: Pair, cluster: ClusterLoad, limits: Limits, count: int = 4) -> Iterator[tuple[ClusterLoad, Plan]]:
+def plans(pair: Pair, cluster: ClusterLoad, limits: MoveLimits, count: int = 4) -> Iterator[tuple[ClusterLoad, Plan]]:
     """`count` plans in a row, a minute apart on the same load as if no move landed; the memory survives restarts."""
     memory, rng = Memory(), np.random.default_rng(0)
     for turn in range(count):
@@ -55,7 +55,7 @@ def plans(pair: Pair, cluster: ClusterLoad, limits: Limits, count: int = 4) -> I
 
 
 def _decided(
-    cluster: ClusterLoad, pair: Pair, limits: Limits, memory: Memory, rng: np.random.Generator
+    cluster: ClusterLoad, pair: Pair, limits: MoveLimits, memory: Memory, rng: np.random.Generator
 ) -> tuple[Plan, Memory]:
     decision = decide(cluster, pair, limits, memory, rng)
     kept = {f.name: restored(getattr(decision.memory, f.name)) for f in fields(decision.memory)}

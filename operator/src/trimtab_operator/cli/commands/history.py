@@ -17,8 +17,8 @@ from rich.text import Text
 from trimtab_operator.cli.common import FINDING, FINE, CommandError
 from trimtab_operator.cli.output import HELP, iso, length, moment, size, written
 from trimtab_operator.cli.tables import Grid, console, print_grid
-from trimtab_pipeline.exchange import ExchangeError, Window, export, import_window
-from trimtab_pipeline.past import DamagedError, NoHistoryError, Past, Summary, policies
+from trimtab_pipeline.exchange import ExchangeError, ExportedWindow, export, import_window
+from trimtab_pipeline.past import DamagedError, HistorySummary, NoHistoryError, Past, policies
 from trimtab_pipeline.renaming import Renaming, kept_key
 
 _KEY = "names.key"
@@ -154,7 +154,7 @@ def _show(arguments: argparse.Namespace) -> int:
     return FINDING if arguments.check and found else FINE
 
 
-def as_data(summary: Summary, now: float) -> dict[str, Any]:
+def as_data(summary: HistorySummary, now: float) -> dict[str, Any]:
     """Plain data: times in ISO 8601, lengths in seconds, sizes in bytes; null unknown."""
     return {
         "policy": summary.policy,
@@ -175,14 +175,14 @@ def _known(value: float) -> float | None:
     return round(value, 3) if math.isfinite(value) else None
 
 
-def print_summaries(screen: Console, summaries: Sequence[Summary], now: float) -> None:
+def print_summaries(screen: Console, summaries: Sequence[HistorySummary], now: float) -> None:
     """A row per policy, then gaps and damaged files, the newest first."""
     print_grid(screen, Grid("", ("Policy",), _COLUMNS, [_cells(summary, now) for summary in summaries], _SPARE))
     for summary in summaries:
         _print_findings(screen, summary)
 
 
-def _cells(summary: Summary, now: float) -> tuple[str, ...]:
+def _cells(summary: HistorySummary, now: float) -> tuple[str, ...]:
     return (
         summary.policy,
         written(summary.begin)[:-3],
@@ -196,7 +196,7 @@ def _cells(summary: Summary, now: float) -> tuple[str, ...]:
     )
 
 
-def _print_findings(screen: Console, summary: Summary) -> None:
+def _print_findings(screen: Console, summary: HistorySummary) -> None:
     for gap in reversed(summary.gaps[-_SHOWN:]):
         span = f"{written(gap.begin)} to {written(gap.end)}"
         screen.print(Text(f"{summary.policy}: gap of {length(gap.end - gap.begin)}, {span}", style="yellow"))
@@ -234,7 +234,7 @@ def _import(arguments: argparse.Namespace) -> int:
     return FINE
 
 
-def _print_window(what: str, window: Window) -> None:
+def _print_window(what: str, window: ExportedWindow) -> None:
     print(f"{what}: {written(window.begin)} to {written(window.end)} UTC")
     for policy, cycles in window.cycles.items():
         print(f"  {policy}: {cycles:,} cycle{'' if cycles == 1 else 's'}")

@@ -64,7 +64,7 @@ class Spread:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class TransferSettings:
     """The numbers of a cycle: see the parameters of the same names; ratios where those are percent.
 
     counts_returned: what a swap gives back counts. rewinds: each swap looks at all of the low broker's bundles again.
@@ -81,13 +81,13 @@ class Settings:
 
 
 @dataclass
-class Cycle:
+class TransferCycle:
     """One cycle under way. `order`: brokers (rows) from the least to the most used one."""
 
     loads: Loads
     order: IntArray
     spread: Spread
-    settings: Settings
+    settings: TransferSettings
     reports: Reports
     unreported: int = 0
     too_few: int = 0
@@ -163,7 +163,7 @@ class _Swap(NamedTuple):
 class Relief:
     """One pair: what `top` gives to `low`, and what it gets back. All amounts are throughput in bytes/s."""
 
-    def __init__(self, cycle: Cycle, top: int, low: int, bundles: IntArray) -> None:
+    def __init__(self, cycle: TransferCycle, top: int, low: int, bundles: IntArray) -> None:
         """Let `top` (row) give of its reported `bundles` (rows, lightest first) to `low` (row)."""
         self.cycle, self.top, self.low = cycle, top, low
         self.bundles = bundles.tolist()

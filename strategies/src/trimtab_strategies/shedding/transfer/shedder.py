@@ -35,13 +35,13 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field
 
-from trimtab_strategies.filters import Manager, Selection
+from trimtab_strategies.filters import BrokerSelection, Manager
 from trimtab_strategies.model import RESOURCES, ClusterLoad, HeldBack, Reason, counted
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
 from trimtab_strategies.params import Compatibility, Defect, WeightedParams
 from trimtab_strategies.protocols import Shedding, Unload, recall, remember
 from trimtab_strategies.shedding.bundle_choice import carried, reported
-from trimtab_strategies.shedding.transfer.matching import Cycle, Loads, Settings, Spread
+from trimtab_strategies.shedding.transfer.matching import Loads, Spread, TransferCycle, TransferSettings
 from trimtab_strategies.shedding.transfer.reports import PictureReports, Reports
 from trimtab_strategies.usage import Weight, Weights, broker_usage, smooth
 
@@ -223,7 +223,7 @@ class TransferShedderParams(WeightedParams):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class TransferOutcome:
     """What one cycle decided, and how it came to that.
 
     rested:        brokers (rows) that may act again, as their delay is over.
@@ -241,7 +241,7 @@ def reports_of_picture(cluster: ClusterLoad, sheddable: BoolArray, params: Trans
     return PictureReports(
         cluster,
         sheddable,
-        Selection(Manager.EXTENSIBLE).on(cluster),
+        BrokerSelection(Manager.EXTENSIBLE).on(cluster),
         count=params.top_bundles,
         excluded=params.excluded_namespaces,
         with_policies=params.policy_bundles,
@@ -265,7 +265,7 @@ class TransferShedder:
         """Bundles and swaps that bring the brokers together, one `Unload` each, in the order of decision."""
         return self.outcome(cluster, sheddable, memory).shedding
 
-    def outcome(self, cluster: ClusterLoad, sheddable: BoolArray, memory: Mapping[str, Any]) -> Outcome:
+    def outcome(self, cluster: ClusterLoad, sheddable: BoolArray, memory: Mapping[str, Any]) -> TransferOutcome:
         """What `shed` answers, and how far the brokers were and will be apart."""
         p = self.params
         survey = Survey(
@@ -273,9 +273,9 @@ class TransferShedder:
         )
         memory = survey.memory
         if survey.skip is not None:
-            return Outcome(Shedding(held_back=(survey.skip,), memory=memory), survey.rested)
+            return TransferOutcome(Shedding(held_back=(survey.skip,), memory=memory), survey.rested)
         before, reports = replace(survey.spread), self.reports(cluster, sheddable, self.params)
-        cycle = Cycle(survey.loads, survey.order, survey.spread, self._settings(), reports)
+        cycle = TransferCycle(survey.loads, survey.order, survey.spread, self._settings(), reports)
         hits = int(memory.get("hits", 0)) + 1 if cycle.cause() is not None else 0
         memory = {**memory, "hits": hits}
         unloads = tuple(cycle.unloads()) if self._acts(hits) else ()
@@ -284,7 +284,7 @@ class TransferShedder:
         else:
             why = self._nothing(cycle) if self._acts(hits) else self._waiting(cycle, hits)
             shedding = Shedding(held_back=(why,), memory=memory)
-        return Outcome(shedding, survey.rested, before, cycle.spread)
+        return TransferOutcome(shedding, survey.rested, before, cycle.spread)
 
     def averaged(self, cluster: ClusterLoad, memory: Mapping[str, Any]) -> Mapping[str, Any]:
         """The memory with this picture in the averages; the same picture does not count twice."""
@@ -297,9 +297,9 @@ class TransferShedder:
             memory = remember(memory, what, names, smooth(recall(memory, what, names), known, self.params.history))
         return {**memory, "now": cluster.now}
 
-    def _settings(self) -> Settings:
+    def _settings(self) -> TransferSettings:
         p = self.params
-        return Settings(
+        return TransferSettings(
             target=p.target_deviation,
             overload=p.overload_threshold / 100,
             max_brokers=p.max_brokers,
@@ -314,13 +314,13 @@ class TransferShedder:
             return hits >= max(1, self.params.hit_threshold)
         return hits > self.params.hit_threshold
 
-    def _waiting(self, cycle: Cycle, hits: int) -> HeldBack:
+    def _waiting(self, cycle: TransferCycle, hits: int) -> HeldBack:
         reason = Reason.BALANCED if self.params.corrected and not hits else Reason.HIT_COUNT
         needed = max(1, self.params.hit_threshold) if self.params.corrected else self.params.hit_threshold + 1
         state = f"cause to act in {counted(hits, 'cycle')} in a row, {needed} are needed" if hits else "close enough"
         return HeldBack("", reason, f"{state}: {self._spread(cycle)}")
 
-    def _nothing(self, cycle: Cycle) -> HeldBack:
+    def _nothing(self, cycle: TransferCycle) -> HeldBack:
         if cycle.unreported:
             text = f"{counted(cycle.unreported, 'broker')} that should give bundles away reported none"
             return HeldBack("", Reason.NO_LOAD_DATA, text)
@@ -329,7 +329,7 @@ class TransferShedder:
             return HeldBack("", Reason.NO_BUNDLES, text)
         return HeldBack("", Reason.HIT_COUNT, f"no broker to give and none to take: {self._spread(cycle)}")
 
-    def _spread(self, cycle: Cycle) -> str:
+    def _spread(self, cycle: TransferCycle) -> str:
         spread = cycle.spread
         return (
             f"usage {spread.mean * 100:.1f} % on average, deviation {spread.deviation * 100:.1f} points,"

@@ -96,7 +96,7 @@ class Constraints:
 
 
 @dataclass(frozen=True)
-class Work:
+class Workload:
     """Everything that one balance looks at.
 
     subscriptions, consumers: names of the active ones, in the order in which they were handed over.

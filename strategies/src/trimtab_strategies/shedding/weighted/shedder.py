@@ -62,7 +62,7 @@ from trimtab_strategies.shedding.weighted.ledger import Ledger
 from trimtab_strategies.shedding.weighted.nodes import UNDEFINED, NodeLoad, blended, smoothing
 from trimtab_strategies.shedding.weighted.orders import Iteration, Order
 from trimtab_strategies.shedding.weighted.passes import DEFECTS, Aim, corrected_pass, original_pass
-from trimtab_strategies.shedding.weighted.target_weights import Law, Score, TargetRule, Targets
+from trimtab_strategies.shedding.weighted.target_weights import AverageScore, Law, TargetRule, Targets
 from trimtab_strategies.usage import broker_usage
 
 __all__ = ["DEFECTS", "WeightedBalancer", "WeightedBalancerParams"]
@@ -138,7 +138,7 @@ class WeightedBalancer:
 
     def shed(self, cluster: ClusterLoad, sheddable: BoolArray, memory: Mapping[str, Any]) -> Shedding:
         """Bundles that brokers above their target weight should give to brokers below theirs."""
-        view = _View(cluster, sheddable, self.params)
+        view = _WeightedView(cluster, sheddable, self.params)
         if len(view.names) <= 1:
             alone = HeldBack("", Reason.NO_BROKERS, "fewer than two brokers whose usage is known")
             return Shedding(held_back=(alone,), memory=memory)
@@ -162,14 +162,14 @@ class WeightedBalancer:
         return Shedding(unloads, held_back, learnt, dict(found.weights), carried)
 
 
-def _recalled(memory: Mapping[str, Any], names: list[str]) -> dict[str, Score]:
+def _recalled(memory: Mapping[str, Any], names: list[str]) -> dict[str, AverageScore]:
     """The scores that are remembered of these brokers."""
     averages, times = (recall(memory, what, names).tolist() for what in ("score", "scored"))
-    scores = {name: Score(average, at) for name, average, at in zip(names, averages, times, strict=True)}
+    scores = {name: AverageScore(average, at) for name, average, at in zip(names, averages, times, strict=True)}
     return {name: score for name, score in scores.items() if not isnan(score.average + score.at)}
 
 
-def _remembered(memory: Mapping[str, Any], scores: Mapping[str, Score]) -> Mapping[str, Any]:
+def _remembered(memory: Mapping[str, Any], scores: Mapping[str, AverageScore]) -> Mapping[str, Any]:
     """The memory with these scores."""
     names = list(scores)
     averages = np.array([scores[name].average for name in names], dtype=np.float64)
@@ -177,7 +177,7 @@ def _remembered(memory: Mapping[str, Any], scores: Mapping[str, Score]) -> Mappi
     return remember(remember(memory, "score", names, averages), "scored", names, times)
 
 
-class _View:
+class _WeightedView:
     """The cluster as the balancer sees it: the brokers that take part, in iteration order, and their weights."""
 
     def __init__(self, cluster: ClusterLoad, sheddable: BoolArray, params: WeightedBalancerParams) -> None:
@@ -210,14 +210,16 @@ class _View:
         """A broker whose usage is unknown takes no part; in the original it gets the plain average as target."""
         return isfinite(self.usage[name]) or not self.corrected or self.params.target_weights is Law.AVERAGE
 
-    def aimed(self, scores: Mapping[str, Score]) -> Targets:
+    def aimed(self, scores: Mapping[str, AverageScore]) -> Targets:
         """The target weights."""
         books = dict(zip(self.names, self.books, strict=True))
         loads = {name: NodeLoad(self.usage[name] if isfinite(self.usage[name]) else UNDEFINED) for name in self.names}
         rule = self.params.rule(self.fixed)
         return target_weights.update(books, loads, scores, round(self.cluster.now * 1000), rule, reported=books)
 
-    def smoothed(self, errors: Mapping[str, float], before: FloatArray, scores: Mapping[str, Score]) -> FloatArray:
+    def smoothed(
+        self, errors: Mapping[str, float], before: FloatArray, scores: Mapping[str, AverageScore]
+    ) -> FloatArray:
         """The averages of the brokers' errors (n,); one that has none starts at 0, as no correction was needed yet."""
         now, window = self.cluster.now * 1000, self.params.window * 1000
         alpha = [smoothing(now - scores[name].at, window) if name in scores else 0.0 for name in self.names]

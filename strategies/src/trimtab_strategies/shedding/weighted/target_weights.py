@@ -45,7 +45,7 @@ class Law(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Score:
+class AverageScore:
     """What is remembered of a consumer: the average of its raw scores, not clamped, and when it was updated (ms)."""
 
     average: float
@@ -87,13 +87,13 @@ class Targets:
     scores: Mapping[str, float] = field(default_factory=dict)
     shares: Mapping[str, float] = field(default_factory=dict)
     errors: Mapping[str, float] = field(default_factory=dict)
-    memory: Mapping[str, Score] = field(default_factory=dict)
+    memory: Mapping[str, AverageScore] = field(default_factory=dict)
 
 
 def update(
     books: Mapping[str, float],
     loads: Mapping[str, NodeLoad],
-    memory: Mapping[str, Score],
+    memory: Mapping[str, AverageScore],
     now: float,
     rule: TargetRule,
     *,
@@ -130,7 +130,7 @@ def _mean(total: float, count: int) -> float:
 def _controlled(
     books: Mapping[str, float],
     loads: Mapping[str, NodeLoad],
-    memory: Mapping[str, Score],
+    memory: Mapping[str, AverageScore],
     now: float,
     rule: TargetRule,
     *,
@@ -181,10 +181,10 @@ def _reported_shares(ops: Mapping[str, float]) -> dict[str, float]:
     return {name: own / total if total > 0 else 0.0 for name, own in ops.items()}
 
 
-def _updated(before: Score | None, raw: float, start: float, now: float, window: float) -> Score:
+def _updated(before: AverageScore | None, raw: float, start: float, now: float, window: float) -> AverageScore:
     if before is None:
-        return Score(start, now)
-    return Score(blended(before.average, raw, smoothing(now - before.at, window)), now)
+        return AverageScore(start, now)
+    return AverageScore(blended(before.average, raw, smoothing(now - before.at, window)), now)
 
 
 def _shared_out(
