@@ -101,7 +101,7 @@ def _place(placement: Any) -> Callable[[ClusterLoad, Any], tuple[int, Any]]:
 def _split(splitter: Any) -> Callable[[ClusterLoad, Any], tuple[int, Any]]:
     def call(cluster: ClusterLoad, memory: Any) -> tuple[int, Any]:
         found = splitter.split(cluster, np.ones(len(cluster.bundles), dtype=bool), memory or {})
-        return len(found.wishes), found.memory
+        return len(found.proposed), found.memory
 
     return call
 

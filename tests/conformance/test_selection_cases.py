@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trimtab_strategies.filters import BrokerSelection, Manager, Selecting, SelectionParams
+from trimtab_strategies.filters import ActiveSelection, BrokerSelection, Manager, SelectionParams
 from trimtab_strategies.guard import MoveLimits, guard, movable_bundles
 from trimtab_strategies.model import RATE_IN, BrokerTraits, ClusterLoad, Isolation, NamespacePolicy, Reason
 from trimtab_strategies.model.cluster_load import IntArray
@@ -38,7 +38,7 @@ def world(owned: dict[str, list[str]], cpu: dict[str, float] | None = None) -> C
     return replace(drawn, bundles=replace(drawn.bundles, namespace=np.array([*rows, 0])), namespaces=tuple(spaces))
 
 
-def selecting(case: dict[str, Any], picture: ClusterLoad, manager: Manager, **params: Any) -> Selecting:
+def selecting(case: dict[str, Any], picture: ClusterLoad, manager: Manager, **params: Any) -> ActiveSelection:
     """The pipeline with the case's configuration."""
     keys = pulsar_keys(SelectionParams)
     given = {keys[key]: value for key, value in case.get("conf", {}).items()}
@@ -49,7 +49,7 @@ def rows(picture: ClusterLoad, names: list[str]) -> IntArray:
     return np.array([picture.brokers.index[name] for name in names], dtype=np.int64)
 
 
-def allowed(under_way: Selecting, names: list[str]) -> list[str]:
+def allowed(under_way: ActiveSelection, names: list[str]) -> list[str]:
     """Which of the brokers may get the last bundle."""
     picture = under_way.cluster
     verdict = under_way.candidates(len(picture.bundles) - 1, rows(picture, names))

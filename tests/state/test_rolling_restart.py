@@ -220,7 +220,7 @@ class Restart:
         """One decision; how many moves it made."""
         rows, load = self.rows(), self.load()
         evacuation = departures(self.brokers, self.pods, {}, NOW).evacuation(load)
-        decided = decide(load, PAIR, MoveLimits(**limits), self.memory, np.random.default_rng(0), evacuation=evacuation)
+        decided = decide(load, PAIR, MoveLimits(**limits), self.memory, np.random.default_rng(0), drains=evacuation)
         self.memory = decided.memory
         self._make({move.bundle: move.destination for move in decided.plan.moves}, load, rows)
         return len(decided.plan.moves)

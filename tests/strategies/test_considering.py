@@ -14,7 +14,7 @@ import pytest
 from trimtab_strategies import registry
 from trimtab_strategies.guard import MoveLimits
 from trimtab_strategies.model import ClusterLoad, Considered, Isolation, Memory, NamespacePolicy, Plan, Reason
-from trimtab_strategies.planner.audit import BROKERS, BUNDLES, MOVES, REJECTED, Considering
+from trimtab_strategies.planner.audit import BROKERS, BUNDLES, MOVES, REJECTED, DecisionAudit
 from trimtab_strategies.planner.decide import decide
 from trimtab_strategies.testing import cluster, with_bundles
 
@@ -149,8 +149,8 @@ def test_noting_down_takes_milliseconds_at_a_hundred_brokers_and_60_000_bundles(
 
         return run
 
-    monkeypatch.setattr(Considering, "move", timed(Considering.move))
-    monkeypatch.setattr(Considering, "considered", timed(Considering.considered))
+    monkeypatch.setattr(DecisionAudit, "move", timed(DecisionAudit.move))
+    monkeypatch.setattr(DecisionAudit, "considered", timed(DecisionAudit.considered))
     best = math.inf
     for _ in range(5):
         spent[0] = 0.0

@@ -14,11 +14,11 @@ from trimtab_strategies.guard import MoveCaps, MoveLimits, movable_bundles
 from trimtab_strategies.hash_ring import parse_bundle
 from trimtab_strategies.model import ClusterLoad, Memory, NamespacePolicy, Reason
 from trimtab_strategies.model.cluster_load import BoolArray, IntArray
-from trimtab_strategies.planner.candidates import Choosing, selecting_on
+from trimtab_strategies.planner.candidates import DestinationChoice, selection_on
 from trimtab_strategies.planner.decide import decide
 from trimtab_strategies.planner.prediction import PredictedLoad
 from trimtab_strategies.planner.splits import Division, divide, splittable_bundles
-from trimtab_strategies.protocols import Choice, Splitter, Splitting, SplitWish
+from trimtab_strategies.protocols import Choice, ProposedSplit, Splitter, Splitting
 from trimtab_strategies.splitting.boundaries import InvalidBoundaryError
 from trimtab_strategies.testing import NOW, cluster, with_bundles
 from trimtab_strategies.usage import Weights
@@ -34,11 +34,11 @@ class Quarters:
 
     def split(self, cluster: ClusterLoad, splittable: BoolArray, memory: Mapping[str, Any]) -> Splitting:
         rows = [row for row in self.rows if splittable[row]]
-        wishes = tuple(
-            SplitWish(row, _quarters(cluster, row), Reason.BANDWIDTH, self.spread, np.array(self.shares))
+        proposed = tuple(
+            ProposedSplit(row, _quarters(cluster, row), Reason.BANDWIDTH, self.spread, np.array(self.shares))
             for row in rows
         )
-        return Splitting(wishes, (), {**memory, "divided": rows})
+        return Splitting(proposed, (), {**memory, "divided": rows})
 
 
 def _quarters(cluster: ClusterLoad, row: int) -> IntArray:
@@ -60,7 +60,7 @@ def _divide(
     return divide(
         drawn,
         splitter,
-        Choosing(LeastUsed(), np.arange(len(drawn.brokers)), selecting_on(drawn, None)),
+        DestinationChoice(LeastUsed(), np.arange(len(drawn.brokers)), selection_on(drawn, None)),
         PredictedLoad(drawn, Weights()),
         Memory({"kept": 1}, {}, {}),
         sheddable=movable_bundles(drawn, MoveLimits()),
@@ -95,7 +95,7 @@ def test_the_prediction_follows_the_children() -> None:
     divide(
         drawn,
         Quarters((0,)),
-        Choosing(LeastUsed(), np.arange(2), None),
+        DestinationChoice(LeastUsed(), np.arange(2), None),
         predicted,
         Memory(),
         sheddable=movable_bundles(drawn, MoveLimits()),
@@ -212,8 +212,8 @@ def test_boundaries_that_do_not_divide_the_bundle_are_refused() -> None:
     @dataclass(frozen=True)
     class Outside(Quarters):
         def split(self, cluster: ClusterLoad, splittable: BoolArray, memory: Mapping[str, Any]) -> Splitting:
-            wish = super().split(cluster, splittable, memory).wishes[0]
-            return Splitting((replace(wish, boundaries=np.array([0])),))
+            split = super().split(cluster, splittable, memory).proposed[0]
+            return Splitting((replace(split, boundaries=np.array([0])),))
 
     with pytest.raises(InvalidBoundaryError, match="boundary 0x00000000 is not strictly inside"):
         _divide(cluster(a=0.8, b=0.1), Outside((1,)))

@@ -33,7 +33,7 @@ def topics(bundle: int) -> Topics:
         ),
         (
             lambda: with_bundles(TWO, owner={0: 2}),
-            "bundles.owner has 2: it must be -1 (nobody) or a row of the brokers",
+            "bundles.owner has 2: it must be -1 (no owner) or a row of the brokers",
         ),
         (lambda: with_bundles(TWO, owner={0: -2}), "bundles.owner has -2"),
         (lambda: with_bundles(TWO, moving_from={1: 7}), "bundles.moving_from has 7"),

@@ -102,7 +102,7 @@ def test_odd_numbers_never_break_a_placement(name: str, placement: Any, load: Cl
 @given(load=odd_clusters())
 def test_odd_numbers_never_break_a_splitter(name: str, splitter: Any, load: ClusterLoad) -> None:
     splitting = splitter.split(load, np.ones(len(load.bundles), dtype=bool), {})
-    assert splitting.wishes or splitting.held_back, name
+    assert splitting.proposed or splitting.held_back, name
 
 
 @pytest.mark.parametrize("shedder", registry.SHEDDERS)
@@ -198,7 +198,7 @@ def test_a_large_bundle_is_split_within_the_rounds_that_are_checked(name: str, s
     load = with_topics(HOT)
     answers = splittings(splitter, load, np.ones(len(load.bundles), dtype=bool))
 
-    assert any(wish.bundle == 0 for _, splitting in answers for wish in splitting.wishes), name
+    assert any(split.bundle == 0 for _, splitting in answers for split in splitting.proposed), name
 
 
 @pytest.mark.parametrize("name", registry.SPLITTERS)

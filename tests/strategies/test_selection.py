@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from trimtab_strategies.filters import (
+    ActiveSelection,
     BrokerSelection,
     InvalidIsolationError,
     Manager,
-    Selecting,
     SelectionParams,
     check_isolation,
 )
@@ -47,11 +47,11 @@ def three(policies: dict[str, NamespacePolicy] | None = None, **traits: BrokerTr
     return replace(drawn, policies=policies or {}, traits=traits)
 
 
-def on(picture: ClusterLoad, manager: Manager = Manager.EXTENSIBLE, **params: Any) -> Selecting:
+def on(picture: ClusterLoad, manager: Manager = Manager.EXTENSIBLE, **params: Any) -> ActiveSelection:
     return BrokerSelection(manager, SelectionParams(**params)).on(picture)
 
 
-def reasons(selecting: Selecting, bundle: int = 6) -> list[Reason | None]:
+def reasons(selecting: ActiveSelection, bundle: int = 6) -> list[Reason | None]:
     verdict = selecting.candidates(bundle, EVERYONE)
     return [verdict.reason(row) for row in range(3)]
 

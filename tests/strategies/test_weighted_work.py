@@ -201,7 +201,7 @@ def test_best_exchange_is_as_good_as_any_that_does_not_exceed_what_is_wished(
     found = best_exchange(sides, heavy, light)
 
     change = heavy[:, np.newaxis] - light[np.newaxis, :]
-    within = np.where((change > 0) & (change <= sides.wished), change * (sides.excess + sides.room - change), 0.0)
+    within = np.where((change > 0) & (change <= sides.wanted), change * (sides.excess + sides.room - change), 0.0)
     best = within.max(initial=0.0)
     if found is None:
         assert best == 0

@@ -18,7 +18,7 @@ async def decide_plan(seen: Snapshot, run: PolicyRun, watch: Stopwatch) -> Decis
     """What the policy's pair would do about what was seen."""
     settings, now = run.settings, seen.load.now
     moved = run.remembered.moved_last_hour(now)
-    asked = partial(decide, moved_last_hour=moved, evacuation=seen.evacuation)
+    asked = partial(decide, moved_last_hour=moved, drains=seen.evacuation)
     with watch.phase("decide"):
         return await asyncio.to_thread(asked, seen.load, settings.pair, settings.limits, run.memory, _rng(now))
 

@@ -106,11 +106,11 @@ def _split_round(
     walk = strategy.walk(cluster, np.flatnonzero(~skipped), exceeded, kept, around)
     splits = [
         {
-            "bundle": names[wish.bundle],
-            "reason": str(wish.reason),
-            "children": _ranges(names[wish.bundle], wish.boundaries.tolist()),
+            "bundle": names[split.bundle],
+            "reason": str(split.reason),
+            "children": _ranges(names[split.bundle], split.boundaries.tolist()),
         }
-        for wish in walk.wishes
+        for split in walk.proposed
     ]
     failures = sum(len(rows) for reason, rows in walk.left_out.items() if reason in FAILURES)
     return {"splits": splits, "counted": ["Failure/Unknown"] * failures, "hit_counts": walk.hits}

@@ -1,9 +1,9 @@
-"""Regular expressions that people write, matched against whole names of hosts and namespaces in bounded time.
+"""Regular expressions from users, matched against whole names of hosts and namespaces in bounded time.
 
-Python's own engine tries every way to match: thirty times ``.?`` takes half a minute for one name, twice that with one
-more, and holds up the whole operator meanwhile. So patterns are read here and matched by an `automaton`, whose time
-grows with the name's length times the pattern's, and no faster. The meaning is Python's, which for ASCII names is
-Java's; what only a backtracking engine can do, or what Java reads otherwise, is refused.
+Python's own engine tries every way to match: thirty times ``.?`` takes half a minute for one name and doubles with each
+further ``.?``, and blocks the whole operator. So this module parses the patterns, and an `automaton` matches them in
+time proportional to the length of the name times the length of the pattern. The meaning is Python's, which for ASCII
+names equals Java's. Constructs that need a backtracking engine, or that Java reads differently, are refused.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from trimtab_strategies.filters.automaton import (
 )
 
 LARGEST = 2000
-"""Characters of a pattern, and steps that it takes with its repetitions written out."""
+"""The most characters of a pattern, and the most steps with its repetitions written out."""
 
 DEEPEST = 50
-"""Groups within each other."""
+"""The most groups nested within each other."""
 
 _SIGN = re.compile(
     r"\\(?:x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|N\{[^}]*\}|0[0-7]{0,2}|[0-7]{3}|[1-9][0-9]?|.)"
@@ -57,21 +57,21 @@ _KEPT = re.IGNORECASE | re.MULTILINE | re.DOTALL | re.ASCII
 
 
 _WIDE = re.compile(r"(?<!\\)(?:\\\\)*\\(?:u(?!00[0-7])|U(?!000000[0-7])|N)")
-"""An escape for a letter that is not ASCII: a class of those takes seconds to make."""
+"""An escape for a letter that is not ASCII: a class of such letters takes seconds to build."""
 
 
 class _UnsupportedError(ValueError):
-    """A pattern that is not matched; says why and what to do, without naming it."""
+    """A pattern that is not supported. The text says why and what to do, without the pattern."""
 
 
 def problem(pattern: str) -> str:
-    """Why a pattern is not matched, in words; empty when it is."""
+    """Why a pattern is not supported, in words; empty when it is."""
     found = _read(pattern)
     return found if isinstance(found, str) else ""
 
 
 def compiled(pattern: str) -> Matcher | None:
-    """What matches the pattern, or None when it has a `problem`."""
+    """The matcher of a pattern, or None when it has a `problem`."""
     found = _read(pattern)
     return None if isinstance(found, str) else found
 
@@ -102,7 +102,7 @@ def _check_steps(steps: int) -> None:
 
 
 def _signs_of(pattern: str) -> list[str]:
-    """The parts of the grammar. Raises `_UnsupportedError` for those that have no place here."""
+    """The tokens of a pattern. Raises `_UnsupportedError` for unsupported ones."""
     signs = [found.group() for found in _SIGN.finditer(pattern)]
     depth = 0
     for sign in signs:
@@ -129,13 +129,13 @@ def _check(sign: str) -> None:
 
 
 def _switched_on(sign: str) -> str:
-    """Flags that a sign switches on."""
+    """Flags that a token switches on."""
     found = _SCOPED.fullmatch(sign) or _WHOLE.fullmatch(sign)
     return found[1] if found else ""
 
 
 class _PatternReader:
-    """Reads signs of a pattern that Python takes."""
+    """Parser of the tokens of a pattern that Python accepts."""
 
     def __init__(self, signs: list[str]) -> None:
         self._signs, self._at = signs, 0
@@ -145,7 +145,7 @@ class _PatternReader:
         return self._choice(flags)
 
     def _next(self) -> str:
-        """The next sign; empty at the end."""
+        """The next token; empty at the end."""
         return self._signs[self._at] if self._at < len(self._signs) else ""
 
     def _take(self) -> str:
@@ -191,7 +191,7 @@ class _PatternReader:
 
 
 def _bounds(found: re.Match[str]) -> tuple[int, int | None]:
-    """How often, of a repetition; None for no upper bound."""
+    """The bounds of a repetition; None for no upper bound."""
     if plain := {"*": (0, None), "+": (1, None), "?": (0, 1)}.get(found[1]):
         return plain
     low = int(found[2] or 0)

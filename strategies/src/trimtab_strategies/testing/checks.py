@@ -27,7 +27,7 @@ from trimtab_strategies.testing.strategy_checks import SHEDDER_CHECKS, SPLITTER_
 from trimtab_strategies.usage import MOVING, weighted_maximum
 
 SPLIT_ROUNDS = 6
-"""Plans in a row after which every splitter that counts hits has answered."""
+"""Number of plans in a row after which every splitter that counts hits has answered."""
 
 
 def plan_keeps_the_guard_s_rules(pair: Pair, cluster: ClusterLoad) -> None:
@@ -54,7 +54,7 @@ def _check_moves(cluster: ClusterLoad, plan: Plan, limits: MoveLimits) -> None:
 
 
 def _may_own(cluster: ClusterLoad, bundle: int, broker: str) -> bool:
-    """Whether isolation lets the bundle (row) be there: among its own hosts, or on one that is nobody's primary."""
+    """Whether isolation allows the bundle (row) there: on its own hosts, or on one that is primary in no policy."""
     own = cluster.policy_of(bundle).isolation
     if own is not None:
         return any(re.fullmatch(host, broker) for host in (*own.primary, *own.secondary))
@@ -106,7 +106,7 @@ def _check_split(cluster: ClusterLoad, split: Split, allowed: Guarded) -> None:
 
 
 def deciding_leaves_its_input_alone(pair: Pair, cluster: ClusterLoad) -> None:
-    """The picture of the cluster is not changed, and equal input with equal chance gives equal plans."""
+    """The snapshot is not changed, and equal input with an equal random seed gives equal plans."""
     with Unchanged(cluster, {}):
         first, second = ([plan for _, plan in plans(pair, cluster, MoveLimits(), count=2)] for _ in range(2))
     assert [(plan.moves, plan.held_back) for plan in first] == [(plan.moves, plan.held_back) for plan in second]
@@ -119,7 +119,7 @@ PAIR_CHECKS: tuple[Callable[[Pair, ClusterLoad], None], ...] = (
     plan_splits_only_what_it_may,
     deciding_leaves_its_input_alone,
 )
-"""What every pair must keep to under the balancer."""
+"""The checks of every pair under the planner."""
 
 
 def chooses_among_the_candidates(placement: Placement, cluster: ClusterLoad) -> None:
@@ -142,7 +142,7 @@ def placing_leaves_its_input_alone(placement: Placement, cluster: ClusterLoad) -
 
 
 def placement_memory_survives_a_restart(placement: Placement, cluster: ClusterLoad) -> None:
-    """The memory is plain JSON, and a placement that reads it back goes on as if nothing had happened."""
+    """The memory is plain JSON, and a placement that reads it back continues unchanged."""
     for candidates in _candidate_sets(cluster):
         memory = placement.best(cluster, 0, candidates, {}).memory
         ours, again = (placement.best(cluster, 0, candidates, kept) for kept in (memory, restored(memory)))
@@ -151,7 +151,7 @@ def placement_memory_survives_a_restart(placement: Placement, cluster: ClusterLo
 
 
 def remembering_a_choice_leaves_its_input_alone(placement: Placement, cluster: ClusterLoad) -> None:
-    """A placement that is told which broker was taken changes nothing in place, and remembers plain JSON."""
+    """A placement that learns which broker was taken changes nothing in place, and its memory is plain JSON."""
     if not isinstance(placement, RemembersChoices):
         return
     for candidates in _candidate_sets(cluster):
@@ -200,7 +200,7 @@ PLACEMENT_CHECKS: tuple[Callable[[Placement, ClusterLoad], None], ...] = (
     broker_order_does_not_matter_to_placing,
     bundle_order_does_not_matter_to_placing,
 )
-"""What every placement must keep to."""
+"""The checks of every placement."""
 
 
 Strategy = TypeVar("Strategy", Shedder, Placement, Splitter)
