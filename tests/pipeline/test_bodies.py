@@ -11,7 +11,6 @@ import pytest
 from raw_server import OK, RawServer
 from trimtab_pipeline import asking, statistics
 from trimtab_pipeline.api import NO_CREDENTIALS, PrometheusSettings, StatisticsSettings
-from trimtab_pipeline.asking import ReadRequest, ShardRequest
 from trimtab_pipeline.bodies import DEEPEST, TooDeepError, TooLargeError, joined, json_of
 from trimtab_pipeline.prometheus import (
     PrometheusClient,
@@ -20,6 +19,7 @@ from trimtab_pipeline.prometheus import (
     PrometheusStatusError,
     PrometheusUnreachableError,
 )
+from trimtab_pipeline.read_request import ReadRequest, ShardRequest
 from trimtab_pipeline.samples import MalformedBodyError, parse_vector
 from trimtab_pipeline.statistics import ask_brokers
 

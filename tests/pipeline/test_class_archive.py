@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from trimtab_pipeline import class_archive
-from trimtab_pipeline.archiving import forget_older
-from trimtab_pipeline.class_archive import archive_for, trusted, using
+from trimtab_pipeline.class_archive import archive_for, forget_older, trusted, using
 from trimtab_pipeline.spark_settings import SparkSettings, java_version, require_java
 
 JAVA = """\

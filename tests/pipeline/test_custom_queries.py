@@ -16,11 +16,11 @@ from guarded_server import Asked, GuardedServer
 from page_server import PageServer
 from pipeline_worlds import topology
 from trimtab_pipeline.api import LoadSource, PrometheusSettings, SourceMisconfiguredError
-from trimtab_pipeline.asking import ReadRequest, ShardRequest
 from trimtab_pipeline.coverage import rated
 from trimtab_pipeline.prometheus import PrometheusClient
 from trimtab_pipeline.queries import SIGNALS, Series, UnknownSignalError, tables
-from trimtab_pipeline.reading import read_shard
+from trimtab_pipeline.read_request import ReadRequest, ShardRequest
+from trimtab_pipeline.shard_reader import read_shard
 from trimtab_testbed.servers.prometheus import Prometheus, Target
 
 PAGE = """\

@@ -16,10 +16,10 @@ from page_server import PageServer, scraped
 from pipeline_worlds import topology
 from trimtab_pipeline.align import Measurement, align, shown
 from trimtab_pipeline.api import PrometheusSettings
-from trimtab_pipeline.asking import ReadRequest, ShardRequest
 from trimtab_pipeline.cycle import BUNDLE_STATE
 from trimtab_pipeline.prometheus import PrometheusClient
-from trimtab_pipeline.reading import read_shard
+from trimtab_pipeline.read_request import ReadRequest, ShardRequest
+from trimtab_pipeline.shard_reader import read_shard
 from trimtab_strategies.model import CPU, MEMORY, NETWORK_IN, NETWORK_OUT, ClusterLoad
 from trimtab_testbed.servers.prometheus import Prometheus, Target
 

@@ -18,10 +18,10 @@ from page_server import PageServer, scraped
 from pipeline_worlds import topology
 from trimtab_pipeline.align import Measurement, align
 from trimtab_pipeline.api import PrometheusSettings
-from trimtab_pipeline.asking import ReadRequest, ShardRequest
 from trimtab_pipeline.cycle import BUNDLE_STATE
 from trimtab_pipeline.prometheus import PrometheusClient
-from trimtab_pipeline.reading import read_shard
+from trimtab_pipeline.read_request import ReadRequest, ShardRequest
+from trimtab_pipeline.shard_reader import read_shard
 from trimtab_strategies.model import CPU, NETWORK_IN, ClusterLoad
 from trimtab_testbed.servers.prometheus import Prometheus, Target
 

@@ -13,8 +13,8 @@ from fake_prometheus import FakePrometheus
 from guarded_server import Asked, GuardedServer
 from pipeline_worlds import topology
 from trimtab_pipeline.api import Credentials, LoadSource, SourceUnavailableError
-from trimtab_pipeline.asking import ReadRequest, ShardRequest
 from trimtab_pipeline.cycle import ByTime
+from trimtab_pipeline.read_request import ReadRequest, ShardRequest
 from trimtab_pipeline.spark_source import SparkLoadSources
 from trimtab_pipeline.tasks import ShardTask, spread
 

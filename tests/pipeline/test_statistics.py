@@ -15,10 +15,10 @@ from admin_server import AdminServer, topic_statistics
 from fake_prometheus import FakePrometheus
 from pipeline_worlds import topology
 from trimtab_pipeline.api import Credentials, LoadSource, PrometheusSettings, StatisticsSettings, Topology
-from trimtab_pipeline.asking import ReadRequest, ShardRequest
 from trimtab_pipeline.direct_source import DirectLoadSources
 from trimtab_pipeline.ranges import HashRanges
-from trimtab_pipeline.reading import read_shard
+from trimtab_pipeline.read_request import ReadRequest, ShardRequest
+from trimtab_pipeline.shard_reader import read_shard
 from trimtab_pipeline.spark_source import SparkLoadSources
 from trimtab_pipeline.statistics import ask_brokers
 from trimtab_strategies.hash_ring import topic_hash

@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 
 from trimtab_pipeline.api import PrometheusSettings, Topology
 from trimtab_pipeline.cycle import LONG, SHORT
-from trimtab_pipeline.picture import unless
 from trimtab_pipeline.queries import CHECKS, SAMPLED_COVER, SAMPLED_INTERVAL, SAMPLED_TIME, TIMES, TRAFFIC, USAGE
+from trimtab_pipeline.snapshot_tables import unless
 from trimtab_pipeline.topics import INSIDE, hottest
 from trimtab_pipeline.trust import Doubts, Drop, Evidence, doubts_about, measured_resources
 from trimtab_strategies.model import NO_TOPICS, Brokers, Bundles, ClusterLoad, DataQuality, Topics, counted
@@ -35,7 +35,7 @@ class Measurement:
     """What a cycle measured.
 
     brokers, bundles: tables of `BROKER_STATE` and `BUNDLE_STATE`.
-    reports: of each shard, as `trimtab_pipeline.reading` describes them. shards: the pods of each.
+    reports: of each shard, as `trimtab_pipeline.shard_reader` describes them. shards: the pods of each.
     duplicates: rows of bundles that two pods reported. inside: topics of hot bundles, columns `INSIDE`.
     """
 

@@ -6,10 +6,10 @@ Importing this module loads neither Spark nor pandas; `spark_sources` does, when
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from trimtab_pipeline.credentials import NO_CREDENTIALS, Credentials, CredentialsError
 from trimtab_strategies.model import Bundles, ClusterLoad
@@ -279,3 +279,24 @@ class Retention:
 
 KEEP_A_DAY = Retention()
 """A day of cycles, or eight gibibytes of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionEntry:
+    """of: epoch seconds of the decision that `record` (text) speaks of, to the millisecond. moves: planned."""
+
+    of: float
+    outcome: str
+    moves: int
+    record: str
+
+
+@runtime_checkable
+class KeepsDecisions(Protocol):
+    """Load sources whose histories also take decisions."""
+
+    def keep_decisions(self, policy: str, at: float, entries: Sequence[DecisionEntry]) -> None:
+        """Write what was decided, and learnt, at `at` (epoch seconds) for `policy` (``namespace/name``).
+
+        Blocks for some milliseconds. Raises `OSError` when the disk refuses.
+        """

@@ -1,6 +1,6 @@
 """An archive of Spark's classes, which a JVM maps into memory instead of loading and verifying each one again.
 
-It saves some 40 % of a start's work and takes 155 MB in the cache folder. `trimtab_pipeline.archiving` makes one, and
+It saves some 40 % of a start's work and takes 155 MB in the cache folder. `trimtab_pipeline.factory` makes one, and
 every embedded JVM uses the one that fits. It holds for one Java and for the very files of Spark it was made of, so both
 are in its name; a JVM that finds it unfit all the same goes on without. Nothing fails for want of one.
 """
@@ -16,6 +16,8 @@ from pathlib import Path
 
 _QUIET = "-Xshare:auto -Xlog:cds=off -Xlog:cds+dynamic=off"  # to be without it is no news
 
+KEPT = 3
+"""Archives that stay in the cache folder, the newest ones."""
 _BUILD = r".+ \(build [^,)]+"
 
 
@@ -56,6 +58,16 @@ def trusted(archive: Path) -> bool:
         return False
     others = stat.S_IWGRP | stat.S_IWOTH
     return stat.S_ISREG(about.st_mode) and about.st_uid in {0, os.geteuid()} and not about.st_mode & others
+
+
+def forget_older(folder: Path) -> None:
+    """Remove the archives of installations that are gone: 150 MB each, and every new installation has its own.
+
+    A JVM that uses one has it open, and one that no longer finds its own starts without.
+    """
+    found = sorted(folder.glob("spark-*.jsa"), key=lambda path: path.stat().st_mtime, reverse=True)
+    for path in found[KEPT:]:
+        path.unlink(missing_ok=True)
 
 
 def _jars() -> list[Path]:

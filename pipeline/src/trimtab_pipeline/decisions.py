@@ -13,7 +13,7 @@ from threading import Lock
 
 import pyarrow as pa
 
-from trimtab_pipeline.decision_entries import Entry
+from trimtab_pipeline.api import DecisionEntry
 from trimtab_pipeline.history import History
 from trimtab_pipeline.history_files import ForeignFileError, cycle_times, listed, pinned, read_cycle
 
@@ -34,7 +34,7 @@ class DecisionHistories:
     def __init__(self, root: Path) -> None:
         self._root, self._tables, self._lock = root, dict[str, History](), Lock()
 
-    def keep_decisions(self, policy: str, at: float, entries: Sequence[Entry]) -> None:
+    def keep_decisions(self, policy: str, at: float, entries: Sequence[DecisionEntry]) -> None:
         """See `KeepsDecisions`."""
         with self._lock:
             table = self._tables.setdefault(policy, decision_history(self._root / policy))
@@ -46,7 +46,7 @@ def decision_history(folder: Path) -> History:
     return History(folder / FOLDER, COLUMNS, VERSION)
 
 
-def _rows(entries: Sequence[Entry]) -> pa.Table:
+def _rows(entries: Sequence[DecisionEntry]) -> pa.Table:
     return pa.table(
         {
             "of": pa.array([_milliseconds(entry.of) for entry in entries], pa.timestamp("ms", "UTC")),
@@ -58,13 +58,13 @@ def _rows(entries: Sequence[Entry]) -> pa.Table:
     )
 
 
-def decisions(folder: Path, at: float = float("inf"), count: int = 10) -> tuple[Entry, ...]:
+def decisions(folder: Path, at: float = float("inf"), count: int = 10) -> tuple[DecisionEntry, ...]:
     """The last `count` decisions up to `at` (epoch seconds) of the policy whose history is in `folder`, oldest first.
 
     Each as it was known last: what came of it is looked for in the two hours that follow `at`. Files that can't be read
     are passed over.
     """
-    known: dict[int, Entry] = {}
+    known: dict[int, DecisionEntry] = {}
     chosen: list[int] = []
     for cycle, entry in _backwards(folder / FOLDER, at + _KNOWN_LATER):
         of = _milliseconds(entry.of)
@@ -80,7 +80,7 @@ def _milliseconds(at: float) -> int:
     return round(at * 1000)
 
 
-def _backwards(folder: Path, until: float) -> Iterator[tuple[float, Entry]]:
+def _backwards(folder: Path, until: float) -> Iterator[tuple[float, DecisionEntry]]:
     """(cycle, entry) up to `until`, the newest first; of a cycle what was decided comes before what was learnt."""
     for file in reversed(listed(folder)):
         if file.begin > until:
@@ -93,7 +93,9 @@ def _backwards(folder: Path, until: float) -> Iterator[tuple[float, Entry]]:
             continue
 
 
-def _entries(rows: pa.Table) -> list[Entry]:
+def _entries(rows: pa.Table) -> list[DecisionEntry]:
     columns = (rows[name].to_pylist() for name in ("of", "outcome", "moves", "record"))
-    found = [Entry(of.timestamp(), outcome, moves, text) for of, outcome, moves, text in zip(*columns, strict=True)]
+    found = [
+        DecisionEntry(of.timestamp(), outcome, moves, text) for of, outcome, moves, text in zip(*columns, strict=True)
+    ]
     return sorted(found, key=lambda entry: -entry.of)

@@ -15,8 +15,8 @@ from typing import TypeVar
 import pyarrow as pa
 
 from trimtab_pipeline.api import KEEP_A_DAY, PrometheusSettings
-from trimtab_pipeline.glancing import aside
-from trimtab_pipeline.keeping import Background, Keeping
+from trimtab_pipeline.broker_refresh import aside
+from trimtab_pipeline.history_writer import HistoryTidier, HistoryWriter
 from trimtab_pipeline.policy_source import Ask, PolicySource, policy_folder
 from trimtab_pipeline.spark_settings import SparkSettings
 from trimtab_pipeline.tasks import ANSWER, ShardTask, answer
@@ -30,11 +30,11 @@ class DirectLoadSources:
     def __init__(self, history_dir: Path, *, deadline: float = 60.0) -> None:
         self._history_dir, self._deadline = history_dir, deadline
         self._workshop = _Threads()
-        self._background = Background()
+        self._background = HistoryTidier()
 
     def open(self, policy: str, settings: PrometheusSettings) -> PolicySource:
         """A source for `policy`. Raises `ValueError` as `policy_folder` does, or for an unknown preset."""
-        keeping = Keeping(policy_folder(self._history_dir, policy), KEEP_A_DAY, self._background)
+        keeping = HistoryWriter(policy_folder(self._history_dir, policy), KEEP_A_DAY, self._background)
         return PolicySource(self._workshop, settings, self._deadline, keeping)
 
     def warm_up(self) -> Future[None]:

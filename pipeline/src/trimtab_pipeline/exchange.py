@@ -20,6 +20,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from trimtab_pipeline.anonymizer import Renaming
 from trimtab_pipeline.bodies import joined, json_of
 from trimtab_pipeline.history_files import (
     HOUR,
@@ -31,8 +32,7 @@ from trimtab_pipeline.history_files import (
     put,
     read_cycle,
 )
-from trimtab_pipeline.past import SCHEMAS, Past
-from trimtab_pipeline.renaming import Renaming
+from trimtab_pipeline.history_reader import SCHEMAS, HistoryReader
 
 _MANIFEST = "manifest.json"
 _FORMAT = "trimtab-history/1"
@@ -54,7 +54,9 @@ class ExportedWindow:
     end: float
 
 
-def export(pasts: Sequence[Past], begin: float, end: float, target: Path, renaming: Renaming | None) -> ExportedWindow:
+def export(
+    pasts: Sequence[HistoryReader], begin: float, end: float, target: Path, renaming: Renaming | None
+) -> ExportedWindow:
     """Write the cycles from `begin` to `end` (epoch s) to `target`; what was there is replaced once all is written.
 
     Raises `ExchangeError` for a window without cycles, `ForeignFileError` for cycles that can't be read, `OSError`.
@@ -80,11 +82,13 @@ def _window(times: Mapping[str, Sequence[float]]) -> ExportedWindow:
     return ExportedWindow({policy: len(some) for policy, some in times.items()}, min(begins), max(ends))
 
 
-def _named(past: Past, renaming: Renaming | None) -> str:
+def _named(past: HistoryReader, renaming: Renaming | None) -> str:
     return renaming.policy(past.policy) if renaming else past.policy
 
 
-def _write_table(past: Past, table: str, window: tuple[float, float], target: Path, renaming: Renaming | None) -> None:
+def _write_table(
+    past: HistoryReader, table: str, window: tuple[float, float], target: Path, renaming: Renaming | None
+) -> None:
     written: list[float] = []
 
     def cycles() -> Iterator[pa.Table]:
@@ -95,7 +99,9 @@ def _write_table(past: Past, table: str, window: tuple[float, float], target: Pa
     put(target, SCHEMAS[table], cycles(), lambda: written)
 
 
-def _write_tar(pasts: Sequence[Past], window: tuple[float, float], target: Path, renaming: Renaming | None) -> None:
+def _write_tar(
+    pasts: Sequence[HistoryReader], window: tuple[float, float], target: Path, renaming: Renaming | None
+) -> None:
     with tempfile.TemporaryDirectory(prefix=".export-", dir=target.parent) as folder:
         aside = Path(folder, target.name)
         with tarfile.open(aside, "w") as tar:

@@ -20,13 +20,13 @@ from pyspark.errors import PySparkException
 
 from trimtab_pipeline.align import Measurement, align, one_row_each, shown, with_last_times
 from trimtab_pipeline.api import Observation, PrometheusSettings, Topology
-from trimtab_pipeline.asking import ReadRequest, ShardRequest
+from trimtab_pipeline.broker_refresh import aside, asked_directly
 from trimtab_pipeline.cycle import BROKER_STATE, BUNDLE_STATE, BySamples, ByTime, horizon, remembered
-from trimtab_pipeline.glancing import aside, asked_directly
 from trimtab_pipeline.history_files import State, read_state
-from trimtab_pipeline.keeping import Keeping
+from trimtab_pipeline.history_writer import HistoryWriter
 from trimtab_pipeline.queries import tables
 from trimtab_pipeline.ranges import HashRanges, Summing
+from trimtab_pipeline.read_request import ReadRequest, ShardRequest
 from trimtab_pipeline.session import closed
 from trimtab_pipeline.tasks import ShardTask, flattened, reports_in
 
@@ -73,7 +73,7 @@ class PolicySource:
         workshop: Workshop,
         settings: PrometheusSettings,
         deadline: float,
-        keeping: Keeping,
+        keeping: HistoryWriter,
     ) -> None:
         self._keeping = keeping
         self._workshop, self._settings, self._deadline = workshop, settings, deadline

@@ -7,27 +7,62 @@ every job, one after the other. Jobs use only what Spark Connect has too: ``sc:/
 
 from __future__ import annotations
 
+import fcntl
 import itertools
 import logging
+import shutil
+import tempfile
+import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from trimtab_pipeline.api import SourceUnavailableError
-from trimtab_pipeline.connected import ConnectedSpark
-from trimtab_pipeline.embedded import EmbeddedSpark
-from trimtab_pipeline.interrupting import interrupt_abandoned, interrupt_until
-from trimtab_pipeline.scratch import Scratch
-from trimtab_pipeline.spark_errors import told, translated
+from trimtab_pipeline.outcomes import as_source_error, described, promised, settle
+from trimtab_pipeline.spark_connect import ConnectedSpark
+from trimtab_pipeline.spark_embedded import EmbeddedSpark
 from trimtab_pipeline.spark_settings import SparkSettings
-from trimtab_pipeline.waiting import promised, settle
 
 _LOGGER = logging.getLogger(__name__)
+PREFIX = "trimtab-spark-"
+_LOCK = "in-use"
+_INTERRUPT_EVERY = 0.3  # seconds
 T = TypeVar("T")
 Job = Callable[[SparkSession], T]
+
+
+class Scratch:
+    """A folder below `parent` (default: the system's temporary folder), locked for as long as this process lives.
+
+    Making one removes the others whose process has ended, however it ended: the kernel lets go of its lock.
+    """
+
+    def __init__(self, parent: Path | None = None) -> None:
+        parent = parent or Path(tempfile.gettempdir())
+        _remove_abandoned(parent)
+        self.folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
+        aside = self.folder / f"{_LOCK}.new"
+        self._lock = aside.open("wb")
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        aside.rename(self.folder / _LOCK)  # under this name it has never been unlocked
+
+    def remove(self) -> None:
+        """Remove the folder and what is in it. Idempotent."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self._lock.close()
+
+
+def _remove_abandoned(parent: Path) -> None:
+    for lock in parent.glob(f"{PREFIX}*/{_LOCK}"):
+        with suppress(OSError), lock.open("rb") as held:  # another user's, in use, or gone by now: none of ours
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(lock.parent, ignore_errors=True)
 
 
 class Spark(Protocol):
@@ -124,14 +159,14 @@ class Engine:
                 ended.set_result(None)
                 session.removeTag(tag)
         except Exception as error:  # noqa: BLE001  (whoever waits for the future gets it)
-            settle(outcome.set_exception, closed() if self._closed else translated(error))
+            settle(outcome.set_exception, closed() if self._closed else as_source_error(error))
         else:
             settle(outcome.set_result, value)
 
     def _living_session(self) -> SparkSession:
         """The session; a new one when it could not be started, or is gone (killed, out of memory, server restarted)."""
         if (error := self._session.exception()) is not None:
-            _LOGGER.warning("Spark did not start (%s); trying again", told(error))
+            _LOGGER.warning("Spark did not start (%s); trying again", described(error))
         elif lost := self._spark.lost(self._session.result()):
             _LOGGER.warning("%s", lost)
             self._spark.forget(self._session.result())
@@ -156,3 +191,25 @@ class Engine:
 def closed() -> SourceUnavailableError:
     """What becomes of a job for a session that is not there any more."""
     return SourceUnavailableError("the Spark session was closed")
+
+
+def interrupt_abandoned(session: SparkSession, tag: str, done: Future[Any], ended: Future[None]) -> None:
+    """Cancel the tagged jobs when nobody waits for them any more."""
+    if done.cancelled() or isinstance(done.exception(), SourceUnavailableError):
+        interrupt_until(ended, lambda: session.interruptTag(tag))
+
+
+def interrupt_until(ended: Future[None], interrupt: Callable[[], object]) -> None:
+    """Call `interrupt` until `ended`, in a thread of its own: it blocks, and whoever cancels may run an event loop.
+
+    Again and again, since it finds nothing to cancel while a job is on its way from Python to the JVM.
+    """
+
+    def insist() -> None:
+        with suppress(PySparkException, Py4JError, OSError):  # a JVM that is gone has nothing to cancel
+            while not ended.done():
+                interrupt()
+                wait([ended], timeout=_INTERRUPT_EVERY)
+
+    if not ended.done():
+        threading.Thread(target=insist, name="spark-interrupt", daemon=True).start()

@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 
 from trimtab_pipeline.api import SourceUnavailableError
 from trimtab_pipeline.class_archive import archive_for, using, writing
-from trimtab_pipeline.spark_errors import shown
+from trimtab_pipeline.outcomes import without_token
 
 _MIN_JAVA = 17
 _LEAST_HEAP = 480  # mebibytes; Spark itself refuses less than 450
@@ -58,7 +58,7 @@ class SparkSettings:
         """How many tasks run at once: one shard of brokers each. A Connect server is assumed to have two cores."""
         local = re.fullmatch(r"local\[(\d+|\*)\]", self.master)
         if not local and not self.remote:
-            raise ValueError(f"master {shown(self.master)!r} must be local[N], local[*] or sc://host:port")
+            raise ValueError(f"master {without_token(self.master)!r} must be local[N], local[*] or sc://host:port")
         if not local:
             return 2
         return usable_cores(len(os.sched_getaffinity(0))) if local[1] == "*" else max(1, int(local[1]))

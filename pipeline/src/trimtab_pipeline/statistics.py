@@ -20,7 +20,7 @@ import requests
 
 from trimtab_pipeline.api import CredentialsError, StatisticsSettings
 from trimtab_pipeline.bodies import TooLargeError, joined, json_of
-from trimtab_pipeline.connecting import LONG, StrictSession, cause_of
+from trimtab_pipeline.connections import LONG, StrictSession, cause_of
 from trimtab_pipeline.queries import TOPICS, TRAFFIC
 
 PATH = "/admin/v2/broker-stats/topics"

@@ -27,12 +27,12 @@ from trimtab_pipeline.api import (
     SourceUnavailableError,
     StatisticsSettings,
 )
-from trimtab_pipeline.asking import ReadRequest
 from trimtab_pipeline.cycle import BROKER_STATE, BUNDLE_STATE, AveragingSettings, next_state
 from trimtab_pipeline.history_files import State
 from trimtab_pipeline.ranges import HashRanges
-from trimtab_pipeline.reading import read_shard
+from trimtab_pipeline.read_request import ReadRequest
 from trimtab_pipeline.samples import Samples
+from trimtab_pipeline.shard_reader import read_shard
 from trimtab_pipeline.statistics import ask_brokers
 from trimtab_pipeline.topics import INSIDE
 
@@ -50,7 +50,7 @@ ANSWER = pa.schema(
     ]
 )
 """Columns of what comes back. A row is a bundle's next state or, last of each task, a report
-(`trimtab_pipeline.reading`) with the shard's brokers and the topics inside its hottest bundles."""
+(`trimtab_pipeline.shard_reader`) with the shard's brokers and the topics inside its hottest bundles."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,10 +16,10 @@ import pyarrow as pa
 from pipeline_worlds import topology
 from trimtab_pipeline.align import Measurement, align
 from trimtab_pipeline.api import PrometheusSettings
-from trimtab_pipeline.asking import ReadRequest, ShardRequest
 from trimtab_pipeline.cycle import BUNDLE_STATE
-from trimtab_pipeline.reading import read_shard
+from trimtab_pipeline.read_request import ReadRequest, ShardRequest
 from trimtab_pipeline.samples import Samples
+from trimtab_pipeline.shard_reader import read_shard
 from trimtab_strategies.model import ClusterLoad
 from trimtab_strategies.model.cluster_load import FloatArray
 

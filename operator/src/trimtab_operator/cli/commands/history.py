@@ -17,9 +17,9 @@ from rich.text import Text
 from trimtab_operator.cli.common import FINDING, FINE, CommandError
 from trimtab_operator.cli.output import HELP, iso, length, moment, size, written
 from trimtab_operator.cli.tables import Grid, console, print_grid
+from trimtab_pipeline.anonymizer import Renaming, kept_key
 from trimtab_pipeline.exchange import ExchangeError, ExportedWindow, export, import_window
-from trimtab_pipeline.past import DamagedError, HistorySummary, NoHistoryError, Past, policies
-from trimtab_pipeline.renaming import Renaming, kept_key
+from trimtab_pipeline.history_reader import DamagedError, HistoryReader, HistorySummary, NoHistoryError, policies
 
 _KEY = "names.key"
 _SHOWN = 10
@@ -135,9 +135,9 @@ def run(arguments: argparse.Namespace) -> int:
         raise CommandError(f"{error.filename or arguments.dir}: {error.strerror or error}") from error
 
 
-def _chosen(arguments: argparse.Namespace) -> list[Past]:
+def _chosen(arguments: argparse.Namespace) -> list[HistoryReader]:
     names = [arguments.policy] if arguments.policy else policies(arguments.dir)
-    return [Past(arguments.dir, name) for name in names]
+    return [HistoryReader(arguments.dir, name) for name in names]
 
 
 def _show(arguments: argparse.Namespace) -> int:

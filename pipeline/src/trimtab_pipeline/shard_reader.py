@@ -26,7 +26,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trimtab_pipeline.asking import ReadRequest
 from trimtab_pipeline.coverage import Sampled, counter, gauge, of_each_pod, rated
 from trimtab_pipeline.prometheus import PrometheusError, PrometheusFormatError, PrometheusStatusError
 from trimtab_pipeline.queries import (
@@ -43,6 +42,7 @@ from trimtab_pipeline.queries import (
     topics_in,
 )
 from trimtab_pipeline.ranges import HashRanges, is_bundle
+from trimtab_pipeline.read_request import ReadRequest
 from trimtab_pipeline.samples import Samples
 from trimtab_pipeline.statistics import Told
 from trimtab_pipeline.topics import INSIDE, PlacedTopics, hottest

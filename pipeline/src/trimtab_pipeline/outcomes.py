@@ -1,8 +1,13 @@
-"""What went wrong in Spark, in words for a person: one line, with the cause and not its stack."""
+"""Outcomes of jobs: futures with a deadline, and Spark's errors as one line for a person, with the cause."""
 
 from __future__ import annotations
 
 import re
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
+from typing import Any
 
 import pyarrow as pa
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
@@ -16,27 +21,48 @@ _FOREIGN = re.compile(r"^((?:ModuleNotFound|Import|Attribute)Error: .*trimtab_.*
 _REMEDY = "install the same version of Trimtab in the Python of Spark's workers (PYSPARK_PYTHON)"
 
 
-def shown(text: str) -> str:
+def promised(deadline: float) -> Future[Any]:
+    """An outcome that fails with `SourceUnavailableError` unless it is there within `deadline` seconds from now."""
+    outcome: Future[Any] = Future()
+    timer = threading.Timer(deadline, _expire, (outcome, deadline))
+    timer.daemon = True
+    outcome.add_done_callback(lambda _: timer.cancel())
+    timer.start()
+    return outcome
+
+
+def settle(setter: Callable[[Any], None], value: object) -> None:
+    """Set an outcome, unless it has expired or was cancelled meanwhile."""
+    with suppress(InvalidStateError):
+        setter(value)
+
+
+def _expire(outcome: Future[Any], deadline: float) -> None:
+    error = SourceUnavailableError(f"the cycle was cancelled: it took longer than its deadline of {deadline:g} s")
+    settle(outcome.set_exception, error)
+
+
+def without_token(text: str) -> str:
     """`text` without the token that the address of a Spark Connect server may carry (``sc://host/;token=...``)."""
     return _TOKEN.sub(r"\1***", text)
 
 
-def told(error: BaseException) -> str:
+def described(error: BaseException) -> str:
     """The error's kind and the first line of its text, or what gRPC hides further down in it; no token.
 
     Of workers that lack this package, or hold another version, it is Python's error that tells.
     """
-    text = shown(str(error).strip())
+    text = without_token(str(error).strip())
     if foreign := _FOREIGN.findall(text):
         return f"{foreign[-1]}; {_REMEDY}"
     details = _GRPC_DETAILS.search(text)
     return f"{type(error).__name__}: {details[1] if details else text.split(chr(10), 1)[0]}"
 
 
-def translated(error: Exception) -> Exception:
+def as_source_error(error: Exception) -> Exception:
     """A `SourceUnavailableError` that says what failed, if Spark or the history did; else the error itself."""
     if isinstance(error, (PySparkException, Py4JError, ConnectionError)):
-        wrapped = SourceUnavailableError(f"Spark could not run the cycle: {told(error)}")
+        wrapped = SourceUnavailableError(f"Spark could not run the cycle: {described(error)}")
     elif isinstance(error, (OSError, pa.ArrowException)):
         wrapped = SourceUnavailableError(
             f"the history can't be used: {error}; give a folder that can be read and written"

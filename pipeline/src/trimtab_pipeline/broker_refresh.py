@@ -15,13 +15,12 @@ from typing import TypeVar
 import pyarrow as pa
 
 from trimtab_pipeline.api import Credentials
-from trimtab_pipeline.asking import ReadRequest
+from trimtab_pipeline.outcomes import as_source_error, promised, settle
 from trimtab_pipeline.prometheus import PrometheusClient, PrometheusUnreachableError
-from trimtab_pipeline.reading import read_shard
+from trimtab_pipeline.read_request import ReadRequest
 from trimtab_pipeline.samples import Samples
-from trimtab_pipeline.spark_errors import translated
+from trimtab_pipeline.shard_reader import read_shard
 from trimtab_pipeline.tasks import one_list
-from trimtab_pipeline.waiting import promised, settle
 
 T = TypeVar("T")
 Unwanted = Callable[[], bool]
@@ -38,7 +37,7 @@ def aside(job: Callable[[Unwanted], T], deadline: float) -> Future[T]:
         try:
             value = job(outcome.done)
         except Exception as error:  # noqa: BLE001  (whoever waits for the future gets it)
-            settle(outcome.set_exception, translated(error))
+            settle(outcome.set_exception, as_source_error(error))
         else:
             settle(outcome.set_result, value)
 

@@ -21,7 +21,7 @@ from trimtab_pipeline.cycle import BROKER_STATE, BUNDLE_STATE
 from trimtab_pipeline.decisions import decision_history
 from trimtab_pipeline.history import History
 from trimtab_pipeline.housekeeping import Housekeeping
-from trimtab_pipeline.picture import BROKER_PICTURE, QUALITY, broker_table, quality_table
+from trimtab_pipeline.snapshot_tables import BROKER_SNAPSHOT, QUALITY, broker_table, quality_table
 from trimtab_strategies.model import ClusterLoad
 
 _LOGGER = logging.getLogger(__name__)
@@ -31,13 +31,13 @@ _UNTIDY = ("can't be tidied up and grows", "is tidied up again")
 TABLES = {
     "bundles": (BUNDLE_STATE, "bundles/4"),
     "brokers": (BROKER_STATE, "brokers/4"),
-    "picture": (BROKER_PICTURE, "picture/2"),
+    "picture": (BROKER_SNAPSHOT, "picture/2"),
     "quality": (QUALITY, "quality/2"),
 }
 """Folder of each table in a policy's history -> its columns and their version."""
 
 
-class Background:
+class HistoryTidier:
     """One thread that tidies the histories of all policies, one after the other."""
 
     def __init__(self) -> None:
@@ -59,10 +59,10 @@ class Background:
         self._thread.shutdown(cancel_futures=True)
 
 
-class Keeping:
+class HistoryWriter:
     """The history of one policy below `folder`."""
 
-    def __init__(self, folder: Path, retention: Retention, background: Background) -> None:
+    def __init__(self, folder: Path, retention: Retention, background: HistoryTidier) -> None:
         self.folder = folder
         self._tables = {name: History(folder / name, *columns) for name, columns in TABLES.items()}
         self.bundles, self.brokers = self._tables["bundles"], self._tables["brokers"]

@@ -22,7 +22,7 @@ _USAGE = ("cpu", "memory", "direct_memory", "network_in", "network_out")
 _LIMITS = tuple(f"{name}_limit" for name in _USAGE)
 _FLAGS = ("ready", "schedulable", "trusted")
 
-BROKER_PICTURE = pa.schema(
+BROKER_SNAPSHOT = pa.schema(
     [
         ("broker", pa.string()),
         ("pod", pa.string()),
@@ -43,7 +43,7 @@ _NO_DOUBTS: Mapping[str, Doubt] = MappingProxyType({})
 def broker_table(
     brokers: Brokers, pods: Sequence[str], doubts: Mapping[str, Doubt] = _NO_DOUBTS, max_age: float = math.inf
 ) -> pa.Table:
-    """Rows of `BROKER_PICTURE`. max_age: seconds up to which data was believed."""
+    """Rows of `BROKER_SNAPSHOT`. max_age: seconds up to which data was believed."""
     columns = {"broker": pa.array(brokers.names, pa.string()), "pod": pa.array(pods, pa.string())}
     blocks = ((_USAGE, brokers.usage), (_LIMITS, brokers.limit), (TRAFFIC, brokers.traffic))
     for names, values in blocks:
@@ -54,7 +54,7 @@ def broker_table(
     columns["reason"] = pa.array([None if doubt is None else str(doubt.reason) for doubt in found], pa.string())
     columns["doubt"] = pa.array([None if doubt is None else doubt.text for doubt in found], pa.string())
     columns["max_age"] = _nullable(np.full(len(brokers), max_age))
-    return pa.table(columns, schema=BROKER_PICTURE)
+    return pa.table(columns, schema=BROKER_SNAPSHOT)
 
 
 def quality_table(quality: DataQuality) -> pa.Table:
@@ -71,7 +71,7 @@ def quality_table(quality: DataQuality) -> pa.Table:
 
 
 def load_of(at: float, bundles: pa.Table, brokers: pa.Table, quality: pa.Table) -> ClusterLoad:
-    """The picture at `at` (epoch s), from tables of `BUNDLE_STATE`, `BROKER_PICTURE` and `QUALITY`.
+    """The picture at `at` (epoch s), from tables of `BUNDLE_STATE`, `BROKER_SNAPSHOT` and `QUALITY`.
 
     A bundle's owner is the broker that reported it. What only the resources know (pins, wishes, moves) is not in it.
     """

@@ -18,7 +18,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from trimtab_pipeline.api import SourceUnavailableError
-from trimtab_pipeline.spark_errors import shown, told
+from trimtab_pipeline.outcomes import described, without_token
 from trimtab_pipeline.spark_settings import SparkSettings
 
 _LOGGER = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ class ConnectedSpark:
     """A session of its own on the server of ``settings.master``. Raises `ConnectMissingError` without gRPC."""
 
     def __init__(self, settings: SparkSettings) -> None:
-        self._settings, self._address = settings, shown(settings.master)
+        self._settings, self._address = settings, without_token(settings.master)
         missing = [name for name in ("grpc", "grpc_status", "zstandard") if find_spec(name) is None]
         if missing:
             raise ConnectMissingError(
@@ -71,7 +71,7 @@ class ConnectedSpark:
         try:
             session.conf.get("spark.sql.session.timeZone")
         except PySparkException as error:
-            cause = "it was restarted" if error.getCondition() in _UNKNOWN_THERE else told(error)
+            cause = "it was restarted" if error.getCondition() in _UNKNOWN_THERE else described(error)
             return f"the Spark Connect server {self._address} lost the session ({cause}); making another one"
         return ""
 

@@ -19,8 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trimtab_pipeline.history_files import ForeignFileError, HistoryFile, cycle_times, listed, pinned, read_cycle
-from trimtab_pipeline.keeping import TABLES
-from trimtab_pipeline.picture import load_of
+from trimtab_pipeline.history_writer import TABLES
+from trimtab_pipeline.snapshot_tables import load_of
 from trimtab_strategies.model import ClusterLoad
 from trimtab_strategies.model.cluster_load import FloatArray
 
@@ -96,7 +96,7 @@ def policies(root: Path) -> tuple[str, ...]:
     return tuple(found)
 
 
-class Past:
+class HistoryReader:
     """The history of one policy. Raises `NoHistoryError` when there is none."""
 
     def __init__(self, root: Path, policy: str) -> None:
