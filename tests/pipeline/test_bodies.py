@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 import pytest
 
 from raw_server import OK, RawServer
-from trimtab_pipeline import asking, statistics
+from trimtab_pipeline import read_request, statistics
 from trimtab_pipeline.api import NO_CREDENTIALS, PrometheusSettings, StatisticsSettings
 from trimtab_pipeline.bodies import DEEPEST, TooDeepError, TooLargeError, joined, json_of
 from trimtab_pipeline.prometheus import (
@@ -151,8 +151,8 @@ def test_an_answer_about_brokers_alone_has_a_bound_of_its_own(
     alone: bool,  # noqa: FBT001
     told: str,
 ) -> None:
-    monkeypatch.setattr(asking, "LARGEST_OF_BROKERS", 2**20)
-    monkeypatch.setattr(asking, "LARGEST", 2**21)
+    monkeypatch.setattr(read_request, "LARGEST_OF_BROKERS", 2**20)
+    monkeypatch.setattr(read_request, "LARGEST", 2**21)
     with RawServer(endless(OK + b"\r\n")) as server:
         settings = PrometheusSettings(server.url, "pulsar")
         shard = ShardRequest.of(settings, ("a",))

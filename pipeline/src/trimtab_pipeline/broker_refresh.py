@@ -1,7 +1,7 @@
-"""A look at the brokers alone, without Spark: some small answers, for which planning a job would cost more than all.
+"""Refresh of the brokers' load without Spark: the answers are small, and a Spark job would cost more than they do.
 
-The shards, the queries and what is made of the answers are those of a cycle. Each look has threads of its own, which
-end with it: it waits for no cycle, and whoever closes the program does not wait for a server that does not answer.
+Shards, queries and parsing are those of a cycle. Each refresh has its own threads, which end with it: it waits for no
+cycle, and the program's exit does not wait for a server that does not answer.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Unwanted = Callable[[], bool]
 
 
 def aside(job: Callable[[Unwanted], T], deadline: float) -> Future[T]:
-    """The outcome of `job`, in a thread of its own; it is told whether nobody waits any more.
+    """The outcome of `job` in its own thread. Its argument says whether the result is still needed.
 
     The future fails with `SourceUnavailableError` when nothing could be measured, or not within `deadline` seconds.
     """
@@ -46,7 +46,7 @@ def aside(job: Callable[[Unwanted], T], deadline: float) -> Future[T]:
 
 
 def asked_directly(request: ReadRequest, credentials: Credentials, unwanted: Unwanted) -> pa.Table:
-    """What the shards tell of their brokers, asked at once: columns ``brokers``, ``report`` of `tasks.ANSWER`."""
+    """The brokers of all shards, read in parallel: columns ``brokers``, ``report`` of `tasks.ANSWER`."""
     told: list[Future[pa.Table]] = [Future() for _ in request.shards]
     for shard, one in enumerate(told):
         work = (request, shard, credentials, unwanted, one)
@@ -69,5 +69,5 @@ def _ask(
 
 def _query(server: PrometheusClient, at: float, unwanted: Unwanted, promql: str) -> Samples:
     if unwanted():
-        raise PrometheusUnreachableError(f"{server.url} took too long: nobody waits any more")
+        raise PrometheusUnreachableError(f"{server.url} took too long: the result is no longer needed")
     return server.query(promql, at)

@@ -1,8 +1,8 @@
-"""The door to the decisions in a policy's history: a table beside those of load, written by who decides.
+"""The decisions in a policy's history: a table beside those of load, written by the operator.
 
-A cycle's rows are what was decided in it, and what was learnt in it of earlier decisions; `record` is text that only
-its writer understands. Files and retention are those of the other tables. A decision is made after its load was kept,
-so it has a file of its own; a disk that refuses costs the record and nothing else.
+A cycle's rows are its decisions, and updates of earlier decisions; `record` is text that only its writer understands.
+Files and retention are those of the other tables. A decision follows the writing of its load, so it has its own file; a
+disk that can't be written loses only the record.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from trimtab_pipeline.history import History
 from trimtab_pipeline.history_files import ForeignFileError, cycle_times, listed, pinned, read_cycle
 
 FOLDER = "decisions"
-"""In a policy's folder."""
+"""Folder of the table in a policy's folder."""
 COLUMNS = pa.schema(
     [("of", pa.timestamp("ms", "UTC")), ("outcome", pa.string()), ("moves", pa.int32()), ("record", pa.string())]
 )
 VERSION = "decisions/1"
 _SCHEMA = pinned(COLUMNS, VERSION)
 _KNOWN_LATER = 7200.0
-"""Seconds within which what came of a decision is looked for."""
+"""Seconds within which the outcome of a decision is searched for."""
 
 
 class DecisionHistories:
@@ -61,8 +61,7 @@ def _rows(entries: Sequence[DecisionEntry]) -> pa.Table:
 def decisions(folder: Path, at: float = float("inf"), count: int = 10) -> tuple[DecisionEntry, ...]:
     """The last `count` decisions up to `at` (epoch seconds) of the policy whose history is in `folder`, oldest first.
 
-    Each as it was known last: what came of it is looked for in the two hours that follow `at`. Files that can't be read
-    are passed over.
+    Each in its latest version: its outcome is searched for in the two hours after `at`. Unreadable files are skipped.
     """
     known: dict[int, DecisionEntry] = {}
     chosen: list[int] = []
@@ -81,7 +80,7 @@ def _milliseconds(at: float) -> int:
 
 
 def _backwards(folder: Path, until: float) -> Iterator[tuple[float, DecisionEntry]]:
-    """(cycle, entry) up to `until`, the newest first; of a cycle what was decided comes before what was learnt."""
+    """(cycle, entry) up to `until`, the newest first; in a cycle its own decisions come before updates."""
     for file in reversed(listed(folder)):
         if file.begin > until:
             continue

@@ -1,7 +1,7 @@
-"""`LoadSources` without Spark: threads of this process carry out the tasks of a cycle.
+"""`LoadSources` without Spark: threads of this process run the tasks of a cycle.
 
-For a single look, as of `trimtab observe`: the figures are those of a cycle on Spark, whose start would take ten times
-as long as the look itself. It shares one interpreter, so a cluster's worth of cycles is better off on Spark.
+For a single measurement, as in `trimtab observe`: it gives the same figures as a cycle on Spark, whose start would take
+ten times as long. All threads share one interpreter, so regular cycles of a large cluster are faster on Spark.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 class DirectLoadSources:
-    """A source per policy, with its history below `history_dir`. deadline: seconds a look may take."""
+    """A source per policy, with its history below `history_dir`. deadline: seconds that a measurement may take."""
 
     def __init__(self, history_dir: Path, *, deadline: float = 60.0) -> None:
         self._history_dir, self._deadline = history_dir, deadline
@@ -38,19 +38,19 @@ class DirectLoadSources:
         return PolicySource(self._workshop, settings, self._deadline, keeping)
 
     def warm_up(self) -> Future[None]:
-        """There is nothing to be warmed."""
+        """Do nothing: there is nothing to warm up."""
         warm: Future[None] = Future()
         warm.set_result(None)
         return warm
 
     def close(self) -> None:
-        """Let nobody look any more. Idempotent."""
+        """Refuse further measurements. Idempotent."""
         self._workshop.closed = True
         self._background.close()
 
 
 class _Threads:
-    """`Workshop` of a thread per task, and one more that joins them."""
+    """`Workshop` with a thread per task, and one more that joins them."""
 
     def __init__(self) -> None:
         self.cores, self.remote, self.closed = SparkSettings().cores, False, False

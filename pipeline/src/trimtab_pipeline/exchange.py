@@ -1,6 +1,6 @@
-"""A window of history as one file that can be sent to somebody, and back into a folder.
+"""Export of a window of history to one file, and its import into a folder.
 
-A ``.tar`` holds every table of its policies, a Parquet file each with a row group per cycle, and can be imported. A
+A ``.tar`` holds every table of its policies, each a Parquet file with a row group per cycle, and can be imported. A
 ``.parquet`` holds the bundles of one policy, for a notebook.
 """
 
@@ -36,18 +36,18 @@ from trimtab_pipeline.history_reader import SCHEMAS, HistoryReader
 
 _MANIFEST = "manifest.json"
 _FORMAT = "trimtab-history/1"
-_LATEST = 253_402_300_800.0  # epoch s of the year 10000, which no file name can hold
+_LATEST = 253_402_300_800.0  # epoch s of the year 10000, too long for a file name
 _LARGEST = 2**16  # bytes of a manifest
 _MEMBER = re.compile(r"(?P<policy>[a-z0-9][-a-z0-9.]*/[a-z0-9][-a-z0-9.]*)/(?P<table>[a-z]+)\.parquet")
 
 
 class ExchangeError(ValueError):
-    """A window that can't be exported, or a file that can't be imported. Says why, and what to do."""
+    """A window that can't be exported, or a file that can't be imported. The text says why, and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExportedWindow:
-    """What was exported or imported: cycles of each policy by its name in the file."""
+    """The exported or imported window: number of cycles of each policy by its name in the file."""
 
     cycles: dict[str, int]
     begin: float
@@ -57,7 +57,7 @@ class ExportedWindow:
 def export(
     pasts: Sequence[HistoryReader], begin: float, end: float, target: Path, renaming: Renaming | None
 ) -> ExportedWindow:
-    """Write the cycles from `begin` to `end` (epoch s) to `target`; what was there is replaced once all is written.
+    """Write the cycles from `begin` to `end` (epoch s) to `target`, and replace an earlier file at the end.
 
     Raises `ExchangeError` for a window without cycles, `ForeignFileError` for cycles that can't be read, `OSError`.
     """
@@ -120,7 +120,7 @@ def _manifest(folder: Path, *, hashed: bool) -> Path:
 
 
 def _add(tar: tarfile.TarFile, name: str, path: Path) -> None:
-    """Add a file under `name`, without saying who packed it on which machine."""
+    """Add a file under `name`, without the names of user and machine."""
 
     def anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo:
         member.uid = member.gid = 0
@@ -133,7 +133,7 @@ def _add(tar: tarfile.TarFile, name: str, path: Path) -> None:
 def import_window(archive: Path, root: Path) -> ExportedWindow:
     """Unpack a ``.tar`` of `export` below `root`: hours, and the newest cycle of each policy as its state.
 
-    All or nothing. Raises `ExchangeError` for a file that is no such archive, or a policy that has a history already.
+    All or nothing. Raises `ExchangeError` for another kind of file, or a policy that already has a history.
     """
     root.mkdir(parents=True, exist_ok=True)
     with _opened(archive) as tar, tempfile.TemporaryDirectory(prefix=".import-", dir=root) as folder:
@@ -165,7 +165,7 @@ def _opened(archive: Path) -> Iterator[tarfile.TarFile]:
 
 
 def _members(tar: tarfile.TarFile) -> dict[str, dict[str, tarfile.TarInfo]]:
-    """Policy -> table -> its file. Whatever an export does not write is refused, whoever made it."""
+    """Policy -> table -> its file. Everything that an export does not write is refused."""
     policies: dict[str, dict[str, tarfile.TarInfo]] = {}
     manifest: Any = None
     for member in tar:
@@ -192,7 +192,7 @@ def _manifest_of(tar: tarfile.TarFile, member: tarfile.TarInfo) -> Any:
 
 
 def _unpack(tar: tarfile.TarFile, member: tarfile.TarInfo, folder: Path, policy: str, table: str) -> list[float]:
-    """Write the cycles of a member as a history's files, the newest apart; gives their times."""
+    """Write the cycles of a member as a history's files, the newest in its own file. Returns their times."""
     source, target = folder / "member", folder / policy / table
     target.mkdir(parents=True)
     with tar.extractfile(member) as packed, source.open("wb") as unpacked:  # type: ignore[union-attr]

@@ -22,7 +22,7 @@ def spark_sources(
 ) -> LoadSources:
     """Sources on a Spark session that starts in the background; the first call in a process loads PySpark.
 
-    history_dir: where each policy's history lies, which is also its state.
+    history_dir: folder of the policies' histories, which are also their state.
     master:      ``local[N]``, ``local[*]``, or ``sc://host:port`` of a Spark Connect server.
     memory:      heap of the embedded JVM. deadline: seconds one cycle may take.
     retention:   how much of each policy's history is kept.
@@ -34,9 +34,9 @@ def spark_sources(
 
 
 def direct_sources(history_dir: Path, *, deadline: float = 60.0) -> LoadSources:
-    """Sources that need no Java: threads of this process do what tasks do on Spark, with the same figures.
+    """Sources without Java: threads of this process run the tasks, with the same figures as on Spark.
 
-    For a look now and then; see `spark_sources` for the arguments.
+    For occasional measurements; see `spark_sources` for the arguments.
     """
     from trimtab_pipeline.direct_source import DirectLoadSources  # noqa: PLC0415  (loads PySpark, though no Spark)
 

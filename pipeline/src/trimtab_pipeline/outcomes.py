@@ -22,7 +22,7 @@ _REMEDY = "install the same version of Trimtab in the Python of Spark's workers 
 
 
 def promised(deadline: float) -> Future[Any]:
-    """An outcome that fails with `SourceUnavailableError` unless it is there within `deadline` seconds from now."""
+    """A future that fails with `SourceUnavailableError` unless it is done within `deadline` seconds."""
     outcome: Future[Any] = Future()
     timer = threading.Timer(deadline, _expire, (outcome, deadline))
     timer.daemon = True
@@ -32,7 +32,7 @@ def promised(deadline: float) -> Future[Any]:
 
 
 def settle(setter: Callable[[Any], None], value: object) -> None:
-    """Set an outcome, unless it has expired or was cancelled meanwhile."""
+    """Set an outcome, unless it has expired or was cancelled."""
     with suppress(InvalidStateError):
         setter(value)
 
@@ -48,9 +48,9 @@ def without_token(text: str) -> str:
 
 
 def described(error: BaseException) -> str:
-    """The error's kind and the first line of its text, or what gRPC hides further down in it; no token.
+    """The error's type and the first line of its text, or gRPC's details further down; without a token.
 
-    Of workers that lack this package, or hold another version, it is Python's error that tells.
+    For workers without this package, or with another version, Python's import error is the relevant one.
     """
     text = without_token(str(error).strip())
     if foreign := _FOREIGN.findall(text):
@@ -60,7 +60,7 @@ def described(error: BaseException) -> str:
 
 
 def as_source_error(error: Exception) -> Exception:
-    """A `SourceUnavailableError` that says what failed, if Spark or the history did; else the error itself."""
+    """A `SourceUnavailableError` with the cause, if Spark or the history failed; else the error itself."""
     if isinstance(error, (PySparkException, Py4JError, ConnectionError)):
         wrapped = SourceUnavailableError(f"Spark could not run the cycle: {described(error)}")
     elif isinstance(error, (OSError, pa.ArrowException)):

@@ -1,8 +1,8 @@
-"""The one thread that talks to Spark, and the session it holds.
+"""The Spark session, the one thread that uses it, and its temporary files.
 
-Every PySpark call blocks, so no event loop may make one; and a session that is built in the main thread takes over
-SIGINT, which breaks the shutdown of whoever runs the loop. Hence `Engine`: one thread that builds the session and runs
-every job, one after the other. Jobs use only what Spark Connect has too: ``sc://host`` differs in nothing but the URL.
+Every PySpark call blocks, so no event loop may make one. A session that is built in the main thread takes over SIGINT,
+which breaks the shutdown of the event loop. So `Engine` has one thread that builds the session and runs every job, one
+after the other. Jobs use only features of Spark Connect: ``sc://host`` differs only in the URL.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ Job = Callable[[SparkSession], T]
 
 
 class Scratch:
-    """A folder below `parent` (default: the system's temporary folder), locked for as long as this process lives.
+    """A folder below `parent` (default: the system's temporary folder), locked while this process runs.
 
-    Making one removes the others whose process has ended, however it ended: the kernel lets go of its lock.
+    A new one removes the folders of processes that have ended, even killed ones: the kernel releases their locks.
     """
 
     def __init__(self, parent: Path | None = None) -> None:
@@ -50,7 +50,7 @@ class Scratch:
         aside = self.folder / f"{_LOCK}.new"
         self._lock = aside.open("wb")
         fcntl.flock(self._lock, fcntl.LOCK_EX)
-        aside.rename(self.folder / _LOCK)  # under this name it has never been unlocked
+        aside.rename(self.folder / _LOCK)  # under this name it was never unlocked
 
     def remove(self) -> None:
         """Remove the folder and what is in it. Idempotent."""
@@ -60,28 +60,28 @@ class Scratch:
 
 def _remove_abandoned(parent: Path) -> None:
     for lock in parent.glob(f"{PREFIX}*/{_LOCK}"):
-        with suppress(OSError), lock.open("rb") as held:  # another user's, in use, or gone by now: none of ours
+        with suppress(OSError), lock.open("rb") as held:  # another user's, in use, or already gone: not ours to remove
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(lock.parent, ignore_errors=True)
 
 
 class Spark(Protocol):
-    """Where a session comes from. Called from the engine's thread only, but for `kill`."""
+    """A source of sessions. Only the engine's thread calls it, except for `kill`."""
 
     def start(self, closed: Callable[[], bool]) -> SparkSession:
-        """A new session; dropped if `closed` says so once it could be there."""
+        """A new session; dropped if `closed` is true when it is ready."""
 
     def lost(self, session: SparkSession) -> str:
-        """A sentence on how the session was lost and what is done about it; empty while it can be used."""
+        """A sentence on how the session was lost and what happens next; empty while it is usable."""
 
     def forget(self, session: SparkSession) -> None:
-        """Let go of a lost session, so that another can be started."""
+        """Drop a lost session, so another one can start."""
 
     def stop(self, session: SparkSession) -> None:
-        """End a session and what runs for it."""
+        """End a session and its processes."""
 
     def kill(self, after: float) -> None:
-        """End what did not stop within `after` seconds."""
+        """Kill processes that did not stop within `after` seconds."""
 
 
 def _backend(settings: SparkSettings, folder: Path) -> Spark:
@@ -89,10 +89,10 @@ def _backend(settings: SparkSettings, folder: Path) -> Spark:
 
 
 class Engine:
-    """A Spark session in a thread of its own, started in the background on construction.
+    """A Spark session in its own thread; the constructor starts it in the background.
 
-    Raises at once, when the session is to be embedded and there is no Java, `JavaMissingError`; when it is to be remote
-    and there is no client, `ConnectMissingError`.
+    Raises `JavaMissingError` for an embedded session without Java, `ConnectMissingError` for a remote one without a
+    client.
     """
 
     def __init__(self, settings: SparkSettings) -> None:
@@ -114,7 +114,7 @@ class Engine:
         """The outcome of ``job(session)``.
 
         The future fails with `SourceUnavailableError` when Spark can't run the job or `deadline` (seconds from now,
-        waiting included) passes; what it started is then cancelled, as it is when the caller cancels the future.
+        including the wait) passes. Its Spark jobs are then cancelled, as when the caller cancels the future.
         """
         outcome: Future[T] = promised(deadline)
         if self._closed:
@@ -164,7 +164,7 @@ class Engine:
             settle(outcome.set_result, value)
 
     def _living_session(self) -> SparkSession:
-        """The session; a new one when it could not be started, or is gone (killed, out of memory, server restarted)."""
+        """The session; a new one when the start failed or it is gone (killed, out of memory, server restarted)."""
         if (error := self._session.exception()) is not None:
             _LOGGER.warning("Spark did not start (%s); trying again", described(error))
         elif lost := self._spark.lost(self._session.result()):
@@ -189,20 +189,20 @@ class Engine:
 
 
 def closed() -> SourceUnavailableError:
-    """What becomes of a job for a session that is not there any more."""
+    """The error of a job for a closed session."""
     return SourceUnavailableError("the Spark session was closed")
 
 
 def interrupt_abandoned(session: SparkSession, tag: str, done: Future[Any], ended: Future[None]) -> None:
-    """Cancel the tagged jobs when nobody waits for them any more."""
+    """Cancel the tagged jobs when no caller waits for them any more."""
     if done.cancelled() or isinstance(done.exception(), SourceUnavailableError):
         interrupt_until(ended, lambda: session.interruptTag(tag))
 
 
 def interrupt_until(ended: Future[None], interrupt: Callable[[], object]) -> None:
-    """Call `interrupt` until `ended`, in a thread of its own: it blocks, and whoever cancels may run an event loop.
+    """Call `interrupt` repeatedly until `ended`, in its own thread: it blocks, and the caller may run an event loop.
 
-    Again and again, since it finds nothing to cancel while a job is on its way from Python to the JVM.
+    It repeats because it finds nothing to cancel while a job is on its way from Python to the JVM.
     """
 
     def insist() -> None:

@@ -1,6 +1,6 @@
 """`LoadSources` on Spark.
 
-The operator does not import this module; `trimtab_pipeline.factory.spark_sources` does when asked for an engine.
+The operator does not import this module; `trimtab_pipeline.factory.spark_sources` does.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class SparkLoadSources:
         return PolicySource(self._workshop, settings, deadline or self._deadline, self._keeping(folder))
 
     def warm_up(self) -> Future[None]:
-        """Run two cycles on made-up samples: the first real one would otherwise take some seconds longer."""
+        """Run two cycles on made-up samples; otherwise the first real cycle would take some seconds longer."""
         return self._workshop.run(self._dry_cycles, deadline=max(self._deadline, 120.0))
 
     def keep_decisions(self, policy: str, at: float, entries: Sequence[DecisionEntry]) -> None:
@@ -102,5 +102,5 @@ class _OnSpark:
         return self._engine.closed
 
     def run(self, job: Callable[[Ask], T], deadline: float) -> Future[T]:
-        """See `Workshop.run`: in the engine's thread, a job a cycle."""
+        """See `Workshop.run`: it runs in the engine's thread, one job per cycle."""
         return self._engine.run(lambda spark: job(lambda work: spread(spark, work).toArrow()), deadline)
