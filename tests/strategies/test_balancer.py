@@ -15,7 +15,7 @@ from trimtab_strategies.guard import MoveLimits
 from trimtab_strategies.model import CPU, ClusterLoad, Isolation, Memory, NamespacePolicy, Plan, Reason
 from trimtab_strategies.model.cluster_load import BoolArray, IntArray
 from trimtab_strategies.planner.decide import Pair, decide
-from trimtab_strategies.protocols import Choice, ProposedSplit, Shedding, Splitting, Unload
+from trimtab_strategies.protocols import Choice, Shedding, SplitCandidate, Splitting, Unload
 from trimtab_strategies.testing import cluster, with_bundles
 
 PAIR = registry.pair("ThresholdShedder", {"history": 0}, "ExtensibleLeastResourceUsageWithWeight", {"history": 0})
@@ -397,7 +397,7 @@ class Splits:
     spread: bool = True
 
     def split(self, cluster: ClusterLoad, splittable: BoolArray, memory: Mapping[str, Any]) -> Splitting:  # noqa: ARG002
-        split = ProposedSplit(0, np.array([0x40000000]), Reason.MSG_RATE, spread=self.spread)
+        split = SplitCandidate(0, np.array([0x40000000]), Reason.MSG_RATE, spread=self.spread)
         return Splitting((split,), memory={"asked": memory.get("asked", 0) + 1})
 
 

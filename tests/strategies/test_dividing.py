@@ -18,7 +18,7 @@ from trimtab_strategies.planner.candidates import DestinationChoice, selection_o
 from trimtab_strategies.planner.decide import decide
 from trimtab_strategies.planner.prediction import PredictedLoad
 from trimtab_strategies.planner.splits import Division, divide, splittable_bundles
-from trimtab_strategies.protocols import Choice, ProposedSplit, Splitter, Splitting
+from trimtab_strategies.protocols import Choice, SplitCandidate, Splitter, Splitting
 from trimtab_strategies.splitting.boundaries import InvalidBoundaryError
 from trimtab_strategies.testing import NOW, cluster, with_bundles
 from trimtab_strategies.usage import Weights
@@ -35,7 +35,7 @@ class Quarters:
     def split(self, cluster: ClusterLoad, splittable: BoolArray, memory: Mapping[str, Any]) -> Splitting:
         rows = [row for row in self.rows if splittable[row]]
         proposed = tuple(
-            ProposedSplit(row, _quarters(cluster, row), Reason.BANDWIDTH, self.spread, np.array(self.shares))
+            SplitCandidate(row, _quarters(cluster, row), Reason.BANDWIDTH, self.spread, np.array(self.shares))
             for row in rows
         )
         return Splitting(proposed, (), {**memory, "divided": rows})

@@ -36,7 +36,7 @@ def aside(job: Callable[[Unwanted], T], deadline: float) -> Future[T]:
     def carry_out() -> None:
         try:
             value = job(outcome.done)
-        except Exception as error:  # noqa: BLE001  (whoever waits for the future gets it)
+        except Exception as error:  # noqa: BLE001  (the future carries it)
             settle(outcome.set_exception, as_source_error(error))
         else:
             settle(outcome.set_result, value)
@@ -63,7 +63,7 @@ def _ask(
             *measured, report = read_shard(request, shard, fetch, clock=lambda: server.clock_ahead)
         brokers = measured[0]["broker"] if measured else report["broker"].slice(length=0)
         told.set_result(pa.table({"brokers": one_list(brokers), "report": report["report"]}))
-    except Exception as error:  # noqa: BLE001  (whoever waits for the future gets it)
+    except Exception as error:  # noqa: BLE001  (the future carries it)
         told.set_exception(error)
 
 

@@ -70,5 +70,5 @@ def _carried_out(work: ShardTask) -> pa.Table:
 def _task(work: ShardTask, shard: int, told: Future[list[pa.RecordBatch]]) -> None:
     try:
         told.set_result(list(answer(list(work.shard(shard)), work)))
-    except Exception as error:  # noqa: BLE001  (whoever waits for the future gets it)
+    except Exception as error:  # noqa: BLE001  (the future carries it)
         told.set_exception(error)

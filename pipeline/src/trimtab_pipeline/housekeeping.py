@@ -27,7 +27,7 @@ from trimtab_pipeline.history_files import (
 Stopping = Callable[[], bool]
 
 
-class _Stopped(Exception):  # noqa: N818  (no error: somebody closes the program)
+class _Stopped(Exception):  # noqa: N818  (no error: the program closes)
     """Housekeeping was asked to stop in the middle of an hour."""
 
 

@@ -158,7 +158,7 @@ class Engine:
             finally:
                 ended.set_result(None)
                 session.removeTag(tag)
-        except Exception as error:  # noqa: BLE001  (whoever waits for the future gets it)
+        except Exception as error:  # noqa: BLE001  (the future carries it)
             settle(outcome.set_exception, closed() if self._closed else as_source_error(error))
         else:
             settle(outcome.set_result, value)

@@ -63,7 +63,7 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class ProposedSplit:
+class SplitCandidate:
     """A bundle (row) that should be divided at `boundaries` (hashes strictly inside its range, ascending), and why.
 
     spread: whether its children are placed in the same plan; otherwise they stay with the owner.
@@ -81,7 +81,7 @@ class ProposedSplit:
 class Splitting:
     """A splitter's answer: what should be divided, what stays whole and why, and its memory."""
 
-    proposed: tuple[ProposedSplit, ...] = ()
+    proposed: tuple[SplitCandidate, ...] = ()
     held_back: tuple[HeldBack, ...] = ()
     memory: Mapping[str, Any] = field(default_factory=dict)
 

@@ -22,7 +22,7 @@ from trimtab_strategies.model import ClusterLoad, HeldBack, Memory, Reason, Spli
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
 from trimtab_strategies.planner.candidates import DestinationChoice
 from trimtab_strategies.planner.prediction import PredictedLoad
-from trimtab_strategies.protocols import NOTHING, ProposedSplit, Splitter, Splitting
+from trimtab_strategies.protocols import NOTHING, SplitCandidate, Splitter, Splitting
 from trimtab_strategies.splitting.boundaries import children
 from trimtab_strategies.usage import attributed
 
@@ -124,7 +124,7 @@ def _within(
 
 def _allowed(splitting: Splitting, splittable: BoolArray) -> Splitting:
     """The answer reduced to one split per bundle, of bundles that may be divided, whatever the splitter answers."""
-    proposed: dict[int, ProposedSplit] = {}
+    proposed: dict[int, SplitCandidate] = {}
     for split in splitting.proposed:
         if splittable[split.bundle]:
             proposed.setdefault(split.bundle, split)
@@ -145,7 +145,7 @@ class _Spreading:
     loads: Mapping[int, FloatArray]
     moved: int = 0
 
-    def split(self, split: ProposedSplit) -> Split:
+    def split(self, split: SplitCandidate) -> Split:
         """The proposed split, with its children's owners if any of them leaves."""
         bundles, brokers = self.cluster.bundles, self.cluster.brokers
         name, source = bundles.names[split.bundle], int(bundles.owner[split.bundle])
@@ -156,7 +156,7 @@ class _Spreading:
         leaving = any(owner != source for owner in owners)
         return Split(name, brokers.names[source], boundaries, split.reason, names if leaving else ())
 
-    def owners(self, split: ProposedSplit, source: int, count: int) -> list[int]:
+    def owners(self, split: SplitCandidate, source: int, count: int) -> list[int]:
         """An owner (row) for each child, ascending by range; the heaviest chose first."""
         shares = split.shares if len(split.shares) else np.full(count, 1 / count)
         load = self.loads[split.bundle]

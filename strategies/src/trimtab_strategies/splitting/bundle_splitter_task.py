@@ -26,7 +26,7 @@ import numpy as np
 from trimtab_strategies.hash_ring import parse_bundle
 from trimtab_strategies.model import ClusterLoad, HeldBack, Reason
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
-from trimtab_strategies.protocols import ProposedSplit, Splitting
+from trimtab_strategies.protocols import SplitCandidate, Splitting
 from trimtab_strategies.splitting.boundaries import DEFECTS as BOUNDARY_DEFECTS, can_split
 from trimtab_strategies.splitting.limits import (
     OVERFLOW,
@@ -100,7 +100,7 @@ class BundleSplitterTask:
 
     def proposed(
         self, cluster: ClusterLoad, rows: IntArray, exceeded: IntArray
-    ) -> tuple[list[ProposedSplit], list[HeldBack]]:
+    ) -> tuple[list[SplitCandidate], list[HeldBack]]:
         """A split for each of `rows` that can be divided, and why the others can't."""
         inside = Inside(cluster)
         proposed, narrow, nowhere = [], [], []
@@ -115,7 +115,7 @@ class BundleSplitterTask:
                 continue
             reason = REASONS[exceeded[row]]
             shares = inside.shares(row, found) if self.params.unload else np.empty(0)
-            proposed.append(ProposedSplit(row, found, reason, spread=self.params.unload, shares=shares))
+            proposed.append(SplitCandidate(row, found, reason, spread=self.params.unload, shares=shares))
         words = f"{self.params.algorithm} finds no boundary among the topics it knows"
         return proposed, [
             *held_back(cluster, narrow, Reason.TOO_NARROW, "a single hash wide"),

@@ -31,7 +31,7 @@ from trimtab_strategies.hash_ring import parse_bundle
 from trimtab_strategies.model import ClusterLoad, HeldBack, Reason
 from trimtab_strategies.model.cluster_load import BoolArray, IntArray
 from trimtab_strategies.params import Compatibility, Defect
-from trimtab_strategies.protocols import ProposedSplit, Splitting
+from trimtab_strategies.protocols import SplitCandidate, Splitting
 from trimtab_strategies.splitting.boundaries import DEFECTS as BOUNDARY_DEFECTS, FEWEST_TOPICS, can_split
 from trimtab_strategies.splitting.limits import (
     OVERFLOW,
@@ -138,7 +138,7 @@ class Walk:
     params: DefaultNamespaceBundleSplitStrategyParams
     around: SplitContext
     hits: dict[str, int]
-    proposed: list[ProposedSplit] = field(default_factory=list)
+    proposed: list[SplitCandidate] = field(default_factory=list)
     chosen: Counter[int] = field(default_factory=Counter)
     left_out: defaultdict[Reason, list[int]] = field(default_factory=lambda: defaultdict(list))
     _chosen_in: Counter[tuple[int, int]] = field(default_factory=Counter)
@@ -170,7 +170,7 @@ class Walk:
         elif (found := self.around.boundaries(row)) is None or len(found) != 1:
             self.left_out[Reason.UNKNOWN].append(row)
         else:
-            self.proposed.append(ProposedSplit(row, found, reason))
+            self.proposed.append(SplitCandidate(row, found, reason))
             del self.hits[name]
             self.chosen[int(self.cluster.bundles.owner[row])] += 1
             self._chosen_in[counter] += 1

@@ -31,7 +31,7 @@ from pydantic import Field
 from trimtab_strategies.hash_ring import parse_bundle
 from trimtab_strategies.model import ClusterLoad, HeldBack, Reason, counted
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
-from trimtab_strategies.protocols import ProposedSplit, Splitting
+from trimtab_strategies.protocols import SplitCandidate, Splitting
 from trimtab_strategies.splitting.boundaries import FEWEST_TOPICS, can_split, cut_into, distinct_places
 from trimtab_strategies.splitting.limits import (
     REASONS,
@@ -126,7 +126,7 @@ class _Cycle:
     fill: Mapping[int, FloatArray]
     hits: dict[str, int]
     spent: dict[str, list[float]]
-    proposed: list[ProposedSplit] = field(default_factory=list)
+    proposed: list[SplitCandidate] = field(default_factory=list)
     _refused: defaultdict[Reason, list[tuple[int, str]]] = field(default_factory=lambda: defaultdict(list))
     _added: Counter[int] = field(default_factory=Counter)
 
@@ -157,7 +157,7 @@ class _Cycle:
         space = int(self.cluster.bundles.namespace[row])
         reason = REASONS[int(np.argmax(self.fill[row]))]
         shares = self._inside.shares(row, boundaries)
-        self.proposed.append(ProposedSplit(row, boundaries, reason, spread=True, shares=shares))
+        self.proposed.append(SplitCandidate(row, boundaries, reason, spread=True, shares=shares))
         self._added[space] += len(boundaries)
         self.spent.setdefault(self.cluster.namespaces[space], []).append(self.cluster.now)
         del self.hits[self.cluster.bundles.names[row]]

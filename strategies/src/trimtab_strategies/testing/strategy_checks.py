@@ -11,7 +11,7 @@ import numpy as np
 from trimtab_strategies.hash_ring import parse_bundle
 from trimtab_strategies.model import ClusterLoad
 from trimtab_strategies.model.cluster_load import BoolArray
-from trimtab_strategies.protocols import ProposedSplit, Shedder, Shedding, Splitter, Splitting, Unload
+from trimtab_strategies.protocols import Shedder, Shedding, SplitCandidate, Splitter, Splitting, Unload
 from trimtab_strategies.testing.clusters import cluster as drawn
 from trimtab_strategies.testing.compare import (
     MINUTE,
@@ -159,7 +159,7 @@ def splits_only_what_may_be_split(splitter: Splitter, cluster: ClusterLoad) -> N
         assert not splitting.proposed, "no bundle may be split, yet some are"
 
 
-def _check_split(cluster: ClusterLoad, split: ProposedSplit) -> None:
+def _check_split(cluster: ClusterLoad, split: SplitCandidate) -> None:
     bundle = parse_bundle(cluster.bundles.names[split.bundle])
     edges = np.array([bundle.lower, *split.boundaries.tolist(), bundle.upper])
     assert len(split.boundaries), "a split without a boundary"
