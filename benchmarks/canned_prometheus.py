@@ -26,7 +26,7 @@ import pyarrow as pa
 
 from trimtab_pipeline.api import PrometheusSettings, Topology
 from trimtab_pipeline.queries import BUNDLES, TOPICS, Table, brokers, render, render_series, topics_in
-from trimtab_pipeline.ranges import Ranges
+from trimtab_pipeline.ranges import HashRanges
 
 SHARDS = 2
 START = 1_750_000_000.0
@@ -118,7 +118,7 @@ class Fleet:
         spaces = [self.bundles[k * _EACH].rpartition("/")[0] for k in range(whole)]
         picks = chance.integers(0, whole, self.size.topics)
         names = [f"persistent://{spaces[k]}/orders-{i}-partition-{i % 8}" for i, k in enumerate(picks.tolist())]
-        ranges = Ranges.of(self.bundles)
+        ranges = HashRanges.of(self.bundles)
         bundle = ranges.row[ranges.place(pa.array(names))[0]]
         at = np.flatnonzero(ours[bundle])
         labels = [f'"topic":"{names[i]}","pod":"{self.pods[self.owner[bundle[i]]]}"' for i in at]

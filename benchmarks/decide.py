@@ -32,7 +32,7 @@ from java_side import Call, Figures
 from large_cluster import Size, an_hour_later, reference, workload
 from trimtab_lab.conformance.pulsar_clusters import params
 from trimtab_strategies import registry
-from trimtab_strategies.guard import Limits
+from trimtab_strategies.guard import MoveLimits
 from trimtab_strategies.model import ClusterLoad, Memory
 from trimtab_strategies.planner.decide import decide
 
@@ -55,7 +55,7 @@ PAIRS = (
     ("AvgShedder", "AvgShedder"),
     ("TransferShedder", "ExtensibleLeastResourceUsageWithWeight"),
 )
-UNCAPPED = Limits(max_moves_per_cycle=10**9, max_moves_per_broker=10**9, max_moves_per_hour=10**9)
+UNCAPPED = MoveLimits(max_moves_per_cycle=10**9, max_moves_per_broker=10**9, max_moves_per_hour=10**9)
 
 
 class Subject(NamedTuple):
@@ -101,7 +101,7 @@ def _place(placement: Any) -> Callable[[ClusterLoad, Any], tuple[int, Any]]:
 def _split(splitter: Any) -> Callable[[ClusterLoad, Any], tuple[int, Any]]:
     def call(cluster: ClusterLoad, memory: Any) -> tuple[int, Any]:
         found = splitter.split(cluster, np.ones(len(cluster.bundles), dtype=bool), memory or {})
-        return len(found.wishes), found.memory
+        return len(found.proposed), found.memory
 
     return call
 

@@ -27,7 +27,7 @@ import numpy as np
 
 from trimtab_lab.conformance.hermes_model import Balance, Rules, balance, diff
 from trimtab_strategies.params import Compatibility
-from trimtab_strategies.shedding.weighted.nodes import NEVER, Constraints, NodeLoad, Profile, Work
+from trimtab_strategies.shedding.weighted.nodes import NEVER, Constraints, NodeLoad, Profile, Workload
 from trimtab_strategies.shedding.weighted.orders import Iteration
 from trimtab_strategies.shedding.weighted.target_weights import Law, TargetRule
 
@@ -60,7 +60,7 @@ def rules(form: str, law: Law) -> Rules:
 
 def work(
     case: Case, weights: Mapping[str, float], holders: Mapping[str, tuple[str, ...]], moved: float = NEVER
-) -> Work:
+) -> Workload:
     """The input of one balance; every consumer reports what it carries and a cpu utilisation that follows it."""
     consumers = [f"10_0_{k // 256}_{k % 256}$consumer" for k in range(case.consumers)]
     ops: dict[str, dict[str, float]] = {name: {} for name in consumers}
@@ -73,7 +73,7 @@ def work(
         name: NodeLoad(min(1.0, 0.4 * sum(ops[name].values()) / mean * cost), ops[name])
         for name, cost in zip(consumers, strength, strict=True)
     }
-    return Work(
+    return Workload(
         now=NOW,
         subscriptions=list(weights),
         consumers=consumers,
@@ -84,7 +84,7 @@ def work(
     )
 
 
-def prepared(case: Case, form: str) -> Work:
+def prepared(case: Case, form: str) -> Workload:
     """The balance that is measured, after those it builds on."""
     rng = np.random.default_rng(1)
     names = [f"group{k % 50}.topic{k % 997}$subscription{k}" for k in range(case.subscriptions)]
@@ -103,7 +103,7 @@ def prepared(case: Case, form: str) -> Work:
     return work(case, shaken, balance(perturbed, rules(form, case.law)).assignments)
 
 
-def quality(given: Work, found: Balance) -> dict[str, float]:
+def quality(given: Workload, found: Balance) -> dict[str, float]:
     """Distance of the weights that are really carried from the targets, and what changed hands."""
     carried = dict.fromkeys(found.order, 0.0)
     for name, held in found.assignments.items():

@@ -15,11 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from canned_prometheus import SHARDS, START, Fleet, Size
-from trimtab_pipeline.asking import ReadRequest, ShardRequest
-from trimtab_pipeline.prometheus import Prometheus
+from trimtab_pipeline.prometheus import PrometheusClient
 from trimtab_pipeline.queries import TRAFFIC
-from trimtab_pipeline.ranges import Ranges
-from trimtab_pipeline.reading import read_shard
+from trimtab_pipeline.ranges import HashRanges
+from trimtab_pipeline.read_request import ReadRequest, ShardRequest
+from trimtab_pipeline.shard_reader import read_shard
 
 Floats = npt.NDArray[np.float64]
 
@@ -32,7 +32,7 @@ class NumpyCycle:
         self._settings, pods = fleet.settings(url), sorted(fleet.pods)
         shards = [ShardRequest.of(self._settings, pods[k::SHARDS]) for k in range(SHARDS)]
         self._request = ReadRequest.of(self._settings, START, shards)
-        self._ranges = Ranges.of(fleet.bundles).owned(fleet.pods, fleet.owner) if size.topics else None
+        self._ranges = HashRanges.of(fleet.bundles).owned(fleet.pods, fleet.owner) if size.topics else None
         self._threads = ThreadPoolExecutor(SHARDS)
         self._averages: list[Floats] = []
         self._cycles = 0
@@ -51,7 +51,7 @@ class NumpyCycle:
         return time.perf_counter() - begin, time.process_time() - used
 
     def _fetch(self, shard: int, at: float) -> Floats:
-        with Prometheus(self._settings.url, self._settings.timeout) as server:
+        with PrometheusClient(self._settings.url, self._settings.timeout) as server:
             asked = read_shard(self._request, shard, lambda promql: server.query(promql, at), self._ranges)
             _, bundles, report = asked
         assert json.loads(report["report"][0].as_py())["ok"]

@@ -22,11 +22,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
-from trimtab_pipeline.asking import ReadRequest, ShardRequest
 from trimtab_pipeline.queries import TOPICS
-from trimtab_pipeline.ranges import Ranges
-from trimtab_pipeline.reading import read_shard
+from trimtab_pipeline.ranges import HashRanges
+from trimtab_pipeline.read_request import ReadRequest, ShardRequest
 from trimtab_pipeline.samples import Samples, parse_vector
+from trimtab_pipeline.shard_reader import read_shard
 from trimtab_strategies.hash_ring import bundle_names, default_boundaries
 
 SHARDS, PODS, NAMESPACES, BUNDLES_EACH = 2, 100, 1_000, 60
@@ -41,15 +41,15 @@ group by r.bundle, t.pod
 """
 
 
-def cluster() -> Ranges:
+def cluster() -> HashRanges:
     """60,000 bundles of 1,000 namespaces, spread over the pods."""
     spaces = [f"tenant-{k % 40:02d}/namespace-{k:04d}" for k in range(NAMESPACES)]
-    ranges = Ranges.of([name for space in spaces for name in bundle_names(space, default_boundaries(BUNDLES_EACH))])
+    ranges = HashRanges.of([name for space in spaces for name in bundle_names(space, default_boundaries(BUNDLES_EACH))])
     owner = np.random.default_rng(3).integers(0, PODS, len(ranges))
     return ranges.owned(tuple(f"pulsar-broker-{k}" for k in range(PODS)), owner)
 
 
-def shard_of(shard: int, topics: int, ranges: Ranges) -> pa.Table:
+def shard_of(shard: int, topics: int, ranges: HashRanges) -> pa.Table:
     """The topics whose bundles are on the shard's pods, with loads."""
     chance = np.random.default_rng(1)
     space = chance.integers(0, NAMESPACES, topics)

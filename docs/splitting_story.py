@@ -66,10 +66,10 @@ def _told(row: registry.Row[Any]) -> Iterator[tuple[int, ...]]:
     ring = list(RING)
     yield tuple(ring)
     for cycle in range(CYCLES):
-        picture = _picture(np.array(ring), 1_000_000.0 + 60 * cycle)
+        picture = _snapshot(np.array(ring), 1_000_000.0 + 60 * cycle)
         splitting = splitter.split(picture, np.ones(len(ring) - 1, dtype=bool), memory)
         memory = _plain(splitting.memory)
-        ring = sorted({*ring, *(int(edge) for wish in splitting.wishes for edge in wish.boundaries)})
+        ring = sorted({*ring, *(int(edge) for split in splitting.proposed for edge in split.boundaries)})
         yield tuple(ring)
 
 
@@ -90,7 +90,7 @@ def _sums(edges: IntArray) -> FloatArray:
     return sums
 
 
-def _picture(edges: IntArray, now: float) -> ClusterLoad:
+def _snapshot(edges: IntArray, now: float) -> ClusterLoad:
     """The namespace as it is cut now, on two brokers that have room."""
     count, inside = len(edges) - 1, _bundle_of(edges)
     rate = np.array(RATES) * MIB

@@ -35,7 +35,7 @@ from trimtab_operator.decision_log.store import DECISIONS
 from trimtab_operator.kube.conditions import timestamp
 from trimtab_operator.kube.move_costs import NOT_MEASURED, Interruption, MoveCosts
 from trimtab_operator.kube.records import BundleRecord
-from trimtab_pipeline.decision_entries import Entry
+from trimtab_pipeline.api import DecisionEntry
 from trimtab_pipeline.decisions import DecisionHistories
 from trimtab_strategies.model import ClusterLoad, HeldBack, Reason
 from trimtab_strategies.testing import NOW, cluster, with_bundles
@@ -408,7 +408,7 @@ def remembered(folder: Path) -> DecisionRecord:
     histories = DecisionHistories(folder)
     for k, (load, record) in enumerate(zip(loads, records, strict=True)):
         keep(folder, "messaging/main", [10 * k], load)
-        entry = Entry(record.at, str(record.outcome), len(record.moves), record.to_json())
+        entry = DecisionEntry(record.at, str(record.outcome), len(record.moves), record.to_json())
         histories.keep_decisions("messaging/main", record.at, [entry])
     return records[-1]
 
@@ -465,7 +465,7 @@ def test_a_history_tells_what_people_moved(tmp_path: Path, capsys: pytest.Captur
     manual = ManualMove(name=name, source="b", destination="a", at=AT + 60)
     record = decided(LEVEL, at=AT + 120).model_copy(update={"by_hand": (manual,)})
     keep(tmp_path, "messaging/main", [2], LEVEL)
-    entry = Entry(record.at, str(record.outcome), 0, record.to_json())
+    entry = DecisionEntry(record.at, str(record.outcome), 0, record.to_json())
     DecisionHistories(tmp_path).keep_decisions("messaging/main", record.at, [entry])
 
     code, out, _ = told(capsys, "explain", "bundle", name, "--history", str(tmp_path))

@@ -11,7 +11,7 @@ import yaml
 from kept_histories import AT, keep
 from trimtab_operator.cli import main
 from trimtab_operator.cli.common import length, size
-from trimtab_pipeline.past import Past
+from trimtab_pipeline.history_reader import HistoryReader
 
 Captured = pytest.CaptureFixture[str]
 
@@ -70,7 +70,7 @@ def test_a_window_goes_out_and_in_again(kept: Path, tmp_path: Path, capsys: Capt
         f"wrote {report}: 2025-06-15 15:04:00 to 2025-06-15 15:07:00 UTC\n  prod/even: 4 cycles\n"
     )
     assert main(["history", "import", "--dir", str(tmp_path / "to"), str(report)]) == 0
-    assert Past(tmp_path / "to", "even").times() == [AT + 60 * minute for minute in (4, 5, 6, 7)]
+    assert HistoryReader(tmp_path / "to", "even").times() == [AT + 60 * minute for minute in (4, 5, 6, 7)]
 
 
 def test_hashed_names_are_the_same_in_every_export_from_a_folder(kept: Path, tmp_path: Path, capsys: Captured) -> None:

@@ -24,7 +24,7 @@ from trimtab_operator.cli.commands.observe_plot import draw
 from trimtab_operator.cli.commands.observe_table import Shown, show
 from trimtab_operator.cli.tables import console
 from trimtab_pipeline.api import Observation, SourceUnavailableError, Topology
-from trimtab_pipeline.past import Course, Past
+from trimtab_pipeline.history_reader import Course, HistoryReader
 from trimtab_pipeline.testing import StaticSource, StaticSources
 from trimtab_strategies.model import Topics
 from trimtab_strategies.testing import cluster
@@ -116,7 +116,7 @@ def test_json_holds_the_same_with_null_for_unknown(kept: Path, capsys: Captured)
 
 @pytest.mark.parametrize("watch", [False, True])
 def test_yaml_holds_what_json_holds(kept: Path, watch: bool, capsys: Captured) -> None:  # noqa: FBT001
-    load = Past(kept, "prod/one").load()
+    load = HistoryReader(kept, "prod/one").load()
     for output in ("json", "yaml"):
         show(console(), Shown("x", load, load.now), output, 3, lines=watch)
     told = capsys.readouterr().out

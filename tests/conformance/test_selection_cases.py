@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trimtab_strategies.filters import Manager, Selecting, Selection, SelectionParams
-from trimtab_strategies.guard import Limits, guard, movable_bundles
+from trimtab_strategies.filters import ActiveSelection, BrokerSelection, Manager, SelectionParams
+from trimtab_strategies.guard import MoveLimits, guard, movable_bundles
 from trimtab_strategies.model import RATE_IN, BrokerTraits, ClusterLoad, Isolation, NamespacePolicy, Reason
 from trimtab_strategies.model.cluster_load import IntArray
 from trimtab_strategies.params import pulsar_keys
@@ -38,18 +38,18 @@ def world(owned: dict[str, list[str]], cpu: dict[str, float] | None = None) -> C
     return replace(drawn, bundles=replace(drawn.bundles, namespace=np.array([*rows, 0])), namespaces=tuple(spaces))
 
 
-def selecting(case: dict[str, Any], picture: ClusterLoad, manager: Manager, **params: Any) -> Selecting:
+def selecting(case: dict[str, Any], picture: ClusterLoad, manager: Manager, **params: Any) -> ActiveSelection:
     """The pipeline with the case's configuration."""
     keys = pulsar_keys(SelectionParams)
     given = {keys[key]: value for key, value in case.get("conf", {}).items()}
-    return Selection(manager, SelectionParams(**{"distribute_evenly": False, **given, **params})).on(picture)
+    return BrokerSelection(manager, SelectionParams(**{"distribute_evenly": False, **given, **params})).on(picture)
 
 
 def rows(picture: ClusterLoad, names: list[str]) -> IntArray:
     return np.array([picture.brokers.index[name] for name in names], dtype=np.int64)
 
 
-def allowed(under_way: Selecting, names: list[str]) -> list[str]:
+def allowed(under_way: ActiveSelection, names: list[str]) -> list[str]:
     """The brokers that may get the last bundle."""
     picture = under_way.cluster
     verdict = under_way.candidates(len(picture.bundles) - 1, rows(picture, names))
@@ -117,7 +117,7 @@ def test_group_goes_where_the_domain_and_then_the_broker_has_least_of_it(case: s
 def test_group_stays_when_it_could_not_be_spread_better(step: dict[str, Any]) -> None:
     brokers = list(dict.fromkeys([step["current"], *step["candidates"]]))
     picture = groups(step["group_count"], brokers)
-    under_way = Selection(Manager.MODULAR).on(picture)
+    under_way = BrokerSelection(Manager.MODULAR).on(picture)
 
     may = under_way.group_may_leave(len(picture.bundles) - 1, rows(picture, step["candidates"]))
 
@@ -178,7 +178,9 @@ def test_bundles_rest_until_the_grace_period_is_over_to_the_millisecond() -> Non
     times = [at / 1000 for at in given["recentlyUnloadedBundles"].values()]
     picture = with_bundles(picture, last_unload=dict(enumerate(times)))
 
-    verdict = movable_bundles(picture, Limits(cool_down=given["conf"]["loadBalancerSheddingGracePeriodMinutes"] * 60))
+    verdict = movable_bundles(
+        picture, MoveLimits(cool_down=given["conf"]["loadBalancerSheddingGracePeriodMinutes"] * 60)
+    )
 
     resting = [name for row, name in enumerate("xyz") if verdict.reason(row) is Reason.COOL_DOWN]
     assert resting == given["expect_kept"]
@@ -189,7 +191,7 @@ def test_cycle_runs_only_with_two_brokers(gate: dict[str, Any]) -> None:
     """The other gates of Pulsar's scheduler belong to the operator: whether it leads, and the policy's mode."""
     brokers = dict.fromkeys("ab"[: gate["available_brokers"]], 0.5)
 
-    refusal = guard(cluster(**brokers), Limits(), moved_last_hour=0).refusal
+    refusal = guard(cluster(**brokers), MoveLimits(), moved_last_hour=0).refusal
 
     assert (refusal is None) is gate["expect_run"]
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from pipeline_worlds import topology
-from trimtab_pipeline.align import Measured, align, one_row_each, with_last_times
+from trimtab_pipeline.align import Measurement, align, one_row_each, with_last_times
 from trimtab_pipeline.api import PrometheusSettings
 from trimtab_pipeline.cycle import BROKER_STATE, BUNDLE_STATE
 from trimtab_strategies.model import CPU, DIRECT_MEMORY, MEMORY, NETWORK_IN, RATE_IN, ClusterLoad
@@ -48,7 +48,7 @@ def picture(
 ) -> ClusterLoad:
     world = topology({"a": "a", "b": "b"}, {"t/n/1": "a", "t/n/2": "b"})
     table = bundles() if measured_bundles is None else measured_bundles
-    return align(Measured(measured_brokers, table), world, settings, NOW)
+    return align(Measurement(measured_brokers, table), world, settings, NOW)
 
 
 def test_a_healthy_broker_is_trusted_with_its_usage_and_limits() -> None:
@@ -96,14 +96,14 @@ def test_without_cpu_or_memory_nobody_is_trusted(resource: str) -> None:
 
 def test_brokers_that_name_the_same_pod_are_not_trusted_and_counted() -> None:
     world = topology({"a": "a", "alias": "a", "b": "b"}, {})
-    load = align(Measured(brokers(a={}, b={}), bundles()), world, SETTINGS, NOW)
+    load = align(Measurement(brokers(a={}, b={}), bundles()), world, SETTINGS, NOW)
     assert load.brokers.trusted.tolist() == [False, False, True]
     assert load.quality.dropped == {"Duplicate": 2}
 
 
 def test_several_brokers_of_a_failed_shard_are_told_as_a_span() -> None:
     report = {"shard": 0, "ok": False, "error": "503", "dropped": {}, "warnings": []}
-    measured = Measured(brokers(), bundles(), (report,), (("a", "b"),))
+    measured = Measurement(brokers(), bundles(), (report,), (("a", "b"),))
     assert measured.failed == (("2 brokers, a to b", "503"),)
 
 
@@ -115,7 +115,7 @@ def test_a_broker_without_a_limit_is_not_trusted_and_counted() -> None:
 
 def test_a_declared_limit_overrides_the_reported_one() -> None:
     world = topology({"a": "a"}, {}, declared_cpu=2.0)
-    load = align(Measured(brokers(a={"cpu_limit": None}), bundles()), world, SETTINGS, NOW).brokers
+    load = align(Measurement(brokers(a={"cpu_limit": None}), bundles()), world, SETTINGS, NOW).brokers
     assert load.limit[0, [CPU, MEMORY]].tolist() == [2.0, 8.0]
     assert load.trusted.all()
 
@@ -130,7 +130,7 @@ def test_usage_above_its_limit_is_kept_and_counted_and_beyond_ten_times_not_beli
 def test_the_pulsar_preset_is_in_percent_whatever_is_declared() -> None:
     settings = PrometheusSettings("http://x", "pulsar", resources="pulsar")
     world = topology({"a": "a"}, {}, declared_cpu=2.0)
-    measured = Measured(brokers(a={"cpu": 42.0, "direct_memory": 7.0, "cpu_limit": None}), bundles())
+    measured = Measurement(brokers(a={"cpu": 42.0, "direct_memory": 7.0, "cpu_limit": None}), bundles())
     load = align(measured, world, settings, NOW).brokers
     assert load.limit[0].tolist() == [100.0] * 5
     assert load.usage[0, [CPU, DIRECT_MEMORY]].tolist() == [42.0, 7.0]
@@ -141,7 +141,7 @@ def test_brokers_of_a_failed_shard_are_not_trusted_though_remembered() -> None:
     report = {"shard": 0, "ok": False, "error": "503", "dropped": {}, "warnings": []}
     other = {"shard": 1, "ok": True, "error": "", "dropped": {"NaN": 2}, "warnings": ["partial"]}
     world = topology({"a": "a", "b": "b"}, {})
-    measured = Measured(brokers(a={}, b={}), bundles(), (report, other), (("a",), ("b",)))
+    measured = Measurement(brokers(a={}, b={}), bundles(), (report, other), (("a",), ("b",)))
     load = align(measured, world, SETTINGS, NOW)
     assert load.brokers.trusted.tolist() == [False, True]
     assert load.quality.failed == (("broker a", "503"),)
@@ -173,7 +173,7 @@ def test_of_two_pods_that_report_a_bundle_its_owner_counts_else_the_busier() -> 
     rows = bundles(
         ("t/n/1", "b", 90.0, NOW), ("t/n/1", "a", 1.0, NOW), ("t/n/2", "a", 5.0, NOW), ("t/n/2", "b", 7.0, NOW)
     )
-    measured = one_row_each(Measured(brokers(), rows), world)
+    measured = one_row_each(Measurement(brokers(), rows), world)
     assert measured.bundles["pod"].to_pylist() == ["a", "b"]
     assert measured.dropped == {"Duplicate": 2}
 
@@ -191,7 +191,7 @@ def test_sixty_thousand_bundles_are_aligned_in_milliseconds() -> None:
     names = [f"t/n{i // 64}/{i % 64}" for i in range(60_000)]
     columns = {"bundle": names[::-1], "pod": ["a"] * len(names), "seen": [NOW] * len(names), "time": [NOW] * len(names)}
     table = pa.table({f.name: columns.get(f.name, [1.0] * len(names)) for f in BUNDLE_STATE}, schema=BUNDLE_STATE)
-    world, measured = topology({"a": "a"}, dict.fromkeys(names, "a")), Measured(brokers(a={}), table)
+    world, measured = topology({"a": "a"}, dict.fromkeys(names, "a")), Measurement(brokers(a={}), table)
     begin = time.process_time()
     load = align(measured, world, SETTINGS, NOW)
     seconds = time.process_time() - begin

@@ -9,17 +9,17 @@ from collections.abc import Callable, Iterable
 import pytest
 
 from raw_server import OK, RawServer
-from trimtab_pipeline import asking, statistics
+from trimtab_pipeline import read_request, statistics
 from trimtab_pipeline.api import NO_CREDENTIALS, PrometheusSettings, StatisticsSettings
-from trimtab_pipeline.asking import ReadRequest, ShardRequest
 from trimtab_pipeline.bodies import DEEPEST, TooDeepError, TooLargeError, joined, json_of
 from trimtab_pipeline.prometheus import (
-    Prometheus,
+    PrometheusClient,
     PrometheusError,
     PrometheusFormatError,
     PrometheusStatusError,
     PrometheusUnreachableError,
 )
+from trimtab_pipeline.read_request import ReadRequest, ShardRequest
 from trimtab_pipeline.samples import MalformedBodyError, parse_vector
 from trimtab_pipeline.statistics import ask_brokers
 
@@ -62,7 +62,7 @@ def test_a_vector_of_any_depth_is_malformed(body: bytes) -> None:
 
 def asked(server: RawServer, timeout: float = 5.0, largest: int = 2**20) -> PrometheusError:
     """What comes of a query."""
-    with Prometheus(server.url, timeout, largest=largest) as client, pytest.raises(PrometheusError) as caught:
+    with PrometheusClient(server.url, timeout, largest=largest) as client, pytest.raises(PrometheusError) as caught:
         client.query("up", 1.0)
     return caught.value
 
@@ -151,8 +151,8 @@ def test_an_answer_about_brokers_alone_has_a_bound_of_its_own(
     alone: bool,  # noqa: FBT001
     told: str,
 ) -> None:
-    monkeypatch.setattr(asking, "LARGEST_OF_BROKERS", 2**20)
-    monkeypatch.setattr(asking, "LARGEST", 2**21)
+    monkeypatch.setattr(read_request, "LARGEST_OF_BROKERS", 2**20)
+    monkeypatch.setattr(read_request, "LARGEST", 2**21)
     with RawServer(endless(OK + b"\r\n")) as server:
         settings = PrometheusSettings(server.url, "pulsar")
         shard = ShardRequest.of(settings, ("a",))

@@ -5,16 +5,13 @@ from __future__ import annotations
 import os
 import shlex
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from pyspark import SparkContext
 
 from trimtab_pipeline import class_archive
-from trimtab_pipeline.archiving import forget_older
-from trimtab_pipeline.class_archive import archive_for, trusted, using
-from trimtab_pipeline.factory import archive_classes
-from trimtab_pipeline.session import Engine
+from trimtab_pipeline.class_archive import archive_for, forget_older, trusted, using
 from trimtab_pipeline.spark_settings import SparkSettings, java_version, require_java
 
 JAVA = """\
@@ -94,18 +91,33 @@ def test_the_cache_lies_where_other_programs_keep_theirs(monkeypatch: pytest.Mon
     assert archive_for(JAVA).parent == Path.home() / ".cache/trimtab"
 
 
+_WRITE_AND_USE = """
+from pathlib import Path
+from pyspark import SparkContext
+from trimtab_pipeline.class_archive import cache_folder
+from trimtab_pipeline.factory import archive_classes
+from trimtab_pipeline.session import Engine
+from trimtab_pipeline.spark_settings import SparkSettings
+
+made, new = archive_classes()
+assert new
+assert list(cache_folder().iterdir()) == [made]
+assert archive_classes() == (made, False)
+engine = Engine(SparkSettings("local[1]"))
+try:
+    jvm = engine.run(lambda _: SparkContext._gateway.proc.pid, deadline=120).result()
+    assert str(made) in Path(f"/proc/{jvm}/maps").read_text()
+finally:
+    engine.close()
+"""
+
+
 @pytest.mark.spark
-def test_a_jvm_writes_the_archive_that_the_next_one_maps(cache: Path) -> None:
-    made, anew = archive_classes()
-    assert anew
-    assert list(cache.iterdir()) == [made]
-    assert archive_classes() == (made, False)
-    engine = Engine(SparkSettings("local[1]"))
-    try:
-        jvm = engine.run(lambda _: SparkContext._gateway.proc.pid, deadline=120).result()
-        assert str(made) in Path(f"/proc/{jvm}/maps").read_text()
-    finally:
-        engine.close()
+def test_a_jvm_writes_the_archive_that_the_next_one_maps() -> None:
+    """A process has one Spark context, so this test starts its sessions in a process of its own."""
+    command = [sys.executable, "-c", _WRITE_AND_USE]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
+    assert ended.returncode == 0, ended.stderr
 
 
 @pytest.mark.java

@@ -10,7 +10,7 @@ import pytest
 
 from guarded_server import Asked, GuardedServer, vector
 from trimtab_pipeline.api import Credentials, CredentialsError, PrometheusSettings
-from trimtab_pipeline.prometheus import Prometheus, PrometheusStatusError, PrometheusUnreachableError
+from trimtab_pipeline.prometheus import PrometheusClient, PrometheusStatusError, PrometheusUnreachableError
 from trimtab_testbed.servers.certificates import Authority
 
 TOKEN, PASSWORD = "tok-5f3a9c", "pass-wörd-77"
@@ -32,7 +32,7 @@ def wanting(authorization: str, *, quoting: bool = False) -> GuardedServer:
 
 
 def ask(server: GuardedServer, credentials: Credentials) -> list[float]:
-    with Prometheus(server.url, 5, credentials) as client:
+    with PrometheusClient(server.url, 5, credentials) as client:
         values: list[float] = client.query("up", 1.0).values.to_pylist()
         return values
 
@@ -65,7 +65,7 @@ def test_a_token_that_rotates_is_read_for_the_next_query(tmp_path: Path) -> None
         lambda asked: (200, vector(a=1)) if asked.headers.get("Authorization") == f"Bearer {expected[0]}" else (401, "")
     ) as server:
         file.write_text(f"{TOKEN}\n")
-        with Prometheus(server.url, 5, Credentials(bearer_token_file=str(file))) as client:
+        with PrometheusClient(server.url, 5, Credentials(bearer_token_file=str(file))) as client:
             client.query("up", 1.0)
             expected[0] = "rotated"
             with pytest.raises(PrometheusStatusError, match="401"):

@@ -16,11 +16,11 @@ from guarded_server import Asked, GuardedServer
 from page_server import PageServer
 from pipeline_worlds import topology
 from trimtab_pipeline.api import LoadSource, PrometheusSettings, SourceMisconfiguredError
-from trimtab_pipeline.asking import ReadRequest, ShardRequest
 from trimtab_pipeline.coverage import rated
-from trimtab_pipeline.prometheus import PrometheusServer as Client
+from trimtab_pipeline.prometheus import PrometheusClient
 from trimtab_pipeline.queries import SIGNALS, Series, UnknownSignalError, tables
-from trimtab_pipeline.reading import read_shard
+from trimtab_pipeline.read_request import ReadRequest, ShardRequest
+from trimtab_pipeline.shard_reader import read_shard
 from trimtab_testbed.servers.prometheus import PrometheusServer, Target
 
 PAGE = """\
@@ -49,7 +49,7 @@ def read(url: str, **queries: str) -> tuple[list[dict[str, Any]], list[dict[str,
     """Brokers, bundles and report of a shard that holds pod a."""
     settings, at = PrometheusSettings(url, "ns", queries=tuple(queries.items())), time.time()
     request = ReadRequest.of(settings, at, [ShardRequest.of(settings, ["a"])])
-    with Client(url, 5) as client:
+    with PrometheusClient(url, 5) as client:
         batches = list(read_shard(request, 0, lambda promql: client.query(promql, at)))
     report = json.loads(batches[-1]["report"][0].as_py())
     rows = [batch.to_pylist() for batch in batches[:-1]] or [[], []]

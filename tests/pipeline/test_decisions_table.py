@@ -7,8 +7,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from trimtab_pipeline.api import Retention
-from trimtab_pipeline.decision_entries import Entry, KeepsDecisions
+from trimtab_pipeline.api import DecisionEntry, KeepsDecisions, Retention
 from trimtab_pipeline.decisions import FOLDER, DecisionHistories, decision_history, decisions
 from trimtab_pipeline.housekeeping import Housekeeping
 
@@ -16,8 +15,8 @@ POLICY = "messaging/main"
 AT = 1_750_000_000.0
 
 
-def entry(of: float, record: str = "", moves: int = 0) -> Entry:
-    return Entry(of, "Overloaded" if moves else "Balanced", moves, record or f"decided at {of:.0f}")
+def entry(of: float, record: str = "", moves: int = 0) -> DecisionEntry:
+    return DecisionEntry(of, "Overloaded" if moves else "Balanced", moves, record or f"decided at {of:.0f}")
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 
 from guarded_server import Asked, GuardedServer, vector
 from trimtab_pipeline.api import Credentials, PrometheusSettings
-from trimtab_pipeline.prometheus import Prometheus, PrometheusStatusError
+from trimtab_pipeline.prometheus import PrometheusClient, PrometheusStatusError
 from trimtab_pipeline.samples import parse_vector
 
 SERIES = '{"metric":{"pod":"a"},"value":[1,"2"]}'
@@ -62,7 +62,7 @@ def thanos(asked: Asked) -> tuple[int, str]:
 
 @pytest.mark.parametrize("allowed", [None, True])
 def test_a_store_that_thanos_leaves_out_makes_the_answer_partial(allowed: bool | None) -> None:  # noqa: FBT001
-    with GuardedServer(thanos) as server, Prometheus(server.url, 5, partial_response=allowed) as client:
+    with GuardedServer(thanos) as server, PrometheusClient(server.url, 5, partial_response=allowed) as client:
         assert client.query("up", 1.0).warnings == (THANOS_WARNING,)
     assert server.asked[0].parameters.get("partial_response") == (None if allowed is None else "true")
 
@@ -70,7 +70,7 @@ def test_a_store_that_thanos_leaves_out_makes_the_answer_partial(allowed: bool |
 def test_a_store_that_thanos_may_not_leave_out_fails_the_query() -> None:
     with (
         GuardedServer(thanos) as server,
-        Prometheus(server.url, 5, partial_response=False) as client,
+        PrometheusClient(server.url, 5, partial_response=False) as client,
         pytest.raises(PrometheusStatusError, match=r"422: expanding series: .*connection refused"),
     ):
         client.query("up", 1.0)
@@ -86,7 +86,7 @@ def mimir(asked: Asked) -> tuple[int, str]:
 
 def test_mimir_is_asked_below_its_prefix_in_the_name_of_a_tenant() -> None:
     tenant = Credentials(headers=(("X-Scope-OrgID", "messaging"),))
-    with GuardedServer(mimir) as server, Prometheus(f"{server.url}/prometheus/", 5, tenant) as client:
+    with GuardedServer(mimir) as server, PrometheusClient(f"{server.url}/prometheus/", 5, tenant) as client:
         assert len(client.query("up", 1.0)) == 1
 
 
@@ -101,7 +101,7 @@ def test_mimir_is_asked_below_its_prefix_in_the_name_of_a_tenant() -> None:
 def test_a_wrong_tenant_or_prefix_is_told(path: str, headers: tuple[tuple[str, str], ...], told: str) -> None:
     with (
         GuardedServer(mimir) as server,
-        Prometheus(server.url + path, 5, Credentials(headers=headers)) as client,
+        PrometheusClient(server.url + path, 5, Credentials(headers=headers)) as client,
         pytest.raises(PrometheusStatusError, match=told),
     ):
         client.query("up", 1.0)
@@ -109,10 +109,10 @@ def test_a_wrong_tenant_or_prefix_is_told(path: str, headers: tuple[tuple[str, s
 
 def test_a_server_that_refuses_post_is_asked_by_get() -> None:
     with GuardedServer(lambda asked: (200 if asked.method == "GET" else 405, vector(a=1))) as server:
-        with Prometheus(server.url, 5, method="GET") as client:
+        with PrometheusClient(server.url, 5, method="GET") as client:
             assert len(client.query("up", 1.0)) == 1
         assert server.asked[0].parameters == {"query": "up", "time": "1.000", "timeout": "5000ms"}
-        with Prometheus(server.url, 5) as client, pytest.raises(PrometheusStatusError, match="405"):
+        with PrometheusClient(server.url, 5) as client, pytest.raises(PrometheusStatusError, match="405"):
             client.query("up", 1.0)
 
 

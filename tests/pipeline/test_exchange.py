@@ -14,11 +14,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from kept_histories import AT, LOAD, keep, merge
+from trimtab_pipeline.anonymizer import Renaming
 from trimtab_pipeline.exchange import ExchangeError, export, import_window
 from trimtab_pipeline.history import History
-from trimtab_pipeline.keeping import TABLES
-from trimtab_pipeline.past import Past
-from trimtab_pipeline.renaming import Renaming
+from trimtab_pipeline.history_reader import HistoryReader
+from trimtab_pipeline.history_writer import TABLES
 
 POLICY = "prod/one"
 EVER = (-math.inf, math.inf)
@@ -26,25 +26,25 @@ SECRETS = ("prod", "one", "public", "default", "-pod", "acme", "store 2", "refus
 
 
 @pytest.fixture
-def past(tmp_path: Path) -> Past:
+def past(tmp_path: Path) -> HistoryReader:
     """A cycle every ten minutes of three hours, the first hour merged."""
     keep(tmp_path / "from", POLICY, range(0, 180, 10))
     merge(tmp_path / "from", POLICY, 170)
-    return Past(tmp_path / "from", POLICY)
+    return HistoryReader(tmp_path / "from", POLICY)
 
 
-def test_what_was_exported_is_imported_as_it_was(tmp_path: Path, past: Past) -> None:
+def test_what_was_exported_is_imported_as_it_was(tmp_path: Path, past: HistoryReader) -> None:
     out = export([past], *EVER, tmp_path / "window.tar", None)
     back = import_window(tmp_path / "window.tar", tmp_path / "to")
     assert out == back
     assert out.cycles == {POLICY: 18}
-    imported = Past(tmp_path / "to", POLICY)
+    imported = HistoryReader(tmp_path / "to", POLICY)
     for table in TABLES:
         for time, rows in past.cycles(table, *EVER):
             assert imported.cycle(table, time).equals(rows), (table, time)
 
 
-def test_an_imported_history_is_merged_and_goes_on_from_its_newest_cycle(tmp_path: Path, past: Past) -> None:
+def test_an_imported_history_is_merged_and_goes_on_from_its_newest_cycle(tmp_path: Path, past: HistoryReader) -> None:
     export([past], *EVER, tmp_path / "window.tar", None)
     import_window(tmp_path / "window.tar", tmp_path / "to")
     names = sorted(path.name for path in (tmp_path / "to" / POLICY / "bundles").iterdir())
@@ -58,14 +58,14 @@ def test_an_imported_history_is_merged_and_goes_on_from_its_newest_cycle(tmp_pat
     assert history.state(AT + 3 * 3600, 3600).name == "20250615T175000.000000Z.parquet"
 
 
-def test_a_window_holds_both_of_its_ends_and_nothing_else(tmp_path: Path, past: Past) -> None:
+def test_a_window_holds_both_of_its_ends_and_nothing_else(tmp_path: Path, past: HistoryReader) -> None:
     window = export([past], AT + 30 * 60, AT + 70 * 60, tmp_path / "window.tar", None)
     assert (window.begin, window.end, window.cycles) == (AT + 30 * 60, AT + 70 * 60, {POLICY: 5})
     import_window(tmp_path / "window.tar", tmp_path / "to")
-    assert Past(tmp_path / "to", POLICY).times() == [AT + 60 * minute for minute in range(30, 80, 10)]
+    assert HistoryReader(tmp_path / "to", POLICY).times() == [AT + 60 * minute for minute in range(30, 80, 10)]
 
 
-def test_a_parquet_file_holds_the_bundles_for_a_notebook(tmp_path: Path, past: Past) -> None:
+def test_a_parquet_file_holds_the_bundles_for_a_notebook(tmp_path: Path, past: HistoryReader) -> None:
     export([past], AT, AT + 600, tmp_path / "bundles.parquet", None)
     frame = pd.read_parquet(tmp_path / "bundles.parquet")
     assert frame["bundle"].unique().tolist() == list(LOAD.bundles.names)
@@ -81,7 +81,7 @@ def texts(name: str, content: bytes) -> list[str]:
     return [name, *(word for column in words for word in column if word)]
 
 
-def test_hashed_names_show_no_name_and_keep_ranges_owners_and_numbers(tmp_path: Path, past: Past) -> None:
+def test_hashed_names_show_no_name_and_keep_ranges_owners_and_numbers(tmp_path: Path, past: HistoryReader) -> None:
     export([past], *EVER, tmp_path / "report.tar", Renaming(b"key"))
     with tarfile.open(tmp_path / "report.tar") as tar:
         everything = [(member.name, tar.extractfile(member).read()) for member in tar]  # type: ignore[union-attr]
@@ -89,7 +89,7 @@ def test_hashed_names_show_no_name_and_keep_ranges_owners_and_numbers(tmp_path: 
         shown = [text for text in texts(name, content) if any(secret in text for secret in SECRETS)]
         assert not shown, name
     (policy,) = import_window(tmp_path / "report.tar", tmp_path / "to").cycles
-    hashed, plain = Past(tmp_path / "to", policy).load(), past.load()
+    hashed, plain = HistoryReader(tmp_path / "to", policy).load(), past.load()
     assert hashed.bundles.owner.tolist() == plain.bundles.owner.tolist()
     assert hashed.bundles.short.tolist() == plain.bundles.short.tolist()
     assert hashed.brokers.usage.tolist() == plain.brokers.usage.tolist()
@@ -99,18 +99,18 @@ def test_hashed_names_show_no_name_and_keep_ranges_owners_and_numbers(tmp_path: 
 
 
 @pytest.mark.parametrize(("name", "told"), [("window.zip", r"must end in \.tar"), ("two.parquet", "the window has 2")])
-def test_a_file_that_cant_hold_it_is_refused(tmp_path: Path, past: Past, name: str, told: str) -> None:
+def test_a_file_that_cant_hold_it_is_refused(tmp_path: Path, past: HistoryReader, name: str, told: str) -> None:
     with pytest.raises(ExchangeError, match=told):
-        export([past, Past(tmp_path / "from", POLICY)], *EVER, tmp_path / name, None)
+        export([past, HistoryReader(tmp_path / "from", POLICY)], *EVER, tmp_path / name, None)
     assert not (tmp_path / name).exists()
 
 
-def test_a_window_without_cycles_is_refused(tmp_path: Path, past: Past) -> None:
+def test_a_window_without_cycles_is_refused(tmp_path: Path, past: HistoryReader) -> None:
     with pytest.raises(ExchangeError, match="holds no cycle"):
         export([past], AT - 100, AT - 50, tmp_path / "window.tar", None)
 
 
-def test_a_full_disk_while_exporting_leaves_what_was_there(tmp_path: Path, past: Past) -> None:
+def test_a_full_disk_while_exporting_leaves_what_was_there(tmp_path: Path, past: HistoryReader) -> None:
     (tmp_path / "window.parquet").write_text("an older one")
     (tmp_path / "_window.parquet.tmp").symlink_to("/dev/full")
     with pytest.raises(OSError, match="No space"):
@@ -118,7 +118,7 @@ def test_a_full_disk_while_exporting_leaves_what_was_there(tmp_path: Path, past:
     assert (tmp_path / "window.parquet").read_text() == "an older one"
 
 
-def test_a_policy_that_has_a_history_is_not_overwritten(tmp_path: Path, past: Past) -> None:
+def test_a_policy_that_has_a_history_is_not_overwritten(tmp_path: Path, past: HistoryReader) -> None:
     export([past], *EVER, tmp_path / "window.tar", None)
     with pytest.raises(
         ExchangeError, match=r"prod/one has a history below .*/from already; import into another folder"

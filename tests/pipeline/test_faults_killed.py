@@ -11,8 +11,8 @@ import pytest
 
 from kept_histories import AT, LOAD, keep
 from trimtab_pipeline.api import Retention
-from trimtab_pipeline.keeping import TABLES, Background, Keeping
-from trimtab_pipeline.past import Past
+from trimtab_pipeline.history_reader import HistoryReader
+from trimtab_pipeline.history_writer import TABLES, HistoryTidier, HistoryWriter
 
 POLICY, HORIZON = "prod/one", 1e6
 WRITTEN = ("quality", "picture", "brokers", "bundles")
@@ -25,8 +25,8 @@ from dataclasses import replace
 sys.path.insert(0, sys.argv[2])
 from kept_histories import AT, LOAD, tables
 from pipeline_worlds import topology
-from trimtab_pipeline.align import Measured
-from trimtab_pipeline.keeping import Background, Keeping
+from trimtab_pipeline.align import Measurement
+from trimtab_pipeline.history_writer import HistoryTidier, HistoryWriter
 from trimtab_pipeline.api import Retention
 
 folder, fatal = Path(sys.argv[1]), sys.argv[3]
@@ -38,9 +38,10 @@ def dying(path, target):
     return put_in_place(path, target)
 
 Path.replace = dying
-at, background = AT + 120, Background()
+at, background = AT + 120, HistoryTidier()
 made, world = tables(LOAD, at), topology({name: f"{name}-pod" for name in LOAD.brokers.names}, {})
-Keeping(folder, Retention(), background).keep(Measured(made["brokers"], made["bundles"]), replace(LOAD, now=at), world)
+measurement = Measurement(made["brokers"], made["bundles"])
+HistoryWriter(folder, Retention(), background).keep(measurement, replace(LOAD, now=at), world)
 background.close()
 """
 
@@ -54,7 +55,7 @@ def killed_while_placing(table: str, root: Path) -> int:
 
 def times(root: Path) -> list[float]:
     """Minutes of the cycles that the history tells of."""
-    return [(at - AT) / 60 for at in Past(root, POLICY).times()]
+    return [(at - AT) / 60 for at in HistoryReader(root, POLICY).times()]
 
 
 def test_the_program_that_is_killed_below_would_have_written_a_cycle(tmp_path: Path) -> None:
@@ -72,9 +73,9 @@ def test_a_kill_between_write_and_rename_costs_that_cycle_alone(fatal: str, tmp_
     assert list((tmp_path / POLICY / fatal).glob("*.tmp")), "it died too early"
 
     assert times(tmp_path) == [0, 1]
-    assert Past(tmp_path, POLICY).load().now == AT + 60
-    background = Background()
-    restarted = Keeping(tmp_path / POLICY, Retention(), background)
+    assert HistoryReader(tmp_path, POLICY).load().now == AT + 60
+    background = HistoryTidier()
+    restarted = HistoryWriter(tmp_path / POLICY, Retention(), background)
     for history in (restarted.brokers, restarted.bundles):
         assert history.state(AT + 120, HORIZON).name == "20250615T150100.000000Z.parquet"
     background.close()
@@ -82,7 +83,7 @@ def test_a_kill_between_write_and_rename_costs_that_cycle_alone(fatal: str, tmp_
 
     keep(tmp_path, POLICY, [2])
     assert times(tmp_path) == [0, 1, 2]
-    again = Past(tmp_path, POLICY).load()
+    again = HistoryReader(tmp_path, POLICY).load()
     assert set(again.bundles.names) == set(LOAD.bundles.names)
     assert not list(tmp_path.rglob("*.tmp"))
     assert not list(tmp_path.rglob("*.bad"))

@@ -14,12 +14,12 @@ import pytest
 from exposition_reader import history, increase, rate
 from page_server import PageServer, scraped
 from pipeline_worlds import topology
-from trimtab_pipeline.align import Measured, align, shown
+from trimtab_pipeline.align import Measurement, align, shown
 from trimtab_pipeline.api import PrometheusSettings
-from trimtab_pipeline.asking import ReadRequest, ShardRequest
 from trimtab_pipeline.cycle import BUNDLE_STATE
-from trimtab_pipeline.prometheus import PrometheusServer as Client
-from trimtab_pipeline.reading import read_shard
+from trimtab_pipeline.prometheus import PrometheusClient
+from trimtab_pipeline.read_request import ReadRequest, ShardRequest
+from trimtab_pipeline.shard_reader import read_shard
 from trimtab_strategies.model import CPU, MEMORY, NETWORK_IN, NETWORK_OUT, ClusterLoad
 from trimtab_testbed.servers.prometheus import PrometheusServer, Target
 
@@ -109,11 +109,11 @@ def observed(url: str, at: float) -> tuple[ClusterLoad, dict[str, np.ndarray]]:
     """What the preset makes of the server as of `at`, without Spark."""
     settings = PrometheusSettings(url, "ns", window=WINDOW, nic_speed=1e9)
     request = ReadRequest.of(settings, at, [ShardRequest.of(settings, PODS)])
-    with Client(url, 5) as client:
+    with PrometheusClient(url, 5) as client:
         rows, *_, report = read_shard(request, 0, lambda promql: client.query(promql, at))
     assert json.loads(report["report"][0].as_py())["ok"], report["report"]
     table = pa.Table.from_struct_array(rows["broker"])
-    measured = Measured(table, BUNDLE_STATE.empty_table())
+    measured = Measurement(table, BUNDLE_STATE.empty_table())
     return align(measured, WORLD, settings, at), shown(measured, WORLD)
 
 
@@ -130,7 +130,7 @@ def test_every_figure_equals_what_numpy_reads_from_the_pages(prometheus_binary: 
         kubelets.start_over(PODS[1])
         scraped(pages, 12)
         at = round(time.time() - 2 * INTERVAL, 3)
-        with Client(server.url, 5) as client:
+        with PrometheusClient(server.url, 5) as client:
             naive = client.query(
                 f'max by (pod) (container_memory_working_set_bytes{{pod="{PODS[2]}",container="broker"}})', at
             )

@@ -12,7 +12,7 @@ import pytest
 
 from fake_prometheus import FakePrometheus, Faults
 from trimtab_pipeline.prometheus import (
-    Prometheus,
+    PrometheusClient,
     PrometheusFormatError,
     PrometheusStatusError,
     PrometheusUnreachableError,
@@ -23,7 +23,7 @@ CPU = 'max by (pod) (pulsar_lb_cpu_usage{namespace="pulsar",pod=~"a"})'
 
 def test_a_query_is_posted_with_its_time_and_a_limit(fake: FakePrometheus) -> None:
     fake.put("pulsar_lb_cpu_usage", 42, namespace="pulsar", pod="a")
-    with Prometheus(fake.url + "/", timeout=5) as server:
+    with PrometheusClient(fake.url + "/", timeout=5) as server:
         answer = server.query(CPU, at=1750000000.1234)
     assert answer.label("pod").to_pylist() == ["a"]
     assert answer.values.to_pylist() == [42.0]
@@ -33,7 +33,7 @@ def test_a_query_is_posted_with_its_time_and_a_limit(fake: FakePrometheus) -> No
 def test_a_busy_server_is_asked_a_few_times_and_then_told_with_url_status_and_text(fake: FakePrometheus) -> None:
     fake.faults = Faults(status=503)
     with (
-        Prometheus(fake.url, timeout=5) as server,
+        PrometheusClient(fake.url, timeout=5) as server,
         pytest.raises(PrometheusStatusError, match=f"{fake.url}.*503.*out of"),
     ):
         server.query(CPU, at=1.0)
@@ -42,7 +42,7 @@ def test_a_busy_server_is_asked_a_few_times_and_then_told_with_url_status_and_te
 
 def test_a_refused_query_is_not_asked_again(fake: FakePrometheus) -> None:
     fake.faults = Faults(status=422)
-    with Prometheus(fake.url, timeout=5) as server, pytest.raises(PrometheusStatusError, match="422"):
+    with PrometheusClient(fake.url, timeout=5) as server, pytest.raises(PrometheusStatusError, match="422"):
         server.query(CPU, at=1.0)
     assert len(fake.queries) == 1
 
@@ -50,7 +50,10 @@ def test_a_refused_query_is_not_asked_again(fake: FakePrometheus) -> None:
 def test_a_slow_server_is_given_up_on_after_the_timeout(fake: FakePrometheus) -> None:
     fake.faults = Faults(delay=1.0)
     begin = time.monotonic()
-    with Prometheus(fake.url, timeout=0.2) as server, pytest.raises(PrometheusUnreachableError, match=r"within 0\.2 s"):
+    with (
+        PrometheusClient(fake.url, timeout=0.2) as server,
+        pytest.raises(PrometheusUnreachableError, match=r"within 0\.2 s"),
+    ):
         server.query(CPU, at=1.0)
     assert time.monotonic() - begin < 0.9
 
@@ -65,7 +68,7 @@ def test_a_slow_server_is_given_up_on_after_the_timeout(fake: FakePrometheus) ->
     ],
 )
 def test_a_server_that_cant_be_asked_is_named_with_the_cause_and_the_fix(url: str, told: str) -> None:
-    with Prometheus(url, timeout=5) as server, pytest.raises(PrometheusUnreachableError) as caught:
+    with PrometheusClient(url, timeout=5) as server, pytest.raises(PrometheusUnreachableError) as caught:
         server.query(CPU, at=1.0)
     assert re.fullmatch(f"{re.escape(url)} {told}", str(caught.value))
     assert len(str(caught.value)) < 200
@@ -79,7 +82,7 @@ def test_a_server_that_drops_its_packets_is_tried_once() -> None:
             client.connect_ex(deaf.getsockname())
         begin = time.monotonic()
         with (
-            Prometheus(f"http://127.0.0.1:{deaf.getsockname()[1]}", timeout=0.3) as server,
+            PrometheusClient(f"http://127.0.0.1:{deaf.getsockname()[1]}", timeout=0.3) as server,
             pytest.raises(PrometheusUnreachableError, match=r"within 0\.3 s"),
         ):
             server.query(CPU, at=1.0)
@@ -96,14 +99,17 @@ def test_an_answer_that_breaks_off_is_no_answer() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor() as pool:
         pool.submit(break_off, listener)
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        with Prometheus(url, timeout=5) as server, pytest.raises(PrometheusUnreachableError, match="can't be read"):
+        with (
+            PrometheusClient(url, timeout=5) as server,
+            pytest.raises(PrometheusUnreachableError, match="can't be read"),
+        ):
             server.query(CPU, at=1.0)
 
 
 def test_what_prometheus_says_is_wrong_is_told_without_its_wrapping(fake: FakePrometheus) -> None:
     fake.faults = Faults(status=422, text='{"status":"error","errorType":"execution","error":"too many samples"}')
     with (
-        Prometheus(fake.url, timeout=5) as server,
+        PrometheusClient(fake.url, timeout=5) as server,
         pytest.raises(PrometheusStatusError, match=r"422: too many samples$"),
     ):
         server.query(CPU, at=1.0)
@@ -111,5 +117,5 @@ def test_what_prometheus_says_is_wrong_is_told_without_its_wrapping(fake: FakePr
 
 def test_an_answer_that_is_no_vector_is_told(fake: FakePrometheus) -> None:
     fake.faults = Faults(text="<html>please log in</html>")
-    with Prometheus(fake.url, timeout=5) as server, pytest.raises(PrometheusFormatError, match="please log in"):
+    with PrometheusClient(fake.url, timeout=5) as server, pytest.raises(PrometheusFormatError, match="please log in"):
         server.query(CPU, at=1.0)

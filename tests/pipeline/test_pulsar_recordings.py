@@ -20,11 +20,11 @@ import pytest
 from exposition_reader import samples_of
 from page_server import PageServer
 from trimtab_pipeline.api import PrometheusSettings
-from trimtab_pipeline.asking import ReadRequest, ShardRequest
-from trimtab_pipeline.prometheus import PrometheusServer as Client
+from trimtab_pipeline.prometheus import PrometheusClient
 from trimtab_pipeline.queries import BUNDLES, TOPICS, brokers, render, render_series
-from trimtab_pipeline.ranges import Ranges
-from trimtab_pipeline.reading import read_shard
+from trimtab_pipeline.ranges import HashRanges
+from trimtab_pipeline.read_request import ReadRequest, ShardRequest
+from trimtab_pipeline.shard_reader import read_shard
 from trimtab_testbed.servers.prometheus import PrometheusServer, Target
 
 pytestmark = pytest.mark.prometheus
@@ -106,9 +106,9 @@ def read(server: PrometheusServer, recording: Recording, *, own: bool, hot: int 
     if not own:
         shard = replace(shard, bundles={})
     request = ReadRequest.of(settings, at, [shard])
-    with Client(server.url, 5) as client:
+    with PrometheusClient(server.url, 5) as client:
         found, bundles, report = read_shard(
-            request, 0, lambda promql: client.query(promql, at), Ranges.of(recording.bundles)
+            request, 0, lambda promql: client.query(promql, at), HashRanges.of(recording.bundles)
         )
     rows = {(row["bundle"], row["pod"]): [row[name] for name in COLUMNS] for row in bundles.to_pylist()}
     told = json.loads(report["report"][0].as_py())

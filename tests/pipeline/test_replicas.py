@@ -20,13 +20,13 @@ import pytest
 from exposition_reader import history, rate
 from page_server import PageServer
 from pipeline_worlds import topology
-from trimtab_pipeline.align import Measured, align
+from trimtab_pipeline.align import Measurement, align
 from trimtab_pipeline.api import PrometheusSettings
-from trimtab_pipeline.asking import ReadRequest, ShardRequest
 from trimtab_pipeline.cycle import BUNDLE_STATE
-from trimtab_pipeline.prometheus import PrometheusServer as Client
-from trimtab_pipeline.ranges import Ranges
-from trimtab_pipeline.reading import read_shard
+from trimtab_pipeline.prometheus import PrometheusClient
+from trimtab_pipeline.ranges import HashRanges
+from trimtab_pipeline.read_request import ReadRequest, ShardRequest
+from trimtab_pipeline.shard_reader import read_shard
 from trimtab_strategies.model import CPU, MEMORY, NETWORK_IN, RATE_IN, ClusterLoad
 from trimtab_testbed.servers.prometheus import PrometheusServer, Target
 
@@ -143,12 +143,12 @@ def observed(
     """The brokers as of `at`, and msg/s in of each bundle on each pod that reports it; without Spark."""
     settings = PrometheusSettings(url, "ns", resources, window=WINDOW, bundle_metrics=bundle_metrics)
     request = ReadRequest.of(settings, at, [ShardRequest.of(settings, PODS)])
-    ranges = Ranges.of(WORLD.bundles) if bundle_metrics == "topic" else None
-    with Client(url, 5) as client:
+    ranges = HashRanges.of(WORLD.bundles) if bundle_metrics == "topic" else None
+    with PrometheusClient(url, 5) as client:
         rows, bundles, report = read_shard(request, 0, lambda promql: client.query(promql, at), ranges)
     told = json.loads(report["report"][0].as_py())
     assert told["ok"], told
-    measured = Measured(pa.Table.from_struct_array(rows["broker"]), BUNDLE_STATE.empty_table())
+    measured = Measurement(pa.Table.from_struct_array(rows["broker"]), BUNDLE_STATE.empty_table())
     load = align(measured, WORLD, settings, at)
     return load, {(row["bundle"], row["pod"]): row["rate_in"] for row in bundles.to_pylist() if row["pod"]}
 
@@ -194,7 +194,7 @@ def lagging(replicas: Replicas) -> Replicas:
 
 def test_a_replica_that_died_is_not_asked_what_the_living_one_knows_better(lagging: Replicas) -> None:
     at = round(time.time() - 2 * INTERVAL, 3)
-    with Client(lagging.url, 5) as client:
+    with PrometheusClient(lagging.url, 5) as client:
         shown = client.query('max by (prometheus_replica) (pulsar_lb_cpu_usage{namespace="ns"})', at)
     replica = shown.label("prometheus_replica").to_pylist()
     assert dict(zip(replica, shown.values.to_pylist(), strict=True)) == {"a": 10.0, "b": 100.0}  # still beside it

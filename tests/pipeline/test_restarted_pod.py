@@ -17,12 +17,12 @@ import pytest
 from exposition_reader import samples_of
 from page_server import PageServer, scraped
 from pipeline_worlds import topology
-from trimtab_pipeline.align import Measured, align
+from trimtab_pipeline.align import Measurement, align
 from trimtab_pipeline.api import PrometheusSettings
-from trimtab_pipeline.asking import ReadRequest, ShardRequest
 from trimtab_pipeline.cycle import BUNDLE_STATE
-from trimtab_pipeline.prometheus import PrometheusServer as Client
-from trimtab_pipeline.reading import read_shard
+from trimtab_pipeline.prometheus import PrometheusClient
+from trimtab_pipeline.read_request import ReadRequest, ShardRequest
+from trimtab_pipeline.shard_reader import read_shard
 from trimtab_strategies.model import CPU, RATE_IN, RESOURCES, ClusterLoad
 from trimtab_testbed.servers.prometheus import PrometheusServer, Target
 
@@ -53,10 +53,10 @@ def observed(url: str, at: float) -> tuple[ClusterLoad, float]:
     """The broker, and msg/s in of its bundle."""
     settings = PrometheusSettings(url, "ns", "pulsar", window=5)
     request = ReadRequest.of(settings, at, [ShardRequest.of(settings, [POD])])
-    with Client(url, 5) as client:
+    with PrometheusClient(url, 5) as client:
         brokers, bundles, report = read_shard(request, 0, lambda promql: client.query(promql, at))
     assert json.loads(report["report"][0].as_py())["ok"]
-    measured = Measured(pa.Table.from_struct_array(brokers["broker"]), BUNDLE_STATE.empty_table())
+    measured = Measurement(pa.Table.from_struct_array(brokers["broker"]), BUNDLE_STATE.empty_table())
     (bundle,) = bundles["rate_in"].to_pylist()
     return align(measured, WORLD, settings, at), bundle
 
@@ -77,7 +77,7 @@ def test_the_new_process_speaks_for_the_pod_while_the_old_one_is_still_shown(
             following.set_targets([Target(new.address, {"instance": "10.0.0.2:8080"})])
             scraped(new, 6)
             at = round(time.time() - 0.5, 3)
-            with Client(receiver.url, 5) as client:
+            with PrometheusClient(receiver.url, 5) as client:
                 shown = client.query(f'max by (instance) (pulsar_lb_cpu_usage{{pod="{POD}"}})', at)
             load, bundle = observed(receiver.url, at)
         truth = {name: value for name, _, value, _ in samples_of(new.served[-1])}

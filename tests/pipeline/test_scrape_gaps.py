@@ -16,12 +16,12 @@ import pytest
 
 from page_server import PageServer, scraped
 from pipeline_worlds import topology
-from trimtab_pipeline.align import Measured, align
+from trimtab_pipeline.align import Measurement, align
 from trimtab_pipeline.api import PrometheusSettings
-from trimtab_pipeline.asking import ReadRequest, ShardRequest
 from trimtab_pipeline.cycle import BUNDLE_STATE
-from trimtab_pipeline.prometheus import PrometheusServer as Client
-from trimtab_pipeline.reading import read_shard
+from trimtab_pipeline.prometheus import PrometheusClient
+from trimtab_pipeline.read_request import ReadRequest, ShardRequest
+from trimtab_pipeline.shard_reader import read_shard
 from trimtab_strategies.model import CPU, NETWORK_IN, ClusterLoad
 from trimtab_testbed.servers.prometheus import PrometheusServer, Target
 
@@ -66,10 +66,10 @@ def look(url: str) -> ClusterLoad:
     at = round(time.time(), 3)
     settings = PrometheusSettings(url, "ns", window=WINDOW, nic_speed=NIC)
     request = ReadRequest.of(settings, at, [ShardRequest.of(settings, PODS).brokers_alone])
-    with Client(url, 5) as client:
+    with PrometheusClient(url, 5) as client:
         rows, *_, report = read_shard(request, 0, lambda promql: client.query(promql, at))
     assert json.loads(report["report"][0].as_py())["ok"]
-    measured = Measured(pa.Table.from_struct_array(rows["broker"]), BUNDLE_STATE.empty_table())
+    measured = Measurement(pa.Table.from_struct_array(rows["broker"]), BUNDLE_STATE.empty_table())
     return align(measured, WORLD, settings, at)
 
 

@@ -13,10 +13,10 @@ from fake_prometheus import FakePrometheus
 from guarded_server import Asked, GuardedServer
 from pipeline_worlds import topology
 from trimtab_pipeline.api import Credentials, LoadSource, SourceUnavailableError
-from trimtab_pipeline.asking import ReadRequest, ShardRequest
 from trimtab_pipeline.cycle import ByTime
+from trimtab_pipeline.read_request import ReadRequest, ShardRequest
 from trimtab_pipeline.spark_source import SparkLoadSources
-from trimtab_pipeline.tasks import Work, spread
+from trimtab_pipeline.tasks import ShardTask, spread
 
 pytestmark = pytest.mark.spark
 
@@ -72,7 +72,7 @@ def plan_of(sources: SparkLoadSources, url: str) -> str:
 
     def explain(spark: Any) -> str:
         request = ReadRequest(url, 1.0, 5.0, (ShardRequest({}, {}),))
-        frame = spread(spark, Work(request, Path(), ByTime(1.0, 1.0), CREDENTIALS, _MANY))
+        frame = spread(spark, ShardTask(request, Path(), ByTime(1.0, 1.0), CREDENTIALS, _MANY))
         return str(frame._jdf.queryExecution().toString())
 
     return sources._engine.run(explain, 60).result(timeout=60)

@@ -18,9 +18,8 @@ from pyspark.sql import SparkSession
 
 from trimtab_pipeline.api import SourceUnavailableError
 from trimtab_pipeline.factory import spark_sources
-from trimtab_pipeline.interrupting import interrupt_abandoned
-from trimtab_pipeline.scratch import Scratch
-from trimtab_pipeline.spark_errors import translated
+from trimtab_pipeline.outcomes import as_source_error
+from trimtab_pipeline.session import Scratch, interrupt_abandoned
 from trimtab_pipeline.spark_settings import JavaMissingError, SparkSettings, require_java, usable_cores
 
 
@@ -333,13 +332,13 @@ def test_a_killed_program_takes_its_jvm_along_and_its_folder_goes_with_the_next(
 
 
 def test_what_the_history_lacks_is_told_with_its_path_and_the_fix() -> None:
-    error = translated(PermissionError(13, "Permission denied", "/var/history"))
+    error = as_source_error(PermissionError(13, "Permission denied", "/var/history"))
     assert isinstance(error, SourceUnavailableError)
     assert str(error).endswith("Permission denied: '/var/history'; give a folder that can be read and written")
 
 
 def test_workers_without_trimtab_are_told_with_the_remedy() -> None:
-    error = translated(
+    error = as_source_error(
         PythonException(
             "\n  An exception was thrown from the Python worker. Please see the stack trace below.\n"
             'Traceback (most recent call last):\n  File "worker.py", line 4207, in invoke_udf\n'

@@ -15,10 +15,10 @@ from admin_server import AdminServer, topic_statistics
 from fake_prometheus import FakePrometheus
 from pipeline_worlds import topology
 from trimtab_pipeline.api import Credentials, LoadSource, PrometheusSettings, StatisticsSettings, Topology
-from trimtab_pipeline.asking import ReadRequest, ShardRequest
 from trimtab_pipeline.direct_source import DirectLoadSources
-from trimtab_pipeline.ranges import Ranges
-from trimtab_pipeline.reading import read_shard
+from trimtab_pipeline.ranges import HashRanges
+from trimtab_pipeline.read_request import ReadRequest, ShardRequest
+from trimtab_pipeline.shard_reader import read_shard
 from trimtab_pipeline.spark_source import SparkLoadSources
 from trimtab_pipeline.statistics import ask_brokers
 from trimtab_strategies.hash_ring import topic_hash
@@ -152,7 +152,7 @@ def test_brokers_that_are_silent_for_one_reason_are_told_of_together(fake: FakeP
     asked = settings(fake)
     request = ReadRequest.of(asked, AT, [ShardRequest.of(asked, ("a", "b"))])
     with request.server(Credentials()) as server:
-        told, ranges = partial(ask_brokers, settings=asked.statistics), Ranges.of([LOW, HIGH])
+        told, ranges = partial(ask_brokers, settings=asked.statistics), HashRanges.of([LOW, HIGH])
         rows = list(read_shard(request, 0, lambda promql: server.query(promql, AT), ranges, listen=told))
     (note,) = json.loads(rows[-1]["report"][0].as_py())["notes"]
     assert note.startswith("bundles of a, b are not measured: Pulsar does not list it as active")

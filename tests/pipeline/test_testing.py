@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pipeline_worlds import topology
-from trimtab_pipeline.align import Measured, align
+from trimtab_pipeline.align import Measurement, align
 from trimtab_pipeline.api import LoadSource, LoadSources, PrometheusSettings, SourceUnavailableError
 from trimtab_pipeline.cycle import BROKER_STATE, BUNDLE_STATE
 from trimtab_pipeline.testing import StaticSource, StaticSources
@@ -19,7 +19,7 @@ SETTINGS = PrometheusSettings("http://x", "pulsar")
 
 def fixed() -> ClusterLoad:
     """Brokers a and b with 1 and 2 cores in use, of which a has the bundle t/n/1 with 7 msg/s in."""
-    nothing = Measured(BROKER_STATE.empty_table(), BUNDLE_STATE.empty_table())
+    nothing = Measurement(BROKER_STATE.empty_table(), BUNDLE_STATE.empty_table())
     load = align(nothing, topology({"a": "a", "b": "b"}, {"t/n/1": "a"}), SETTINGS, 0.0)
     usage, short = np.full((2, 5), 1.0), np.full((1, 4), 7.0)
     usage[1] = 2.0

@@ -12,20 +12,20 @@ import pytest
 from hypothesis import given, strategies as st
 
 from pipeline_worlds import topology
-from trimtab_pipeline.asking import ReadRequest, ShardRequest
 from trimtab_pipeline.queries import TOPICS, topics_in
-from trimtab_pipeline.ranges import Ranges, Summing, namespaces_of
-from trimtab_pipeline.reading import read_shard
+from trimtab_pipeline.ranges import HashRanges, Summing, namespaces_of
+from trimtab_pipeline.read_request import ReadRequest, ShardRequest
 from trimtab_pipeline.samples import Samples
+from trimtab_pipeline.shard_reader import read_shard
 from trimtab_pipeline.topics import full_names, hottest
 from trimtab_strategies.hash_ring import LAST_HASH, bundle_names, default_boundaries, find_bundle, topic_hash
 
 NAMES = (*bundle_names("t/b", default_boundaries(3)), *bundle_names("t/a", default_boundaries(4)))
-RANGES = Ranges.of(NAMES)
+RANGES = HashRanges.of(NAMES)
 TEXT = st.text(st.characters(blacklist_categories=["Cs"]), min_size=1, max_size=20).filter(lambda t: "\n" not in t)
 
 
-def place(ranges: Ranges, *topics: str) -> list[str]:
+def place(ranges: HashRanges, *topics: str) -> list[str]:
     """Bundle of each topic, "" none."""
     rows, _ = ranges.place(pa.array(topics, pa.string()))
     return [ranges.names(np.array([row]))[0] if row >= 0 else "" for row in rows]
@@ -59,13 +59,13 @@ def test_the_last_hash_belongs_to_the_last_bundle(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_hole_in_a_ring_belongs_to_nobody() -> None:
-    half = Ranges.of([name for name in NAMES if name.endswith("0x40000000")])
+    half = HashRanges.of([name for name in NAMES if name.endswith("0x40000000")])
     names = [f"persistent://t/a/{k}" for k in range(40)]
     assert [bool(found) for found in place(half, *names)] == [topic_hash(name) < 0x40000000 for name in names]
 
 
 def test_without_bundles_every_topic_is_outside() -> None:
-    assert place(Ranges.of(()), "persistent://t/a/x") == [""]
+    assert place(HashRanges.of(()), "persistent://t/a/x") == [""]
     assert RANGES.place(pa.array([], pa.string()))[0].tolist() == []
 
 
@@ -76,7 +76,7 @@ def test_namespaces_are_cut_from_a_slice_of_a_column_too() -> None:
 
 def test_ranges_survive_their_journey() -> None:
     owned = RANGES.owned(("p", "q"), np.array([0, 1, -1, 0, 0, 1, 1]))
-    back = Ranges.from_text(owned.to_text())
+    back = HashRanges.from_text(owned.to_text())
     assert (back.namespaces, back.pods) == (("t/a", "t/b"), ("p", "q"))
     assert back.owner.tolist() == [0, 0, 1, 1, 0, 1, -1]
     assert back.names(np.arange(7)) == [*NAMES[3:], *NAMES[:3]]
@@ -116,7 +116,9 @@ class World:
         names, pods = (pa.array([row[k] for row in rows], pa.string()) for k in (0, 1))
         return Samples({key: names, "pod": pods}, pa.array([load[column] for load in rows.values()], pa.float64()))
 
-    def read(self, ranges: Ranges | None) -> tuple[dict[tuple[str, str], list[float]], dict[str, object], list[object]]:
+    def read(
+        self, ranges: HashRanges | None
+    ) -> tuple[dict[tuple[str, str], list[float]], dict[str, object], list[object]]:
         """Load of each (bundle, pod); the report; the topics inside the hot bundles."""
         _, bundles, report = read_shard(self.request, 0, self.fetch, ranges)
         columns = (*TOPICS.columns, "topics")

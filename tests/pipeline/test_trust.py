@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from pipeline_worlds import topology
-from trimtab_pipeline.align import Measured, align
+from trimtab_pipeline.align import Measurement, align
 from trimtab_pipeline.api import PrometheusSettings, Trust
 from trimtab_pipeline.cycle import BROKER_STATE, BUNDLE_STATE
 from trimtab_pipeline.queries import CHECKS, tables
@@ -31,7 +31,7 @@ def seen(b: Row, *, trust: Trust | None = None, reports: tuple[Mapping[str, obje
     rows = [{"pod": "a", **USAGE, **TIMES, **CHECKED}, {"pod": "b", **USAGE, **TIMES, **CHECKED, **b}]
     settings = SETTINGS if trust is None else PrometheusSettings("http://x", "pulsar", max_age=60, trust=trust)
     shards = tuple((pod,) for pod, _ in zip("ab", reports, strict=False))
-    measured = Measured(
+    measured = Measurement(
         pa.Table.from_pylist(rows, BROKER_STATE), BUNDLE_STATE.empty_table(), reports=reports, shards=shards
     )
     return align(measured, WORLD, settings, NOW)
@@ -162,7 +162,7 @@ def test_more_samples_may_be_asked_for() -> None:
 
 def test_counts_of_less_than_one_sample_are_no_scrape_interval() -> None:
     rows = [{"pod": pod, **USAGE, **TIMES, **CHECKED, "samples": 0.001} for pod in "ab"]
-    measured = Measured(pa.Table.from_pylist(rows, BROKER_STATE), BUNDLE_STATE.empty_table(), reports=(), shards=())
+    measured = Measurement(pa.Table.from_pylist(rows, BROKER_STATE), BUNDLE_STATE.empty_table(), reports=(), shards=())
 
     quality = align(measured, WORLD, SETTINGS, NOW).quality
 
@@ -204,7 +204,7 @@ BUNDLE_TRAFFIC = ("rate_in", "rate_out", "throughput_in", "throughput_out")
 def test_a_bundle_whose_newest_sample_is_too_old_is_unknown() -> None:
     rows = [bundle("t/n/1", NOW - 60), bundle("t/n/2", NOW - 61)]
     brokers = pa.Table.from_pylist([{"pod": pod, **USAGE, **TIMES, **CHECKED} for pod in "ab"], BROKER_STATE)
-    load = align(Measured(brokers, pa.Table.from_pylist(rows, BUNDLE_STATE)), WORLD, SETTINGS, NOW)
+    load = align(Measurement(brokers, pa.Table.from_pylist(rows, BUNDLE_STATE)), WORLD, SETTINGS, NOW)
     assert load.bundles.short[0, RATE_IN] == load.bundles.long[0, RATE_IN] == 10.0
     assert np.isnan(load.bundles.short[1]).all()
     assert np.isnan(load.bundles.long[1]).all()

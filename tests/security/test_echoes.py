@@ -12,7 +12,7 @@ import pytest
 
 from guarded_server import GuardedServer
 from trimtab_pipeline.api import Credentials
-from trimtab_pipeline.prometheus import Prometheus, PrometheusError
+from trimtab_pipeline.prometheus import PrometheusClient, PrometheusError
 
 TOKEN = "canary-7d1f-0b44-92ae-c51b-e8d6"
 PASSWORD = 'canary"pass\\word<&>\u00fc%+/=-3fe1'
@@ -63,7 +63,7 @@ def test_no_piece_of_a_secret_is_told_however_it_is_quoted_and_wherever_the_mess
     secrets = (TOKEN, PASSWORD) if credentials is BEARER else (PASSWORD, credentials.authorization()[6:])
     said = credentials.password or credentials.authorization()
     answers = [ECHOES[kind](f"{'x' * before} {said} was not welcome") for before in CUTS]
-    with GuardedServer(lambda _: answers.pop()) as server, Prometheus(server.url, 5, credentials) as prometheus:
+    with GuardedServer(lambda _: answers.pop()) as server, PrometheusClient(server.url, 5, credentials) as prometheus:
         while answers:
             with pytest.raises(PrometheusError) as caught:
                 prometheus.query("up", 1.0)
@@ -75,12 +75,15 @@ def test_warnings_are_kept_without_what_they_repeat() -> None:
     warning = f"store-3 refused Bearer {TOKEN}"
     result = [{"metric": {"pod": "a"}, "value": [1, "2"]}]
     body = {"status": "success", "data": {"resultType": "vector", "result": result}, "warnings": [warning]}
-    with GuardedServer(lambda _: (200, json.dumps(body))) as server, Prometheus(server.url, 5, BEARER) as prometheus:
+    with (
+        GuardedServer(lambda _: (200, json.dumps(body))) as server,
+        PrometheusClient(server.url, 5, BEARER) as prometheus,
+    ):
         assert prometheus.query("up", 1.0).warnings == ("store-3 refused Bearer ***",)
 
 
 def test_a_redirect_is_not_followed_to_anybody() -> None:
     with GuardedServer() as other, GuardedServer(lambda _: (307, other.url)) as server:
-        with Prometheus(server.url, 5, BEARER) as prometheus, pytest.raises(PrometheusError, match="it leads to"):
+        with PrometheusClient(server.url, 5, BEARER) as prometheus, pytest.raises(PrometheusError, match="it leads to"):
             prometheus.query("up", 1.0)
         assert not other.asked

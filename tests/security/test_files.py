@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from trimtab_pipeline.api import Credentials
-from trimtab_pipeline.connecting import tls_context
-from trimtab_pipeline.scratch import Scratch
+from trimtab_pipeline.connections import tls_context
+from trimtab_pipeline.session import Scratch
 from trimtab_pipeline.spark_settings import SparkSettings
 from trimtab_testbed.servers.certificates import Authority
 
@@ -94,12 +94,12 @@ def test_the_token_of_a_connect_server_is_not_told() -> None:
     from pyspark.errors import PySparkException  # noqa: PLC0415  (a second, for this test alone)
     from pyspark.sql.connect.client import DefaultChannelBuilder  # noqa: PLC0415  (as above)
 
-    from trimtab_pipeline.spark_errors import told, translated  # noqa: PLC0415  (as above)
+    from trimtab_pipeline.outcomes import as_source_error, described  # noqa: PLC0415  (as above)
 
     with pytest.raises(PySparkException, match="canary") as caught:
         DefaultChannelBuilder(f"sc://spark:15002/;token={TOKEN};x=y")
     assert isinstance(caught.value, Exception)
-    assert "token=***" in told(caught.value)
-    assert "canary" not in told(caught.value) + str(translated(caught.value))
+    assert "token=***" in described(caught.value)
+    assert "canary" not in described(caught.value) + str(as_source_error(caught.value))
     with pytest.raises(ValueError, match=r"token=\*\*\*' must be"):
         SparkSettings(f"Sc://spark/;token={TOKEN}")

@@ -22,7 +22,7 @@ from trimtab_operator.state.departures import (
     rolling_restart,
 )
 from trimtab_strategies import registry
-from trimtab_strategies.guard import Limits
+from trimtab_strategies.guard import MoveLimits
 from trimtab_strategies.model import ClusterLoad, Memory, Reason
 from trimtab_strategies.planner.decide import assign, decide
 from trimtab_strategies.testing import cluster
@@ -208,7 +208,7 @@ class Restart:
             load,
             unassigned,
             PAIR.placement,
-            Limits(),
+            MoveLimits(),
             self.memory,
             np.random.default_rng(0),
             Reason.ROLLING_OUT,
@@ -220,7 +220,7 @@ class Restart:
         """One decision; how many moves it made."""
         rows, load = self.rows(), self.load()
         evacuation = departures(self.brokers, self.pods, {}, NOW).evacuation(load)
-        decided = decide(load, PAIR, Limits(**limits), self.memory, np.random.default_rng(0), evacuation=evacuation)
+        decided = decide(load, PAIR, MoveLimits(**limits), self.memory, np.random.default_rng(0), drains=evacuation)
         self.memory = decided.memory
         self._make({move.bundle: move.destination for move in decided.plan.moves}, load, rows)
         return len(decided.plan.moves)

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from trimtab_strategies import registry
-from trimtab_strategies.guard import Limits
+from trimtab_strategies.guard import MoveLimits
 from trimtab_strategies.model import CPU, ClusterLoad, Memory
 from trimtab_strategies.planner.decide import decide
 from trimtab_strategies.testing import cluster
 from trimtab_strategies.usage import percent
 
 PAIR = registry.pair("ThresholdShedder", {"history": 0}, "LeastResourceUsageWithWeight", {"history": 0})
-LIMITS = Limits(cool_down=1800.0, max_moves_per_broker=10, max_moves_per_cycle=20)
+LIMITS = MoveLimits(cool_down=1800.0, max_moves_per_broker=10, max_moves_per_cycle=20)
 
 
 def busy(*, untrusted: str = "") -> ClusterLoad:

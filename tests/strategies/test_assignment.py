@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from trimtab_strategies import registry
-from trimtab_strategies.guard import Limits
+from trimtab_strategies.guard import MoveLimits
 from trimtab_strategies.model import (
     CPU,
     THROUGHPUT_IN,
@@ -33,7 +33,7 @@ def housed(
     drawn: ClusterLoad, placement: str = "LeastResourceUsageWithWeight", reason: Reason = Reason.UNOWNED
 ) -> Decision:
     rows = np.flatnonzero((drawn.bundles.owner < 0) | ~drawn.brokers.ready[drawn.bundles.owner])
-    return assign(drawn, rows, PLACEMENTS[placement], Limits(), Memory(), np.random.default_rng(0), reason)
+    return assign(drawn, rows, PLACEMENTS[placement], MoveLimits(), Memory(), np.random.default_rng(0), reason)
 
 
 def spread(decision: Decision) -> dict[str, int]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trimtab_strategies.guard import Limits, measured
+from trimtab_strategies.guard import MoveLimits, measured
 from trimtab_strategies.model import THROUGHPUT_IN, THROUGHPUT_OUT, ClusterLoad, Memory, Reason
 from trimtab_strategies.planner.decide import Pair, decide
 from trimtab_strategies.protocols import Shedding
@@ -184,7 +184,7 @@ def test_the_balancer_moves_inside_the_pair() -> None:
     placement = AvgShedderPlacement(AvgShedderPlacementParams())
     pair = Pair(AvgShedder(AvgShedderParams(**EVEN)), placement)
 
-    plan = decide(drawn, pair, Limits(), Memory(), np.random.default_rng(0)).plan
+    plan = decide(drawn, pair, MoveLimits(), Memory(), np.random.default_rng(0)).plan
 
     assert {(move.source, move.destination) for move in plan.moves} == {("d", "a"), ("c", "b")}
 

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from trimtab_strategies import registry
-from trimtab_strategies.guard import Limits
+from trimtab_strategies.guard import MoveLimits
 from trimtab_strategies.model import CPU, ClusterLoad, Isolation, Memory, NamespacePolicy, Plan, Reason
 from trimtab_strategies.model.cluster_load import BoolArray, IntArray
 from trimtab_strategies.planner.decide import Pair, decide
-from trimtab_strategies.protocols import Choice, Shedding, Splitting, SplitWish, Unload
+from trimtab_strategies.protocols import Choice, Shedding, SplitCandidate, Splitting, Unload
 from trimtab_strategies.testing import cluster, with_bundles
 
 PAIR = registry.pair("ThresholdShedder", {"history": 0}, "ExtensibleLeastResourceUsageWithWeight", {"history": 0})
@@ -42,7 +42,7 @@ class Wishes:
         return Shedding(self.unloads, target_weights={"a": 1.0})
 
 
-def wish(source: int, bundles: list[int], destination: int, returned: Sequence[int] = ()) -> Pair:
+def pair_asking_for(source: int, bundles: list[int], destination: int, returned: Sequence[int] = ()) -> Pair:
     """A pair whose shedder wants this, and whose placement would rather have the last of four brokers."""
     unload = Unload(source, np.array(bundles), Reason.OVERLOADED, destination, np.array(returned, dtype=np.int64))
     return Pair(Wishes((unload,)), Chooses((3,)))
@@ -60,7 +60,7 @@ class Chooses:
 
 def plan(drawn: ClusterLoad, pair: Pair = PAIR, *, moved_last_hour: int = 0, **limits: Any) -> Plan:
     rng = np.random.default_rng(0)
-    return decide(drawn, pair, Limits(**limits), Memory(), rng, moved_last_hour=moved_last_hour).plan
+    return decide(drawn, pair, MoveLimits(**limits), Memory(), rng, moved_last_hour=moved_last_hour).plan
 
 
 def held(plan: Plan) -> dict[Reason, str]:
@@ -135,8 +135,8 @@ def test_broker_that_should_give_is_given_nothing() -> None:
 
 
 def test_named_destination_that_should_give_itself_is_not_taken() -> None:
-    wishes = ((0, 0, 1), (1, 10, 2))  # a's first bundle to b, b's first to c
-    unloads = tuple(Unload(broker, np.array([row]), Reason.OVERLOADED, to) for broker, row, to in wishes)
+    proposed = ((0, 0, 1), (1, 10, 2))  # a's first bundle to b, b's first to c
+    unloads = tuple(Unload(broker, np.array([row]), Reason.OVERLOADED, to) for broker, row, to in proposed)
 
     made = plan(cluster(a=0.9, b=0.6, c=0.3, d=0.1, bundles=10), Pair(Wishes(unloads), Chooses((3,))))
 
@@ -243,7 +243,7 @@ def test_refused_cycle_moves_nothing_and_remembers_nothing() -> None:
     memory = Memory(shedder={"brokers": {"ema": {"a": 0.5}}})
     drawn = cluster(a=0.9, b=0.1, c=0.1, untrusted="bc")
 
-    decision = decide(drawn, PAIR, Limits(), memory, np.random.default_rng(0))
+    decision = decide(drawn, PAIR, MoveLimits(), memory, np.random.default_rng(0))
 
     assert decision.plan.empty
     assert decision.plan.held_back[0].reason is Reason.OUT_DATED_DATA
@@ -254,7 +254,7 @@ def test_broker_that_left_is_forgotten_and_one_in_doubt_is_not() -> None:
     history = {"brokers": {"ema": dict.fromkeys("abcde" + "z", 0.5)}}
     drawn = cluster(a=0.5, b=0.5, c=0.5, d=0.5, e=0.1, untrusted="e")
 
-    memory = decide(drawn, PAIR, Limits(), Memory(shedder=history), np.random.default_rng(0)).memory
+    memory = decide(drawn, PAIR, MoveLimits(), Memory(shedder=history), np.random.default_rng(0)).memory
 
     assert memory.shedder["brokers"]["ema"].keys() == set("abcde")
 
@@ -273,7 +273,7 @@ FOUR = cluster(a=0.9, b=0.3, c=0.2, d=0.1, bundles={"a": [1, 3], "b": [1], "c": 
 
 
 def test_destination_that_the_shedder_names_is_taken() -> None:
-    made = plan(FOUR, wish(0, [0], 1))
+    made = plan(FOUR, pair_asking_for(0, [0], 1))
 
     assert moves(made) == [("a/0x00000000_0x80000000", "a", "b")]
     assert made.target_weights == {"a": 1.0}
@@ -282,26 +282,28 @@ def test_destination_that_the_shedder_names_is_taken() -> None:
 def test_named_destination_that_would_be_worse_off_leaves_it_to_the_placement() -> None:
     drawn = replace(FOUR, brokers=replace(FOUR.brokers, usage=FOUR.brokers.usage * [[1], [2.5], [1], [1]]))
 
-    assert moves(plan(drawn, wish(0, [0], 1))) == [("a/0x00000000_0x80000000", "a", "d")]
+    assert moves(plan(drawn, pair_asking_for(0, [0], 1))) == [("a/0x00000000_0x80000000", "a", "d")]
 
 
 def test_named_destination_that_takes_no_bundles_leaves_it_to_the_placement() -> None:
     brokers = replace(FOUR.brokers, schedulable=np.array([True, False, True, True]))
 
-    assert moves(plan(replace(FOUR, brokers=brokers), wish(0, [0], 1))) == [("a/0x00000000_0x80000000", "a", "d")]
+    assert moves(plan(replace(FOUR, brokers=brokers), pair_asking_for(0, [0], 1))) == [
+        ("a/0x00000000_0x80000000", "a", "d")
+    ]
 
 
 def test_named_destination_is_the_right_one_when_a_broker_before_it_is_left_out() -> None:
     drawn = cluster(x=0.0, a=0.9, b=0.3, c=0.2, lost="x", bundles=2)
 
-    made = plan(drawn, wish(0, [2], 1))  # rows of the brokers that take part: a, b, c
+    made = plan(drawn, pair_asking_for(0, [2], 1))  # rows of the brokers that take part: a, b, c
 
     assert moves(made) == [("a/0x00000000_0x80000000", "a", "b")]
 
 
 def test_swap_is_made_where_a_move_would_not_fit() -> None:
     # a's bundle of 67 points would take b above a; against b's of 30 both end below 90
-    made = plan(FOUR, wish(0, [1], 1, returned=[2]))
+    made = plan(FOUR, pair_asking_for(0, [1], 1, returned=[2]))
 
     assert moves(made) == [("a/0x80000000_0xffffffff", "a", "b"), ("b/0x00000000_0xffffffff", "b", "a")]
     assert made.after[:2, CPU] == pytest.approx([90 - 67.5 + 30, 67.5])
@@ -310,7 +312,7 @@ def test_swap_is_made_where_a_move_would_not_fit() -> None:
 def test_swap_that_makes_an_end_worse_off_is_not_made() -> None:
     drawn = cluster(a=0.9, b=0.8, c=0.2, d=0.1, bundles={"a": [1, 8], "b": [1], "c": [1], "d": [1]})
 
-    made = plan(drawn, wish(0, [0], 1, returned=[2]))  # ten points against eighty
+    made = plan(drawn, pair_asking_for(0, [0], 1, returned=[2]))  # ten points against eighty
 
     assert made.empty
     assert held(made) == {Reason.NO_CANDIDATE: "a"}
@@ -321,20 +323,23 @@ def test_swap_that_makes_an_end_worse_off_is_not_made() -> None:
     [({"max_moves_per_cycle": 1}, Reason.CYCLE_CAP), ({"max_moves_per_broker": 0}, Reason.BROKER_CAP)],
 )
 def test_swap_is_never_made_by_half(limits: dict[str, int], reason: Reason) -> None:
-    made = plan(FOUR, wish(0, [1], 1, returned=[2]), **limits)
+    made = plan(FOUR, pair_asking_for(0, [1], 1, returned=[2]), **limits)
 
     assert made.empty
     assert held(made) == {reason: "a"}
 
 
 def test_swap_with_a_pinned_bundle_is_dropped_as_a_whole() -> None:
-    assert plan(with_bundles(FOUR, pinned={2: True}), wish(0, [1], 1, returned=[2])).empty
+    assert plan(with_bundles(FOUR, pinned={2: True}), pair_asking_for(0, [1], 1, returned=[2])).empty
 
 
 def test_swap_with_a_broker_that_takes_no_bundles_is_not_made() -> None:
     brokers = replace(FOUR.brokers, schedulable=np.array([False, True, True, True]))
 
-    assert held(plan(replace(FOUR, brokers=brokers), wish(0, [1], 1, returned=[2]))).get(Reason.UNSCHEDULABLE) == "a"
+    assert (
+        held(plan(replace(FOUR, brokers=brokers), pair_asking_for(0, [1], 1, returned=[2]))).get(Reason.UNSCHEDULABLE)
+        == "a"
+    )
 
 
 def with_policy(drawn: ClusterLoad, space: str, policy: NamespacePolicy) -> ClusterLoad:
@@ -361,8 +366,8 @@ def test_bundle_that_only_its_owner_may_have_stays_and_says_why() -> None:
 def test_destination_that_isolation_forbids_is_not_taken_whoever_names_it() -> None:
     isolated = with_policy(FOUR, "public/a", NamespacePolicy(isolation=Isolation(("a", "d"))))
 
-    assert moves(plan(isolated, wish(0, [0], 1))) == [("a/0x00000000_0x80000000", "a", "d")]
-    assert held(plan(isolated, wish(0, [1], 1, returned=[2]))) == {Reason.ISOLATION: "a"}
+    assert moves(plan(isolated, pair_asking_for(0, [0], 1))) == [("a/0x00000000_0x80000000", "a", "d")]
+    assert held(plan(isolated, pair_asking_for(0, [1], 1, returned=[2]))) == {Reason.ISOLATION: "a"}
 
 
 def test_bundle_that_a_selection_leaves_only_its_owner_says_why_and_others_are_offered_instead() -> None:
@@ -392,14 +397,14 @@ class Splits:
     spread: bool = True
 
     def split(self, cluster: ClusterLoad, splittable: BoolArray, memory: Mapping[str, Any]) -> Splitting:  # noqa: ARG002
-        wish = SplitWish(0, np.array([0x40000000]), Reason.MSG_RATE, spread=self.spread)
-        return Splitting((wish,), memory={"asked": memory.get("asked", 0) + 1})
+        split = SplitCandidate(0, np.array([0x40000000]), Reason.MSG_RATE, spread=self.spread)
+        return Splitting((split,), memory={"asked": memory.get("asked", 0) + 1})
 
 
 def test_bundle_that_is_divided_is_not_moved_in_the_same_plan() -> None:
-    both = replace(wish(0, [0, 1], 1), splitter=Splits())
+    both = replace(pair_asking_for(0, [0, 1], 1), splitter=Splits())
 
-    decision = decide(FOUR, both, Limits(), Memory(splitter={"asked": 4}), np.random.default_rng(0))
+    decision = decide(FOUR, both, MoveLimits(), Memory(splitter={"asked": 4}), np.random.default_rng(0))
 
     (split,) = decision.plan.splits
     assert split.bundle == "public/a/0x00000000_0x80000000"
@@ -410,7 +415,7 @@ def test_bundle_that_is_divided_is_not_moved_in_the_same_plan() -> None:
 
 def test_children_that_leave_count_against_the_cap() -> None:
     drawn = cluster(a=0.9, b=0.3, c=0.2, d=0.1, bundles={"a": [1, 1, 3], "b": [1], "c": [1], "d": [1]})
-    pair = replace(wish(0, [1], 2), splitter=Splits())
+    pair = replace(pair_asking_for(0, [1], 2), splitter=Splits())
 
     assert not plan(drawn, pair, max_moves_per_cycle=2).moves
     assert plan(drawn, pair, max_moves_per_cycle=3).moves
@@ -418,16 +423,16 @@ def test_children_that_leave_count_against_the_cap() -> None:
 
 def test_children_and_moves_together_keep_to_the_cap_per_broker() -> None:
     drawn = cluster(a=0.9, b=0.3, c=0.2, d=0.1, bundles={"a": [1, 1, 3], "b": [1], "c": [1], "d": [1]})
-    pair = replace(wish(0, [1], 2), splitter=Splits())
+    pair = replace(pair_asking_for(0, [1], 2), splitter=Splits())
 
     assert not plan(drawn, pair, max_moves_per_broker=2).moves
     assert plan(drawn, pair, max_moves_per_broker=3).moves
 
 
 def test_children_stay_when_the_hour_s_moves_are_spent() -> None:
-    pair = replace(wish(0, [1], 2), splitter=Splits())
+    pair = replace(pair_asking_for(0, [1], 2), splitter=Splits())
 
-    decision = decide(FOUR, pair, Limits(), Memory(), np.random.default_rng(0), moved_last_hour=200)
+    decision = decide(FOUR, pair, MoveLimits(), Memory(), np.random.default_rng(0), moved_last_hour=200)
 
     (split,) = decision.plan.splits
     assert split.destinations == ()

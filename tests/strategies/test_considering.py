@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from trimtab_strategies import registry
-from trimtab_strategies.guard import Limits
+from trimtab_strategies.guard import MoveLimits
 from trimtab_strategies.model import ClusterLoad, Considered, Isolation, Memory, NamespacePolicy, Plan, Reason
-from trimtab_strategies.planner.audit import BROKERS, BUNDLES, MOVES, REJECTED, Considering
+from trimtab_strategies.planner.audit import BROKERS, BUNDLES, MOVES, REJECTED, DecisionAudit
 from trimtab_strategies.planner.decide import decide
 from trimtab_strategies.testing import cluster, with_bundles
 
@@ -26,7 +26,7 @@ PAIR = registry.pair(
 )
 
 
-def planned(load: ClusterLoad, limits: Limits = Limits()) -> Plan:  # noqa: B008 - a frozen value
+def planned(load: ClusterLoad, limits: MoveLimits = MoveLimits()) -> Plan:  # noqa: B008 - a frozen value
     return decide(load, PAIR, limits, Memory(), np.random.default_rng(1)).plan
 
 
@@ -52,7 +52,7 @@ def test_every_move_says_why_the_other_brokers_did_not_get_the_bundle() -> None:
         mid=0.3,
         low=0.1,
     )
-    plan = planned(load, Limits(max_moves_per_cycle=1))
+    plan = planned(load, MoveLimits(max_moves_per_cycle=1))
 
     [move] = plan.moves
     told = plan.considered.candidates[0]
@@ -68,7 +68,7 @@ def test_every_move_says_why_the_other_brokers_did_not_get_the_bundle() -> None:
 def test_a_broker_that_a_filter_takes_out_is_told_with_the_filters_reason() -> None:
     load = cluster(bundles={"hot": [3, 3, 3], "b": [1], "c": [1]}, hot=0.9, b=0.1, c=0.2)
     only_c = NamespacePolicy(isolation=Isolation(primary=("hot", "c")))
-    plan = planned(replace(load, policies={"public/hot": only_c}), Limits(max_moves_per_cycle=1))
+    plan = planned(replace(load, policies={"public/hot": only_c}), MoveLimits(max_moves_per_cycle=1))
 
     assert [move.destination for move in plan.moves] == ["c"]
     assert rejected(plan.considered) == {"b": Reason.ISOLATION}
@@ -76,7 +76,7 @@ def test_a_broker_that_a_filter_takes_out_is_told_with_the_filters_reason() -> N
 
 def test_a_broker_whose_cap_is_reached_is_told_so() -> None:
     load = cluster(bundles={"hot": [1] * 20, "b": [1], "c": [1]}, hot=0.9, b=0.1, c=0.11)
-    considered = planned(load, Limits(max_moves_per_broker=1)).considered
+    considered = planned(load, MoveLimits(max_moves_per_broker=1)).considered
 
     assert len(considered.candidates) == 1
     stay = stays(considered)
@@ -87,7 +87,7 @@ def test_a_broker_whose_cap_is_reached_is_told_so() -> None:
 def test_the_largest_bundles_of_a_hot_broker_say_why_they_stay() -> None:
     load = cluster(bundles={"hot": [5, 4, 3, 2, 1, 1, 1, 1], "b": [1], "c": [1]}, hot=0.9, b=0.1, c=0.1)
     load = with_bundles(load, pinned={0: True}, last_unload={1: load.now - 10}, short={2: [math.nan, 1, 1, 1]})
-    plan = planned(load, Limits(max_moves_per_cycle=1))
+    plan = planned(load, MoveLimits(max_moves_per_cycle=1))
     told = {row.bundle: row for row in plan.considered.staying}
     names = load.bundles.names
 
@@ -121,7 +121,7 @@ def test_a_cycle_that_the_guard_refuses_has_looked_at_no_bundle() -> None:
 def test_what_is_noted_down_is_bounded() -> None:
     names = {f"b{k:03}": 0.1 + 0.8 * (k % 2) for k in range(60)}
     load = cluster(bundles=200, **names)
-    plan = planned(load, Limits(max_moves_per_cycle=1000, max_moves_per_broker=1000, max_moves_per_hour=1000))
+    plan = planned(load, MoveLimits(max_moves_per_cycle=1000, max_moves_per_broker=1000, max_moves_per_hour=1000))
 
     assert len(plan.moves) > MOVES
     assert len(plan.considered.candidates) == MOVES
@@ -149,8 +149,8 @@ def test_noting_down_takes_milliseconds_at_a_hundred_brokers_and_60_000_bundles(
 
         return run
 
-    monkeypatch.setattr(Considering, "move", timed(Considering.move))
-    monkeypatch.setattr(Considering, "considered", timed(Considering.considered))
+    monkeypatch.setattr(DecisionAudit, "move", timed(DecisionAudit.move))
+    monkeypatch.setattr(DecisionAudit, "considered", timed(DecisionAudit.considered))
     best = math.inf
     for _ in range(5):
         spent[0] = 0.0

@@ -9,10 +9,10 @@ from typing import Annotated
 from pydantic import ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from trimtab_strategies.params import Described, descriptions
+from trimtab_strategies.params import DescribedModel, descriptions
 
 
-class Part(Described):
+class Part(DescribedModel):
     """Something that has a part."""
 
     size: int = 0
@@ -33,10 +33,10 @@ class Whole(Part):
     last: int = 0
 
 
-class Nested(Described):
+class Nested(DescribedModel):
     """Something with a class inside."""
 
-    class Inner(Described):
+    class Inner(DescribedModel):
         """Inside."""
 
         size: int = 0
@@ -46,7 +46,7 @@ class Nested(Described):
     """The inner one."""
 
 
-def described(model: type[Described]) -> dict[str, str]:
+def described(model: type[DescribedModel]) -> dict[str, str]:
     properties = model.model_json_schema()["properties"]
     return {key: field["description"] for key, field in properties.items() if "description" in field}
 

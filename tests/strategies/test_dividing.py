@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 
 from trimtab_strategies import registry
-from trimtab_strategies.guard import Caps, Limits, movable_bundles
+from trimtab_strategies.guard import MoveCaps, MoveLimits, movable_bundles
 from trimtab_strategies.hash_ring import parse_bundle
 from trimtab_strategies.model import ClusterLoad, Memory, NamespacePolicy, Reason
 from trimtab_strategies.model.cluster_load import BoolArray, IntArray
-from trimtab_strategies.planner.candidates import Choosing, selecting_on
+from trimtab_strategies.planner.candidates import DestinationChoice, selection_on
 from trimtab_strategies.planner.decide import decide
 from trimtab_strategies.planner.prediction import PredictedLoad
 from trimtab_strategies.planner.splits import Division, divide, splittable_bundles
-from trimtab_strategies.protocols import Choice, Splitter, Splitting, SplitWish
+from trimtab_strategies.protocols import Choice, SplitCandidate, Splitter, Splitting
 from trimtab_strategies.splitting.boundaries import InvalidBoundaryError
 from trimtab_strategies.testing import NOW, cluster, with_bundles
 from trimtab_strategies.usage import Weights
@@ -34,11 +34,11 @@ class Quarters:
 
     def split(self, cluster: ClusterLoad, splittable: BoolArray, memory: Mapping[str, Any]) -> Splitting:
         rows = [row for row in self.rows if splittable[row]]
-        wishes = tuple(
-            SplitWish(row, _quarters(cluster, row), Reason.BANDWIDTH, self.spread, np.array(self.shares))
+        proposed = tuple(
+            SplitCandidate(row, _quarters(cluster, row), Reason.BANDWIDTH, self.spread, np.array(self.shares))
             for row in rows
         )
-        return Splitting(wishes, (), {**memory, "divided": rows})
+        return Splitting(proposed, (), {**memory, "divided": rows})
 
 
 def _quarters(cluster: ClusterLoad, row: int) -> IntArray:
@@ -60,12 +60,12 @@ def _divide(
     return divide(
         drawn,
         splitter,
-        Choosing(LeastUsed(), np.arange(len(drawn.brokers)), selecting_on(drawn, None)),
+        DestinationChoice(LeastUsed(), np.arange(len(drawn.brokers)), selection_on(drawn, None)),
         PredictedLoad(drawn, Weights()),
         Memory({"kept": 1}, {}, {}),
-        sheddable=movable_bundles(drawn, Limits()),
+        sheddable=movable_bundles(drawn, MoveLimits()),
         rng=np.random.default_rng(0),
-        caps=Caps(len(drawn.brokers), budget=budget, per_broker=per_broker),
+        caps=MoveCaps(len(drawn.brokers), budget=budget, per_broker=per_broker),
         max_splits=max_splits,
     )
 
@@ -95,12 +95,12 @@ def test_the_prediction_follows_the_children() -> None:
     divide(
         drawn,
         Quarters((0,)),
-        Choosing(LeastUsed(), np.arange(2), None),
+        DestinationChoice(LeastUsed(), np.arange(2), None),
         predicted,
         Memory(),
-        sheddable=movable_bundles(drawn, Limits()),
+        sheddable=movable_bundles(drawn, MoveLimits()),
         rng=np.random.default_rng(0),
-        caps=Caps(2, budget=20, per_broker=10),
+        caps=MoveCaps(2, budget=20, per_broker=10),
         max_splits=1,
     )
 
@@ -212,8 +212,8 @@ def test_boundaries_that_do_not_divide_the_bundle_are_refused() -> None:
     @dataclass(frozen=True)
     class Outside(Quarters):
         def split(self, cluster: ClusterLoad, splittable: BoolArray, memory: Mapping[str, Any]) -> Splitting:
-            wish = super().split(cluster, splittable, memory).wishes[0]
-            return Splitting((replace(wish, boundaries=np.array([0])),))
+            split = super().split(cluster, splittable, memory).proposed[0]
+            return Splitting((replace(split, boundaries=np.array([0])),))
 
     with pytest.raises(InvalidBoundaryError, match="boundary 0x00000000 is not strictly inside"):
         _divide(cluster(a=0.8, b=0.1), Outside((1,)))
@@ -248,7 +248,7 @@ def test_no_load_goes_from_a_broker_that_is_not_believed_to_one_that_is() -> Non
     drawn = cluster(bundles={"a": [1], "b": [], "c": [], "d": []}, a=1.0, b=0.0, c=0.0, d=0.0, untrusted=["a"])
     pair = registry.pair("ThresholdShedder", {}, "LeastResourceUsageWithWeight", {})
 
-    plan = decide(drawn, replace(pair, splitter=Quarters((0,))), Limits(), Memory(), np.random.default_rng(0)).plan
+    plan = decide(drawn, replace(pair, splitter=Quarters((0,))), MoveLimits(), Memory(), np.random.default_rng(0)).plan
 
     assert not plan.splits
     assert plan.after.tolist() == plan.before.tolist()

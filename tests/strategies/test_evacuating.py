@@ -1,4 +1,4 @@
-"""Evacuating: what leaves a broker because it is drained, or restarts next."""
+"""DrainMoves: what leaves a broker because it is drained, or restarts next."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from trimtab_strategies import registry
-from trimtab_strategies.guard import Limits
+from trimtab_strategies.guard import MoveLimits
 from trimtab_strategies.model import (
     CPU,
     ClusterLoad,
@@ -24,23 +24,23 @@ from trimtab_strategies.model import (
 )
 from trimtab_strategies.planner.assign import assign, believed
 from trimtab_strategies.planner.decide import decide
-from trimtab_strategies.planner.drain import Evacuation
+from trimtab_strategies.planner.drain import Drains
 from trimtab_strategies.testing import NOW, cluster, with_bundles
 
 PAIR = registry.pair("ThresholdShedder", {"history": 0}, "LeastResourceUsageWithWeight", {"history": 0})
 PAUSE = HeldBack("", Reason.ROLLING_OUT, "1 of 3 restarted")
 
 
-def decided(drawn: ClusterLoad, evacuation: Evacuation, memory: Memory = Memory(), **limits: Any) -> Decision:  # noqa: B008
-    return decide(drawn, PAIR, Limits(**limits), memory, np.random.default_rng(0), evacuation=evacuation)
+def decided(drawn: ClusterLoad, drains: Drains, memory: Memory = Memory(), **limits: Any) -> Decision:  # noqa: B008
+    return decide(drawn, PAIR, MoveLimits(**limits), memory, np.random.default_rng(0), drains=drains)
 
 
 def drained(drawn: ClusterLoad, *brokers: str, **limits: Any) -> Plan:
-    return decided(drawn, Evacuation(drained=frozenset(brokers)), **limits).plan
+    return decided(drawn, Drains(drained=frozenset(brokers)), **limits).plan
 
 
-def rolling(following: str, *restarted: str) -> Evacuation:
-    return Evacuation(following=frozenset([following]), restarted=frozenset(restarted), pause=PAUSE)
+def rolling(following: str, *restarted: str) -> Drains:
+    return Drains(following=frozenset([following]), restarted=frozenset(restarted), pause=PAUSE)
 
 
 def held(plan: Plan) -> dict[tuple[str, Reason], int]:
@@ -72,7 +72,7 @@ def test_a_level_cluster_is_drained_all_the_same_and_nothing_else_moves() -> Non
 
 
 def test_without_evacuation_a_closed_broker_keeps_what_it_has() -> None:
-    assert decided(cluster(a=0.3, b=0.3, c=0.3, unschedulable="b"), Evacuation()).plan.empty
+    assert decided(cluster(a=0.3, b=0.3, c=0.3, unschedulable="b"), Drains()).plan.empty
 
 
 def test_pinned_and_excluded_bundles_stay_and_are_named() -> None:
@@ -165,7 +165,7 @@ def test_ahead_of_a_restart_nobody_gets_more_than_its_fair_share() -> None:
 
 def test_while_brokers_restart_nothing_is_shed_and_memory_stays() -> None:
     uneven = cluster(a=0.9, b=0.1, c=0.1)
-    memory = decided(uneven, Evacuation()).memory
+    memory = decided(uneven, Drains()).memory
 
     paused = decided(uneven, rolling("b"), memory)
 
@@ -193,7 +193,7 @@ def test_what_is_measured_is_not_guessed() -> None:
 def homes(drawn: ClusterLoad, restarted: list[str]) -> dict[str, int]:
     """Where the bundles of the first broker go, which is lost."""
     rows, rng = np.flatnonzero(drawn.bundles.owner == 0), np.random.default_rng(0)
-    made = assign(drawn, rows, PAIR.placement, Limits(), Memory(), rng, Reason.ROLLING_OUT, restarted=restarted)
+    made = assign(drawn, rows, PAIR.placement, MoveLimits(), Memory(), rng, Reason.ROLLING_OUT, restarted=restarted)
     return dict(Counter(move.destination for move in made.plan.moves))
 
 

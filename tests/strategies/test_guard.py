@@ -7,13 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from trimtab_strategies.guard import Guarded, Limits, guard
+from trimtab_strategies.guard import Guarded, MoveLimits, guard
 from trimtab_strategies.model import CPU, NETWORK_IN, ClusterLoad, DataQuality, Doubt, HeldBack, Reason
 from trimtab_strategies.testing import NOW, cluster, with_bundles
 
 
 def guarded(drawn: ClusterLoad, *, moved_last_hour: int = 0, **limits: float) -> Guarded:
-    return guard(drawn, Limits(**limits), moved_last_hour=moved_last_hour)  # type: ignore[arg-type]
+    return guard(drawn, MoveLimits(**limits), moved_last_hour=moved_last_hour)  # type: ignore[arg-type]
 
 
 def with_usage(drawn: ClusterLoad, column: int, rows: slice, value: float) -> ClusterLoad:

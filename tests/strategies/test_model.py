@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from trimtab_strategies.guard import Limits, guard
+from trimtab_strategies.guard import MoveLimits, guard
 from trimtab_strategies.model import CPU, RATE_IN, ClusterLoad, InvalidLoadError, Plan, Reason, Split, Topics
 from trimtab_strategies.testing import cluster, with_bundles
 
@@ -42,7 +42,7 @@ def topics(bundle: int) -> Topics:
         ),
         (
             lambda: with_bundles(TWO, owner={0: 2}),
-            "bundles.owner has 2: it must be -1 (nobody) or a row of the brokers",
+            "bundles.owner has 2: it must be -1 (no owner) or a row of the brokers",
         ),
         (lambda: with_bundles(TWO, owner={0: -2}), "bundles.owner has -2"),
         (lambda: with_bundles(TWO, moving_from={1: 7}), "bundles.moving_from has 7"),
@@ -72,7 +72,7 @@ def test_broker_with_negative_load_is_not_believed(value: float) -> None:
     usage[0, CPU] = traffic[1, RATE_IN] = value
 
     doubted = [
-        guard(drawn, Limits(), moved_last_hour=0).may_shed.counts()
+        guard(drawn, MoveLimits(), moved_last_hour=0).may_shed.counts()
         for drawn in (with_brokers(TWO, usage=usage), with_brokers(TWO, traffic=traffic))
     ]
 
@@ -83,7 +83,7 @@ def test_broker_with_negative_load_is_not_believed(value: float) -> None:
 def test_bundle_with_impossible_load_stays(value: float) -> None:
     drawn = with_bundles(TWO, short={0: value})
 
-    assert guard(drawn, Limits(), moved_last_hour=0).sheddable.counts() == {Reason.NO_LOAD_DATA: 1}
+    assert guard(drawn, MoveLimits(), moved_last_hour=0).sheddable.counts() == {Reason.NO_LOAD_DATA: 1}
 
 
 def test_plan_that_only_splits_is_not_empty() -> None:

@@ -330,11 +330,11 @@ def test_what_no_broker_serves_is_not_taken_from_one(state: State) -> None:
 
 
 def test_a_split_whose_broker_died_is_finished_by_another() -> None:
-    wish = {LEFT: "", MIDDLE: "", RIGHT: ""}
-    begun = _carried_out({BUNDLE: OWNED}, split(BUNDLE, {BUNDLE: OWNED}, wish), count=2)[-1]
+    owners = {LEFT: "", MIDDLE: "", RIGHT: ""}
+    begun = _carried_out({BUNDLE: OWNED}, split(BUNDLE, {BUNDLE: OWNED}, owners), count=2)[-1]
     forced = _carried_out(begun, iter([override(BUNDLE, begun[BUNDLE], "a", "b")]))[-1]
 
-    end = _carried_out(forced, split(BUNDLE, forced, wish))[-1]
+    end = _carried_out(forced, split(BUNDLE, forced, owners))[-1]
 
     assert {bundle: record.destination for bundle, record in end.items()} == dict(
         zip(CHILDREN, ("a", "b", "b"), strict=True)

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, Phase, find, given, settings
 
 from cluster_strategies import clusters, crowded_clusters, large, odd_clusters
 from trimtab_strategies import registry
-from trimtab_strategies.guard import Limits
+from trimtab_strategies.guard import MoveLimits
 from trimtab_strategies.hash_ring import parse_bundle
 from trimtab_strategies.model import ClusterLoad, Memory, Reason, Topics
 from trimtab_strategies.model.cluster_load import IntArray
@@ -102,14 +102,14 @@ def test_odd_numbers_never_break_a_placement(name: str, placement: Any, load: Cl
 @given(load=odd_clusters())
 def test_odd_numbers_never_break_a_splitter(name: str, splitter: Any, load: ClusterLoad) -> None:
     splitting = splitter.split(load, np.ones(len(load.bundles), dtype=bool), {})
-    assert splitting.wishes or splitting.held_back, name
+    assert splitting.proposed or splitting.held_back, name
 
 
 @pytest.mark.parametrize("shedder", registry.SHEDDERS)
 @examples
 @given(load=odd_clusters())
 def test_odd_numbers_end_in_a_plan_with_reasons(shedder: str, load: ClusterLoad) -> None:
-    plan = decide(load, registry.pair(shedder, {}, CALM, {}), Limits(), Memory(), np.random.default_rng(0)).plan
+    plan = decide(load, registry.pair(shedder, {}, CALM, {}), MoveLimits(), Memory(), np.random.default_rng(0)).plan
     assert plan.moves or plan.held_back
     assert all(isinstance(held.reason, Reason) for held in plan.held_back)
 
@@ -126,7 +126,7 @@ def assigned(load: ClusterLoad, bundles: IntArray, placement: str) -> list[str]:
     """Destinations of the bundles (rows) when all of them are given an owner."""
     strategy = registry.PLACEMENTS[placement].build(registry.PLACEMENTS[placement].params())
     rng = np.random.default_rng(0)
-    decision = assign(load, bundles, strategy, Limits(), Memory(), rng, Reason.UNOWNED)
+    decision = assign(load, bundles, strategy, MoveLimits(), Memory(), rng, Reason.UNOWNED)
     return [move.destination for move in decision.plan.moves]
 
 
@@ -137,7 +137,7 @@ def test_a_broker_that_may_not_receive_gets_nothing(shedder: str) -> None:
     load = cluster(
         bundles=6, closed=0.0, gone=0.0, odd=0.0, **hot, unschedulable=["closed"], lost=["gone"], untrusted=["odd"]
     )
-    limits = Limits(min_trusted_brokers=0.1, max_lost_brokers=0.9)
+    limits = MoveLimits(min_trusted_brokers=0.1, max_lost_brokers=0.9)
     memory, rng = Memory(), np.random.default_rng(0)
     for _ in range(10):
         decision = decide(load, registry.pair(shedder, {}, CALM, {}), limits, memory, rng)
@@ -198,7 +198,7 @@ def test_a_large_bundle_is_split_within_the_rounds_that_are_checked(name: str, s
     load = with_topics(HOT)
     answers = splittings(splitter, load, np.ones(len(load.bundles), dtype=bool))
 
-    assert any(wish.bundle == 0 for _, splitting in answers for wish in splitting.wishes), name
+    assert any(split.bundle == 0 for _, splitting in answers for split in splitting.proposed), name
 
 
 @pytest.mark.parametrize("name", registry.SPLITTERS)
@@ -208,7 +208,9 @@ def test_clusters_are_drawn_in_which_a_pair_splits(name: str) -> None:
     drawing = settings(max_examples=100, database=None, suppress_health_check=QUIET, phases=[Phase.generate])
 
     find(
-        crowded_clusters(), lambda drawn: any(plan.splits for _, plan in plans(pair, drawn, Limits())), settings=drawing
+        crowded_clusters(),
+        lambda drawn: any(plan.splits for _, plan in plans(pair, drawn, MoveLimits())),
+        settings=drawing,
     )
 
 
@@ -225,7 +227,7 @@ def test_three_hundred_brokers_fit_in_memory(shedder: str, huge: ClusterLoad) ->
     memory, rng = Memory(), np.random.default_rng(0)
     tracemalloc.start()
     for _ in range(3):
-        memory = decide(huge, pair, Limits(), memory, rng).memory
+        memory = decide(huge, pair, MoveLimits(), memory, rng).memory
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
 
@@ -237,7 +239,7 @@ def test_splitting_three_hundred_brokers_fits_in_memory(splitter: str, huge: Clu
     pair = replace(registry.pair("ThresholdShedder", {}, CALM, {}), splitter=registry.splitter(splitter, {}))
     load = with_topics(huge)
     tracemalloc.start()
-    decide(load, pair, Limits(), Memory(), np.random.default_rng(0))
+    decide(load, pair, MoveLimits(), Memory(), np.random.default_rng(0))
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
 

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from trimtab_strategies.filters import (
+    ActiveSelection,
+    BrokerSelection,
     InvalidIsolationError,
     Manager,
-    Selecting,
-    Selection,
     SelectionParams,
     check_isolation,
 )
@@ -47,11 +47,11 @@ def three(policies: dict[str, NamespacePolicy] | None = None, **traits: BrokerTr
     return replace(drawn, policies=policies or {}, traits=traits)
 
 
-def on(picture: ClusterLoad, manager: Manager = Manager.EXTENSIBLE, **params: Any) -> Selecting:
-    return Selection(manager, SelectionParams(**params)).on(picture)
+def on(picture: ClusterLoad, manager: Manager = Manager.EXTENSIBLE, **params: Any) -> ActiveSelection:
+    return BrokerSelection(manager, SelectionParams(**params)).on(picture)
 
 
-def reasons(selecting: Selecting, bundle: int = 6) -> list[Reason | None]:
+def reasons(selecting: ActiveSelection, bundle: int = 6) -> list[Reason | None]:
     verdict = selecting.candidates(bundle, EVERYONE)
     return [verdict.reason(row) for row in range(3)]
 
@@ -263,7 +263,7 @@ def test_extensible_never_asks_twice() -> None:
 def test_excluded_namespaces_have_a_placement_and_a_memory_of_their_own() -> None:
     usual, other = First(), First()
     params = SelectionParams(excluded_namespaces=("public/new",), overload_threshold=95)
-    selecting = Selection(Manager.MODULAR, params, other).on(three())
+    selecting = BrokerSelection(Manager.MODULAR, params, other).on(three())
 
     memory = selecting.choose(6, EVERYONE, usual, {}).memory
     memory = selecting.choose(4, EVERYONE, usual, memory).memory
@@ -275,7 +275,7 @@ def test_excluded_namespaces_have_a_placement_and_a_memory_of_their_own() -> Non
 def test_turns_of_excluded_namespaces_go_on_in_the_next_picture() -> None:
     """Whatever else the usual placement forgets from picture to picture."""
     params = SelectionParams(excluded_namespaces=("public/new",), overload_threshold=95)
-    selection = Selection(Manager.MODULAR, params, RoundRobin(RoundRobinParams()))
+    selection = BrokerSelection(Manager.MODULAR, params, RoundRobin(RoundRobinParams()))
     usual = LeastLongTermMessageRate(LeastLongTermMessageRateParams())
     memory: Mapping[str, Any] = {}
     turns = []

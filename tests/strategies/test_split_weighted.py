@@ -11,14 +11,14 @@ import pytest
 from hypothesis import assume, given, settings, strategies as st
 
 from splitting_worlds import large, with_topics
-from trimtab_strategies.guard import Caps, Limits, movable_bundles
+from trimtab_strategies.guard import MoveCaps, MoveLimits, movable_bundles
 from trimtab_strategies.hash_ring import BundleName, bundle_names, default_boundaries, parse_bundle
 from trimtab_strategies.model import ClusterLoad, Memory, Reason
 from trimtab_strategies.placement.least_resource_usage import (
     LeastResourceUsageWithWeight,
     LeastResourceUsageWithWeightParams,
 )
-from trimtab_strategies.planner.candidates import Choosing
+from trimtab_strategies.planner.candidates import DestinationChoice
 from trimtab_strategies.planner.prediction import PredictedLoad
 from trimtab_strategies.planner.splits import divide
 from trimtab_strategies.protocols import Splitting
@@ -45,36 +45,36 @@ def _reasons(splitting: Splitting) -> list[Reason]:
 
 
 def test_each_child_carries_its_part_and_is_below_the_target() -> None:
-    (wish,) = _split(_hot()).wishes
+    (split,) = _split(_hot()).proposed
 
-    assert wish.reason is Reason.BANDWIDTH
-    assert wish.shares.tolist() == pytest.approx([0.25] * 4)
-    assert wish.spread
+    assert split.reason is Reason.BANDWIDTH
+    assert split.shares.tolist() == pytest.approx([0.25] * 4)
+    assert split.spread
 
 
 def test_boundaries_follow_the_load_and_not_the_range() -> None:
     crowded = [(0.9 + 0.005 * k, 10.0) for k in range(20)]
 
-    (wish,) = _split(_hot(crowded)).wishes
+    (split,) = _split(_hot(crowded)).proposed
 
     _, lower, upper = parse_bundle(large({}).bundles.names[0])
-    assert min((boundary - lower) / (upper - lower) for boundary in wish.boundaries) > 0.9
-    assert wish.shares.tolist() == pytest.approx([0.25] * 4)
+    assert min((boundary - lower) / (upper - lower) for boundary in split.boundaries) > 0.9
+    assert split.shares.tolist() == pytest.approx([0.25] * 4)
 
 
 def test_more_children_are_made_when_the_target_asks_for_it() -> None:
-    assert len(_split(_hot(), target=0.3).wishes[0].shares) == 7
-    assert len(_split(_hot(), target=0.3, max_children=5).wishes[0].shares) == 5
+    assert len(_split(_hot(), target=0.3).proposed[0].shares) == 7
+    assert len(_split(_hot(), target=0.3, max_children=5).proposed[0].shares) == 5
 
 
 def test_no_more_children_than_the_namespace_has_room_for() -> None:
-    assert len(_split(_hot(), max_bundles=6).wishes[0].shares) == 3
+    assert len(_split(_hot(), max_bundles=6).proposed[0].shares) == 3
 
 
 def test_nothing_is_split_that_is_not_above_a_limit() -> None:
     splitting = _split(_hot([(k / 10, 10.0) for k in range(10)]))
 
-    assert not splitting.wishes
+    assert not splitting.proposed
     assert [(entry.reason, entry.detail) for entry in splitting.held_back] == [
         (
             Reason.BALANCED,
@@ -86,7 +86,7 @@ def test_nothing_is_split_that_is_not_above_a_limit() -> None:
 def test_one_hot_topic_is_not_split_and_the_advice_is_partitions() -> None:
     splitting = _split(_hot([(0.2, 5.0), (0.5, 150.0), (0.7, 5.0)]))
 
-    assert not splitting.wishes
+    assert not splitting.proposed
     (entry,) = splitting.held_back
     assert entry.reason is Reason.HOT_TOPIC
     assert entry.subject == "public/a/0x00000000_0x40000000"
@@ -94,9 +94,9 @@ def test_one_hot_topic_is_not_split_and_the_advice_is_partitions() -> None:
 
 
 def test_two_equal_topics_are_parted() -> None:
-    (wish,) = _split(_hot([(0.2, 100.0), (0.5, 100.0)])).wishes
+    (split,) = _split(_hot([(0.2, 100.0), (0.5, 100.0)])).proposed
 
-    assert wish.shares.tolist() == [0.5, 0.5]
+    assert split.shares.tolist() == [0.5, 0.5]
 
 
 def test_topics_on_one_place_can_not_be_parted() -> None:
@@ -143,7 +143,7 @@ def test_the_condition_must_hold_for_some_cycles() -> None:
     for _ in range(3):
         splitting = _split(_hot(), memory, hit_count=3)
         memory = splitting.memory
-        answers.append((len(splitting.wishes), _reasons(splitting)))
+        answers.append((len(splitting.proposed), _reasons(splitting)))
 
     assert answers == [(0, [Reason.HIT_COUNT]), (0, [Reason.HIT_COUNT]), (1, [])]
     assert memory["hits"] == {}
@@ -171,17 +171,17 @@ def test_the_budget_of_a_namespace_is_spent_and_comes_back() -> None:
         _split(replace(drawn, now=drawn.now + more), spent.memory, budget=1, budget_window=100) for more in (99, 100)
     )
 
-    assert [wish.bundle for wish in spent.wishes] == [0, 4]
+    assert [split.bundle for split in spent.proposed] == [0, 4]
     assert _reasons(spent) == [Reason.SPLIT_BUDGET]
-    assert not later.wishes
+    assert not later.proposed
     assert "one more in 1 s" in later.held_back[0].detail
-    assert [wish.bundle for wish in much_later.wishes] == [0, 4]
+    assert [split.bundle for split in much_later.proposed] == [0, 4]
 
 
 def test_a_split_dated_in_the_future_does_not_block_the_budget() -> None:
     drawn = _hot()
 
-    assert _split(drawn, {"splits": {"public/a": [drawn.now + 1e9]}}, budget=1).wishes
+    assert _split(drawn, {"splits": {"public/a": [drawn.now + 1e9]}}, budget=1).proposed
 
 
 def test_splits_of_a_namespace_count_against_its_room_in_the_same_cycle() -> None:
@@ -189,23 +189,23 @@ def test_splits_of_a_namespace_count_against_its_room_in_the_same_cycle() -> Non
 
     splitting = _split(drawn, max_bundles=7)
 
-    assert [wish.bundle for wish in splitting.wishes] == [0]
+    assert [split.bundle for split in splitting.proposed] == [0]
     assert _reasons(splitting) == [Reason.MAX_BUNDLES]
 
 
 def test_the_fullest_bundle_is_split_first() -> None:
     drawn = with_topics(large({}), {0: EVEN, 1: [*EVEN, (0.01, 10.0)]})
 
-    assert [wish.bundle for wish in _split(drawn).wishes] == [1, 0]
+    assert [split.bundle for split in _split(drawn).proposed] == [1, 0]
 
 
 def test_too_many_topics_are_divided_by_their_number() -> None:
     drawn = with_topics(large({}), {0: [((k % 30 + k / 60) / 31, 0.001) for k in range(60)]})
 
-    (wish,) = _split(drawn, max_topics=50).wishes
+    (split,) = _split(drawn, max_topics=50).proposed
 
-    assert wish.reason is Reason.TOPICS
-    assert wish.shares.tolist() == pytest.approx([0.5, 0.5])
+    assert split.reason is Reason.TOPICS
+    assert split.shares.tolist() == pytest.approx([0.5, 0.5])
 
 
 def test_no_child_has_less_than_nothing_when_a_topic_s_load_can_not_be() -> None:
@@ -235,12 +235,12 @@ def test_a_hot_bundle_ends_on_several_brokers_in_one_plan() -> None:
     division = divide(
         drawn,
         WeightedSplitter(WeightedSplitterParams(hit_count=1)),
-        Choosing(placement, np.arange(4), None),
+        DestinationChoice(placement, np.arange(4), None),
         predicted,
         Memory(),
-        sheddable=movable_bundles(drawn, Limits()),
+        sheddable=movable_bundles(drawn, MoveLimits()),
         rng=np.random.default_rng(0),
-        caps=Caps(4, budget=20, per_broker=10),
+        caps=MoveCaps(4, budget=20, per_broker=10),
         max_splits=1,
     )
 
@@ -297,8 +297,8 @@ def test_odd_topics_never_break_it_and_what_it_divides_it_divides_well(
 
     splitting = _split(drawn, known_load=0)
 
-    assert splitting.wishes or splitting.held_back
-    for wish in splitting.wishes:
-        assert ((wish.boundaries > lower) & (wish.boundaries < upper)).all()
-        assert wish.shares.sum() == pytest.approx(1)
-        assert len(wish.shares) == len(wish.boundaries) + 1 <= 8
+    assert splitting.proposed or splitting.held_back
+    for split in splitting.proposed:
+        assert ((split.boundaries > lower) & (split.boundaries < upper)).all()
+        assert split.shares.sum() == pytest.approx(1)
+        assert len(split.shares) == len(split.boundaries) + 1 <= 8

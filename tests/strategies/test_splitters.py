@@ -32,7 +32,7 @@ def _at_once(drawn: ClusterLoad, **params: Any) -> Splitting:
 
 
 def _bundles(splitting: Splitting) -> list[int]:
-    return [wish.bundle for wish in splitting.wishes]
+    return [split.bundle for split in splitting.proposed]
 
 
 def _reasons(splitting: Splitting) -> list[Reason]:
@@ -74,24 +74,24 @@ def test_what_is_above_a_limit_is_too_large_and_at_the_limit_is_not(
     elif name == "WeightedSplitter":
         assert _reasons(splitting) == [Reason.NO_LOAD_DATA]
     else:
-        assert [(wish.bundle, wish.reason) for wish in splitting.wishes] == [(3, reason)]
+        assert [(split.bundle, split.reason) for split in splitting.proposed] == [(3, reason)]
 
 
 @pytest.mark.parametrize("name", [MODULAR, EXTENSIBLE])
 def test_a_single_topic_is_never_divided(name: str) -> None:
     assert not _split(
         name, large({0: {"topics": 1, "rate": 1e9}}), **({"hitCount": 0} if name == EXTENSIBLE else {})
-    ).wishes
+    ).proposed
 
 
 def test_of_several_reasons_the_first_of_topics_sessions_rate_and_bandwidth_counts() -> None:
     drawn = large({0: {"sessions": 2000, "rate": 1e6, "throughput": 1e6}})
 
-    assert _at_once(drawn).wishes[0].reason is Reason.SESSIONS
+    assert _at_once(drawn).proposed[0].reason is Reason.SESSIONS
 
 
 def test_sessions_have_no_limit_at_minus_one() -> None:
-    assert not _split(MODULAR, large({0: {"sessions": 1e6}}), maxSessions=-1).wishes
+    assert not _split(MODULAR, large({0: {"sessions": 1e6}}), maxSessions=-1).proposed
 
 
 def test_the_modular_rule_looks_at_long_term_averages_and_the_other_at_current_ones() -> None:
@@ -122,11 +122,11 @@ def test_the_modular_manager_needs_a_second_broker() -> None:
 
 def test_children_of_the_modular_rule_are_placed_anew_unless_told_otherwise() -> None:
     drawn = large({0: {"topics": 1001}})
-    wishes = [_split(MODULAR, drawn, unload=unload).wishes[0] for unload in (True, False)]
+    proposed = [_split(MODULAR, drawn, unload=unload).proposed[0] for unload in (True, False)]
 
-    assert [wish.spread for wish in wishes] == [True, False]
-    assert wishes[0].shares.tolist() == pytest.approx([0.5, 0.5])
-    assert not _at_once(drawn).wishes[0].spread
+    assert [split.spread for split in proposed] == [True, False]
+    assert proposed[0].shares.tolist() == pytest.approx([0.5, 0.5])
+    assert not _at_once(drawn).proposed[0].spread
 
 
 @pytest.mark.parametrize("name", [MODULAR, EXTENSIBLE])
@@ -134,8 +134,8 @@ def test_a_bandwidth_limit_beyond_32_bits_splits_everything_unless_corrected(nam
     once: dict[str, Any] = {"hitCount": 0} if name == EXTENSIBLE else {}
     java, corrected = (_split(name, large({}), maxBandwidth=2048, compatibility=form, **once) for form in Compatibility)
 
-    assert len(java.wishes) == 8
-    assert not corrected.wishes
+    assert len(java.proposed) == 8
+    assert not corrected.proposed
 
 
 def test_a_bundle_is_split_when_it_was_too_large_more_often_than_the_hit_count() -> None:
@@ -144,7 +144,7 @@ def test_a_bundle_is_split_when_it_was_too_large_more_often_than_the_hit_count()
     for cycle in range(1, 9):
         splitting = _split(EXTENSIBLE, large({0: {"topics": 1001}}), memory)
         memory = splitting.memory
-        split_in += [cycle] if splitting.wishes else []
+        split_in += [cycle] if splitting.proposed else []
 
     assert split_in == [4, 8]
     assert memory == {"hits": {}}
@@ -215,19 +215,19 @@ TEN = [(0.9 + 0.01 * k, 15.0) for k in range(10)]
 def test_topic_count_divides_between_the_topics() -> None:
     drawn = with_topics(large({}), {0: TEN})
 
-    (wish,) = _at_once(drawn, algorithm="topic_count_equally_divide").wishes
+    (split,) = _at_once(drawn, algorithm="topic_count_equally_divide").proposed
 
     _, lower, upper = parse_bundle(drawn.bundles.names[0])
-    assert (wish.boundaries[0] - lower) / (upper - lower) == pytest.approx(0.945)
+    assert (split.boundaries[0] - lower) / (upper - lower) == pytest.approx(0.945)
 
 
 def test_flow_or_qps_may_give_the_modular_manager_several_children() -> None:
     drawn = with_topics(large({}), {0: [*TEN, *TEN[:4]]})
 
-    (wish,) = _split(MODULAR, drawn, algorithm="flow_or_qps_equally_divide").wishes
+    (split,) = _split(MODULAR, drawn, algorithm="flow_or_qps_equally_divide").proposed
 
-    assert len(wish.boundaries) == 2
-    assert wish.shares.sum() == pytest.approx(1)
+    assert len(split.boundaries) == 2
+    assert split.shares.sum() == pytest.approx(1)
 
 
 def test_several_boundaries_never_split_in_the_extensible_manager() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trimtab_strategies.filters import Manager, Selection
+from trimtab_strategies.filters import BrokerSelection, Manager
 from trimtab_strategies.model import (
     CPU,
     MEMORY,
@@ -23,7 +23,7 @@ from trimtab_strategies.model import (
 )
 from trimtab_strategies.params import Compatibility
 from trimtab_strategies.protocols import Shedding
-from trimtab_strategies.shedding.transfer.reports import PictureReports, heaviest
+from trimtab_strategies.shedding.transfer.reports import SnapshotReports, heaviest
 from trimtab_strategies.shedding.transfer.shedder import TransferShedder, TransferShedderParams
 from trimtab_strategies.testing import FULL, NOW, cluster, with_bundles
 
@@ -262,7 +262,7 @@ def test_corrected_counts_what_came_back() -> None:
     assert moves(corrected) != moves(shed(swaps(), target_deviation=0.1))
 
 
-class InOrder(PictureReports):
+class InOrder(SnapshotReports):
     """Reports in the order of the rows: that of Pulsar's reports need not be that of throughput."""
 
     def of(self, broker: int) -> np.ndarray:
@@ -271,7 +271,7 @@ class InOrder(PictureReports):
 
 
 def in_order(picture: ClusterLoad, sheddable: np.ndarray, _: TransferShedderParams) -> InOrder:
-    return InOrder(picture, sheddable, Selection(Manager.EXTENSIBLE).on(picture), count=10)
+    return InOrder(picture, sheddable, BrokerSelection(Manager.EXTENSIBLE).on(picture), count=10)
 
 
 @pytest.mark.parametrize(
@@ -344,10 +344,10 @@ def test_only_the_heaviest_bundles_are_looked_at() -> None:
 def test_inbound_outranks_outbound_in_pulsar_s_reports(compatibility: Compatibility, expected: list[int]) -> None:
     short = {0: [0, 0, 0, 9e6], 1: [0, 0, 2e6, 0], 2: [0, 0, 1e6, 0], 3: [0, 0, 0, 1e5]}
     picture = with_bundles(cluster(bundles=4, a=0.5), short=short)
-    reports = PictureReports(
+    reports = SnapshotReports(
         picture,
         np.ones(4, dtype=bool),
-        Selection(Manager.EXTENSIBLE).on(picture),
+        BrokerSelection(Manager.EXTENSIBLE).on(picture),
         count=2,
         in_steps=compatibility is Compatibility.JAVA,
     )

@@ -10,7 +10,7 @@ import pytest
 from trimtab_strategies.params import Compatibility
 from trimtab_strategies.shedding.weighted import target_weights
 from trimtab_strategies.shedding.weighted.nodes import NodeLoad
-from trimtab_strategies.shedding.weighted.target_weights import Law, Score, TargetRule
+from trimtab_strategies.shedding.weighted.target_weights import AverageScore, Law, TargetRule
 
 CYCLE, WINDOW, DEAD_TIME = 30_000, 900_000, 600_000
 MEAN_CPU = 0.35
@@ -28,7 +28,7 @@ def utilisation_spread(count: int, rule: TargetRule, hours: int = 10) -> float:
     names = [f"c{k:02d}" for k in range(count)]
     cost = np.where(np.arange(count) % 2, 1.4, 1.0)
     pending = deque([np.full(count, TOTAL / count)] * (DEAD_TIME // CYCLE))
-    memory: dict[str, Score] = {}
+    memory: dict[str, AverageScore] = {}
     spread = []
     for now in range(0, hours * 3_600_000, CYCLE):
         carried = pending.popleft()
@@ -64,7 +64,7 @@ def test_new_leader_s_first_targets_are_what_is_carried() -> None:
     found = target_weights.update(books, loads, {}, 0, CORRECTED)
 
     assert found.weights == pytest.approx(books)
-    assert found.memory == {"a": Score(0.6, 0), "b": Score(0.4, 0)}
+    assert found.memory == {"a": AverageScore(0.6, 0), "b": AverageScore(0.4, 0)}
     assert found.errors == {"a": pytest.approx(-0.4), "b": pytest.approx(0.4)}
 
 
@@ -139,7 +139,7 @@ def test_fixed_weights_of_all_are_relative_to_each_other() -> None:
 
 def test_nobody_left_gives_no_target() -> None:
     for rule in (ORIGINAL, CORRECTED, TargetRule()):
-        assert target_weights.update({}, {}, {"gone": Score(0.5, 0)}, 0, rule).memory == {}
+        assert target_weights.update({}, {}, {"gone": AverageScore(0.5, 0)}, 0, rule).memory == {}
 
 
 def test_idle_cluster_has_targets_of_zero() -> None:

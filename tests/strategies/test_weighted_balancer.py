@@ -18,7 +18,7 @@ from trimtab_strategies.model import CPU, BrokerTraits, ClusterLoad, Reason
 from trimtab_strategies.params import Compatibility
 from trimtab_strategies.protocols import Shedding
 from trimtab_strategies.shedding.weighted.bundle_work import Measure, Weighing
-from trimtab_strategies.shedding.weighted.nodes import Constraints, Profile, Work
+from trimtab_strategies.shedding.weighted.nodes import Constraints, Profile, Workload
 from trimtab_strategies.shedding.weighted.orders import Iteration
 from trimtab_strategies.shedding.weighted.shedder import WeightedBalancer, WeightedBalancerParams
 from trimtab_strategies.shedding.weighted.target_weights import Law, TargetRule
@@ -352,7 +352,7 @@ def test_bundles_are_balanced_as_work_of_one_consumer_each(
     names = drawn.brokers.names
     moved = np.where(np.isnan(drawn.bundles.last_unload), -np.inf, drawn.bundles.last_unload * 1000)
     weight = drawn.bundles.short[:, 2:].sum(axis=1)
-    work = Work(
+    work = Workload(
         now=drawn.now * 1000,
         subscriptions=sorted(called.values()),
         consumers=sorted(names),

@@ -28,14 +28,14 @@ from trimtab_strategies.shedding.weighted.nodes import (
     NodeLoad,
     Profile,
     Profiles,
-    Work,
+    Workload,
     averages,
     operations_per_second,
     rebuilt,
     stamped,
 )
 from trimtab_strategies.shedding.weighted.orders import Iteration, JavaOrder, subscription_hashes
-from trimtab_strategies.shedding.weighted.target_weights import Law, Score, TargetRule
+from trimtab_strategies.shedding.weighted.target_weights import AverageScore, Law, TargetRule
 
 NOT_OURS = {"meta", "metrics_lifecycle"}
 """Neither is a rule: where the numbers come from, and when the original registers its gauges."""
@@ -140,7 +140,7 @@ def profiles_of(given: dict[str, Any]) -> dict[str, Profile]:
 @pytest.mark.parametrize("case", VECTORS["scoring_target_weights"], ids=by_id)
 def test_controller_s_targets_are_the_original_s(case: dict[str, Any]) -> None:
     rule = TargetRule(Law.SCORING, case["gain"], case["window_ms"], iteration=Iteration.JAVA)
-    memory: dict[str, Score] = {}
+    memory: dict[str, AverageScore] = {}
     for step in case["steps"]:
         books = {of["id"]: java_compat.plain_sum(of["weights"]) for of in step["consumers"]}
         loads = {
@@ -239,7 +239,7 @@ def selected(
     count: int, consumers: list[str], constraints: Constraints, before: SelectiveBalance | None = None
 ) -> SelectiveBalance:
     holders = before.assignments if before else {}
-    return selective(Work(0, names(count), consumers, constraints, holders))
+    return selective(Workload(0, names(count), consumers, constraints, holders))
 
 
 def nonzero(counts: dict[str, int]) -> list[int]:

@@ -18,7 +18,7 @@ from trimtab_strategies.shedding.weighted.nodes import (
     NodeLoad,
     Profile,
     Profiles,
-    Work,
+    Workload,
     rebuilt,
 )
 from trimtab_strategies.shedding.weighted.orders import Iteration
@@ -38,14 +38,14 @@ CORRECTED = rules(Compatibility.CORRECTED, Iteration.SORTED)
 
 
 @st.composite
-def works(draw: st.DrawFn) -> Work:
+def works(draw: st.DrawFn) -> Workload:
     """Up to six consumers and twenty subscriptions; some dead holders, some moved lately, some never reported."""
     consumers = [f"c{k}" for k in range(draw(st.integers(0, 6)))]
     names = [f"g{k % 3}.t{k % 2}$s{k}" for k in range(draw(st.integers(0, 20)))]
     anybody = st.lists(st.sampled_from([*consumers, "dead"]), max_size=3, unique=True)
     known = st.builds(Profile, weights, st.sampled_from([float("-inf"), NOW - 60_000, NOW - 7_200_000]))
     cpu = st.one_of(st.just(-1.0), st.floats(0, 1))
-    return Work(
+    return Workload(
         now=NOW,
         subscriptions=draw(st.permutations(names)),
         consumers=draw(st.permutations(consumers)),
@@ -58,11 +58,11 @@ def works(draw: st.DrawFn) -> Work:
     )
 
 
-def wanted(work: Work) -> int:
+def wanted(work: Workload) -> int:
     return sum(work.constraints.wanted(name) for name in work.subscriptions)
 
 
-def carried(work: Work, found: Balance, unknown: float = 0.0) -> dict[str, float]:
+def carried(work: Workload, found: Balance, unknown: float = 0.0) -> dict[str, float]:
     """What each consumer really has, ops/s."""
     total = dict.fromkeys(found.order, 0.0)
     for name, held in found.assignments.items():
@@ -75,7 +75,7 @@ def carried(work: Work, found: Balance, unknown: float = 0.0) -> dict[str, float
 @settings(max_examples=60, deadline=None)
 @given(work=works(), law=st.sampled_from(Law))
 def test_every_task_is_placed_once_or_missing(
-    compatibility: Compatibility, iteration: Iteration, work: Work, law: Law
+    compatibility: Compatibility, iteration: Iteration, work: Workload, law: Law
 ) -> None:
     found = balance(work, rules(compatibility, iteration, law))
 
@@ -88,7 +88,7 @@ def test_every_task_is_placed_once_or_missing(
 
 @settings(max_examples=100, deadline=None)
 @given(work=works(), law=st.sampled_from(Law))
-def test_corrected_balance_keeps_a_true_book_and_every_limit(work: Work, law: Law) -> None:
+def test_corrected_balance_keeps_a_true_book_and_every_limit(work: Workload, law: Law) -> None:
     found = balance(work, rules(Compatibility.CORRECTED, Iteration.SORTED, law))
 
     known = [work.profiles[name].weight for name in work.subscriptions if name in work.profiles]
@@ -101,7 +101,7 @@ def test_corrected_balance_keeps_a_true_book_and_every_limit(work: Work, law: La
 
 @settings(max_examples=100, deadline=None)
 @given(work=works(), law=st.sampled_from(Law))
-def test_corrected_steps_bring_consumers_nearer_to_their_targets(work: Work, law: Law) -> None:
+def test_corrected_steps_bring_consumers_nearer_to_their_targets(work: Workload, law: Law) -> None:
     found = balance(work, rules(Compatibility.CORRECTED, Iteration.SORTED, law))
 
     before, after = (
@@ -113,7 +113,7 @@ def test_corrected_steps_bring_consumers_nearer_to_their_targets(work: Work, law
 
 @settings(max_examples=100, deadline=None)
 @given(work=works())
-def test_what_was_moved_lately_is_not_moved_again(work: Work) -> None:
+def test_what_was_moved_lately_is_not_moved_again(work: Workload) -> None:
     found = balance(work, CORRECTED)
 
     lately = {name for name, profile in work.profiles.items() if profile.last_rebalance > NOW - 1_800_000}
@@ -126,13 +126,13 @@ def test_what_was_moved_lately_is_not_moved_again(work: Work) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(work=works(), seed=st.integers(0, 99))
-def test_sorted_balance_does_not_know_the_order_of_its_input(work: Work, seed: int) -> None:
+def test_sorted_balance_does_not_know_the_order_of_its_input(work: Workload, seed: int) -> None:
     shuffled = random.Random(seed)
     names, consumers = list(work.subscriptions), list(work.consumers)
     shuffled.shuffle(names)
     shuffled.shuffle(consumers)
     holders = {name: list(reversed(held)) for name, held in sorted(work.holders.items())}
-    other = Work(work.now, names, consumers, work.constraints, holders, work.profiles, work.loads)
+    other = Workload(work.now, names, consumers, work.constraints, holders, work.profiles, work.loads)
 
     for compatibility in Compatibility:
         form = rules(compatibility, Iteration.SORTED, Law.SCORING)
@@ -141,7 +141,7 @@ def test_sorted_balance_does_not_know_the_order_of_its_input(work: Work, seed: i
 
 @settings(max_examples=60, deadline=None)
 @given(work=works())
-def test_selective_balance_places_all_that_there_is_room_for(work: Work) -> None:
+def test_selective_balance_places_all_that_there_is_room_for(work: Workload) -> None:
     found = selective(work)
 
     placed = sum(map(len, found.assignments.values()))
@@ -200,7 +200,7 @@ def test_best_exchange_is_as_good_as_any_that_does_not_exceed_what_is_wished(
     found = best_exchange(sides, heavy, light)
 
     change = heavy[:, np.newaxis] - light[np.newaxis, :]
-    within = np.where((change > 0) & (change <= sides.wished), change * (sides.excess + sides.room - change), 0.0)
+    within = np.where((change > 0) & (change <= sides.wanted), change * (sides.excess + sides.room - change), 0.0)
     best = within.max(initial=0.0)
     if found is None:
         assert best == 0
@@ -210,10 +210,10 @@ def test_best_exchange_is_as_good_as_any_that_does_not_exceed_what_is_wished(
         assert taken * (sides.excess + sides.room - taken) >= best * (1 - 1e-12)
 
 
-def placed(own: dict[str, list[float]]) -> Work:
+def placed(own: dict[str, list[float]]) -> Workload:
     """One subscription a weight, each on one consumer."""
     names = {f"g.{consumer}$s{k}": (consumer, weight) for consumer, of in own.items() for k, weight in enumerate(of)}
-    return Work(
+    return Workload(
         NOW,
         list(names),
         list(own),
@@ -241,7 +241,7 @@ def test_consumer_within_the_significant_change_is_left_alone() -> None:
 def test_unknown_tasks_weigh_as_much_as_the_average_one() -> None:
     known = placed({"a": [6.0, 6.0], "b": [6.0]})
     names = [*known.subscriptions, "g.new$1", "g.new$2", "g.new$3"]
-    work = Work(NOW, names, known.consumers, known.constraints, known.holders, known.profiles)
+    work = Workload(NOW, names, known.consumers, known.constraints, known.holders, known.profiles)
 
     original, corrected = (balance(work, rules(form, Iteration.SORTED)) for form in Compatibility)
 
@@ -251,7 +251,9 @@ def test_unknown_tasks_weigh_as_much_as_the_average_one() -> None:
 
 def test_lowered_limit_evicts_in_the_corrected_form_only() -> None:
     crowded = placed({"a": [1.0, 1.0, 1.0, 1.0], "b": []})
-    work = Work(NOW, crowded.subscriptions, crowded.consumers, Constraints(2, 1, 2), crowded.holders, crowded.profiles)
+    work = Workload(
+        NOW, crowded.subscriptions, crowded.consumers, Constraints(2, 1, 2), crowded.holders, crowded.profiles
+    )
 
     found = balance(work, CORRECTED)
 
@@ -271,15 +273,15 @@ def test_corrected_profiles_start_at_their_first_report_and_outlast_a_silence() 
     [
         (lambda: Profile(-1.0), "a weight is -1.0: it must be"),
         (lambda: Profile(float("nan")), "a weight is nan"),
-        (lambda: Work(0, ["a", "a"], [], Constraints(0)), "subscription 'a' is listed twice"),
-        (lambda: Work(0, [], ["c", "c"], Constraints(2)), "consumer 'c' is listed twice"),
+        (lambda: Workload(0, ["a", "a"], [], Constraints(0)), "subscription 'a' is listed twice"),
+        (lambda: Workload(0, [], ["c", "c"], Constraints(2)), "consumer 'c' is listed twice"),
         (lambda: Rules(stabilization=-1), "the stabilization window is -1 ms"),
         (lambda: Rules(min_change=float("nan")), "the significant change is nan percent"),
         (lambda: TargetRule(window=0), "the window of scores is 0 ms: it must be above 0"),
         (lambda: TargetRule(fixed={"a": -2.0}), "the fixed weight of 'a' is -2.0"),
         (lambda: rebuilt(Profiles(), {}, 0, 0), "a window is 0 ms: it must be above 0"),
         (
-            lambda: balance(Work(0, ["plain"], ["c"], Constraints(1)), rules(Compatibility.JAVA, Iteration.JAVA)),
+            lambda: balance(Workload(0, ["plain"], ["c"], Constraints(1)), rules(Compatibility.JAVA, Iteration.JAVA)),
             "subscription 'plain' has no place in a hash map: name it group.topic$name",
         ),
     ],

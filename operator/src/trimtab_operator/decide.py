@@ -34,7 +34,7 @@ async def decide_plan(snapshot: Snapshot, run: PolicyRun) -> Decided:
     """The moves and splits that the policy's strategies plan for `snapshot`."""
     settings, now, rng = run.settings, snapshot.load.now, _rng(snapshot)
     moved = run.state.moved_last_hour(now)
-    plan = partial(decide, moved_last_hour=moved, evacuation=snapshot.evacuation)
+    plan = partial(decide, moved_last_hour=moved, drains=snapshot.evacuation)
     return await _decided(run, lambda memory: plan(snapshot.load, settings.pair, settings.limits, memory, rng()))
 
 

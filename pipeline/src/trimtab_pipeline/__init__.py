@@ -1,4 +1,4 @@
-"""OBSERVE: Prometheus -> Spark -> `ClusterLoad`, with a history in Parquet that is also the pipeline's state.
+"""The pipeline: Prometheus -> Spark -> `ClusterLoad`, with a history in Parquet that is also the pipeline's state.
 
-`trimtab_pipeline.api` is the one door through which the operator comes in; only this package may load pyspark.
+The operator uses it through `trimtab_pipeline.api` and `trimtab_pipeline.factory`. Only this package may load PySpark.
 """

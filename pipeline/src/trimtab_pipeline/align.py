@@ -1,6 +1,6 @@
-"""From measured tables to a `ClusterLoad`: rows of the topology, and what can be believed of it.
+"""From measured tables to a `ClusterLoad`: rows of the topology, and which of the data is trusted.
 
-Trust is decided here, once: per broker by `trimtab_pipeline.trust`, per bundle by the age of its newest sample.
+Trust is decided only here: per broker by `trimtab_pipeline.trust`, per bundle by the age of its newest sample.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 
 from trimtab_pipeline.api import PrometheusSettings, Topology
 from trimtab_pipeline.cycle import LONG, SHORT
-from trimtab_pipeline.picture import unless
 from trimtab_pipeline.queries import CHECKS, SAMPLED_COVER, SAMPLED_INTERVAL, SAMPLED_TIME, TIMES, TRAFFIC, USAGE
+from trimtab_pipeline.snapshot_tables import unless
 from trimtab_pipeline.topics import INSIDE, hottest
 from trimtab_pipeline.trust import Doubts, Drop, Evidence, doubts_about, measured_resources
 from trimtab_strategies.model import NO_TOPICS, Brokers, Bundles, ClusterLoad, DataQuality, Topics, counted
@@ -31,11 +31,11 @@ _PERCENT = 100.0
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
-    """What a cycle measured.
+class Measurement:
+    """The measured tables of a cycle.
 
     brokers, bundles: tables of `BROKER_STATE` and `BUNDLE_STATE`.
-    reports: of each shard, as `trimtab_pipeline.reading` describes them. shards: the pods of each.
+    reports: of each shard, as `trimtab_pipeline.shard_reader` describes them. shards: the pods of each.
     duplicates: rows of bundles that two pods reported. inside: topics of hot bundles, columns `INSIDE`.
     """
 
@@ -48,7 +48,7 @@ class Measured:
 
     @property
     def failed(self) -> tuple[tuple[str, str], ...]:
-        """(which brokers, why) of every shard that did not answer."""
+        """(brokers, cause) of every shard that did not answer."""
         failed = ((self.shards[report["shard"]], report["error"]) for report in self.reports if not report["ok"])
         return tuple((_span(pods), error) for pods, error in failed)
 
@@ -59,17 +59,17 @@ class Measured:
 
     @property
     def dropped(self) -> Counter[str]:
-        """Samples and rows that were not used, by cause."""
+        """Number of unused samples and rows, by cause."""
         total = sum((Counter(report["dropped"]) for report in self.reports), Counter[str]())
         return total + Counter({Drop.DUPLICATE: self.duplicates})
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What the server said about its answers."""
+        """The server's warnings about its answers."""
         return tuple(sorted({text for report in self.reports for text in report["warnings"]}))
 
     def notes(self, max_clock_skew: float) -> tuple[str, ...]:
-        """What could not be checked, and a server's clock that is further from ours than `max_clock_skew` seconds."""
+        """Failed checks, and a server's clock that differs from ours by more than `max_clock_skew` seconds."""
         told = {text for report in self.reports for text in report.get("notes", ())}
         clocks = [report["clock"] for report in self.reports if report.get("clock") is not None]
         skew = max(clocks, key=abs, default=0.0)
@@ -85,8 +85,8 @@ def _span(pods: tuple[str, ...]) -> str:
     return f"{counted(len(pods), 'broker')}, {pods[0]} to {pods[-1]}" if many else f"broker {pods[0]}"
 
 
-def align(measured: Measured, topology: Topology, settings: PrometheusSettings, at: float) -> ClusterLoad:
-    """The picture at `at` (epoch seconds), rows as in `topology`."""
+def align(measured: Measurement, topology: Topology, settings: PrometheusSettings, at: float) -> ClusterLoad:
+    """The snapshot at `at` (epoch seconds), rows as in `topology`."""
     dropped = measured.dropped
     brokers, doubts, missing_brokers = _brokers(measured, topology, settings, at, dropped)
     bundles, missing_bundles = _bundles(measured.bundles, topology, settings, at, dropped)
@@ -103,8 +103,8 @@ def align(measured: Measured, topology: Topology, settings: PrometheusSettings, 
     return ClusterLoad(brokers, bundles, topology.namespaces, at, quality, topics)
 
 
-def _topics(measured: Measured, topology: Topology, count: int, at: float) -> Topics:
-    """The topics inside the hottest bundles, as the pod reports them whose word counts for the bundle."""
+def _topics(measured: Measurement, topology: Topology, count: int, at: float) -> Topics:
+    """The topics of the hottest bundles, as reported by the pod whose row counts for the bundle."""
     if not len(measured.inside):
         return NO_TOPICS
     bundles = measured.bundles.filter(pc.equal(measured.bundles["seen"], at))
@@ -122,17 +122,17 @@ def _named(table: pa.Table) -> pa.Array:
     return pc.binary_join_element_wise(table["bundle"], table["pod"], "\n").combine_chunks()
 
 
-def shown(measured: Measured, topology: Topology) -> dict[str, FloatArray]:
-    """Signals of the brokers that are no part of the picture: see `Observation.shown`."""
+def shown(measured: Measurement, topology: Topology) -> dict[str, FloatArray]:
+    """Signals of the brokers outside the snapshot: see `Observation.shown`."""
     row = _rows(pa.array(topology.pods, pa.string()), measured.brokers["pod"])
     return {name: _values(measured.brokers, (name,), row)[:, 0] for name in _SHOWN}
 
 
-def one_row_each(measured: Measured, topology: Topology) -> Measured:
-    """The same with one row per bundle, the others counted.
+def one_row_each(measured: Measurement, topology: Topology) -> Measurement:
+    """The measurement with one row per bundle, and the number of dropped rows.
 
-    Two pods may report a bundle while it moves. The row of the pod that the resources call its owner counts, else the
-    row with the most messages.
+    Two pods may report a bundle while it moves. The row of its owner according to the resources counts, else the row
+    with the most messages.
     """
     bundles = measured.bundles
     names = bundles["bundle"].combine_chunks()
@@ -147,10 +147,10 @@ def one_row_each(measured: Measured, topology: Topology) -> Measured:
 
 
 def with_last_times(now: pa.Table, last: pa.Table, not_before: float) -> pa.Table:
-    """The brokers measured now, with the times of their newest samples ever seen.
+    """The brokers measured now, with the times of their newest known samples.
 
-    now, last: tables of `BROKER_STATE`. A broker that is only in `last` gets a row that holds its times alone, unless
-    they are older than `not_before` (epoch seconds).
+    now, last: tables of `BROKER_STATE`. A broker that is only in `last` gets a row with only its times, unless they are
+    older than `not_before` (epoch seconds).
     """
     row = pc.index_in(now["pod"], value_set=last["pod"])
     for name in TIMES:
@@ -163,15 +163,15 @@ def with_last_times(now: pa.Table, last: pa.Table, not_before: float) -> pa.Tabl
 
 
 def _owner_pods(names: pa.Array, topology: Topology) -> npt.NDArray[np.object_]:
-    """Pod that owns each named bundle according to the resources; None when nobody does."""
-    pods = np.array([*topology.pods, None], object)  # row -1: nobody
+    """Pod that owns each named bundle according to the resources; None without an owner."""
+    pods = np.array([*topology.pods, None], object)  # row -1: no owner
     owner = np.append(topology.owner, -1)
     owners: npt.NDArray[np.object_] = pods[owner[_rows(names, pa.array(topology.bundles, pa.string()))]]
     return owners
 
 
 def _rows(wanted: pa.Array, names: pa.Array | pa.ChunkedArray) -> IntArray:
-    """Position of each wanted name in `names`, -1 where it is not."""
+    """Position of each wanted name in `names`, -1 where it is missing."""
     found = pc.index_in(wanted, value_set=names)
     return np.asarray(pc.fill_null(found, -1)).astype(np.int64)
 
@@ -191,15 +191,15 @@ def _values(table: pa.Table, columns: tuple[str, ...], rows: IntArray) -> FloatA
 
 
 def _brokers(
-    measured: Measured,
+    measured: Measurement,
     topology: Topology,
     settings: PrometheusSettings,
     at: float,
     dropped: Counter[str],
 ) -> tuple[Brokers, Doubts, int]:
-    """The brokers, why which are not believed, and how many were expected and not measured.
+    """The brokers, the doubts about them, and how many were expected and not measured.
 
-    A resource that nobody measures counts as none.
+    A resource that is measured nowhere does not count.
     """
     table, row = measured.brokers, _rows(pa.array(topology.pods, pa.string()), measured.brokers["pod"])
     times = _values(table, TIMES, row)
@@ -232,7 +232,7 @@ def _brokers(
 
 
 def _limits(table: pa.Table, row: IntArray, topology: Topology, settings: PrometheusSettings) -> FloatArray:
-    """(n, 5) what counts as 100 %: declared, else reported. A source in percent knows no other limit than 100."""
+    """(n, 5) limits that count as 100 %: declared, else reported. A source in percent has only the limit 100."""
     if settings.resources == "pulsar":
         return np.full((len(row), len(USAGE)), _PERCENT)
     reported = _values(table, _LIMIT, row)
@@ -243,7 +243,7 @@ def _limits(table: pa.Table, row: IntArray, topology: Topology, settings: Promet
 def _bundles(
     table: pa.Table, topology: Topology, settings: PrometheusSettings, at: float, dropped: Counter[str]
 ) -> tuple[Bundles, int]:
-    """The bundles, and how many were expected and not measured. What is too old is unknown."""
+    """The bundles, and how many were expected and not measured. Values that are too old become unknown."""
     row = _rows(pa.array(topology.bundles, pa.string()), table["bundle"])
     seen, time = _values(table, ("seen", "time"), row).T
     counts = _values(table, ("topics", "sessions"), row)

@@ -1,15 +1,15 @@
-"""The door to the pipeline: what the operator hands in, what it gets, and the port between.
+"""The public interface of the pipeline: its inputs, its results, and the protocols between.
 
-Importing this module loads neither Spark nor pandas; `spark_sources` does, when it is called.
+This module loads neither Spark nor pandas; `factory.spark_sources` loads them when it is called.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from trimtab_pipeline.credentials import NO_CREDENTIALS, Credentials, CredentialsError
 from trimtab_strategies.model import Bundles, ClusterLoad
@@ -38,23 +38,23 @@ _LABEL = r"[A-Za-z_][A-Za-z0-9_]*"
 
 
 class SourceUnavailableError(RuntimeError):
-    """Nothing could be measured: the source did not answer, or answered nothing usable. Says which URL and why."""
+    """Nothing could be measured: the source gave no usable answer. The text names the URL and the cause."""
 
 
 class SourceMisconfiguredError(SourceUnavailableError):
-    """Nothing can be measured until somebody changes the source's settings. Says which, and what was found."""
+    """Nothing can be measured until the source's settings change. The text names the setting and the finding."""
 
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """What the resources say exists, in the rows that the resulting `ClusterLoad` will have.
+    """The brokers and bundles that exist according to the resources, in the rows of the resulting `ClusterLoad`.
 
-    brokers:        names of the Broker objects (n); `pods`: the pod label each one's metrics carry.
-    declared_limit: (n, 5) capacities a person declared (`RESOURCES` order), NaN where the source's own limit counts.
+    brokers:        names of the Broker objects (n); `pods`: the pod label of each one's metrics.
+    declared_limit: (n, 5) capacities that a person declared (`RESOURCES` order), NaN where the source's limit counts.
     ready, schedulable: (n,).
     bundles:        Pulsar's spelling ``tenant/namespace/0x.._0x..`` (m); `namespace`, `owner`, `last_unload`, `pinned`,
                     `in_flight`, `moving_from`, `moving_share`: (m,) exactly as in `trimtab_strategies.model.Bundles`.
-    admin:          base URL of each broker's admin REST (n), empty unknown; none at all where nobody asks it.
+    admin:          base URL of each broker's admin REST (n), empty unknown; no entries when it is not used.
     """
 
     brokers: tuple[str, ...]
@@ -74,7 +74,7 @@ class Topology:
     admin: tuple[str, ...] = ()
 
     def carrying(self, short: FloatArray, long: FloatArray, topics: FloatArray, sessions: FloatArray) -> Bundles:
-        """These bundles with the load that was measured of them: (m, 4), (m, 4), (m,), (m,), NaN unknown."""
+        """These bundles with their measured load: (m, 4), (m, 4), (m,), (m,), NaN unknown."""
         return Bundles(
             names=self.bundles,
             namespace=self.namespace,
@@ -93,13 +93,13 @@ class Topology:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """One look at the cluster.
+    """One measurement of the cluster.
 
-    load:    the picture, rows as in the topology; `load.now` is the evaluation time.
-    seconds: time spent by phase (``prometheus``, ``spark``, ``write``, ...), for `trimtab_cycle_seconds`.
-    shown:   (n,) further signals of the brokers, by name, that are shown and not balanced by; NaN unknown.
-             ``throttled``: ratio 0-1 of periods in which its CPU limit held a broker up.
-    unwritten: why the history could not be written, empty if it was; None where nothing was to be written.
+    load:    the snapshot, rows as in the topology; `load.now` is the evaluation time.
+    seconds: duration of each phase (``prometheus``, ``spark``, ``write``, ...), for `trimtab_cycle_seconds`.
+    shown:   (n,) further signals of the brokers, by name, for display only; NaN unknown.
+             ``throttled``: ratio 0-1 of periods in which the CPU limit throttled a broker.
+    unwritten: why the history could not be written; empty if it was written; None if there was nothing to write.
     """
 
     load: ClusterLoad
@@ -109,33 +109,33 @@ class Observation:
 
 
 class LoadSource(Protocol):
-    """Where load comes from. Implementations work in a thread of their own; nothing here blocks an event loop."""
+    """The source of load. Implementations use their own thread; no method blocks an event loop."""
 
     def observe(self, topology: Topology, at: float) -> Future[Observation]:
         """Measure the cluster as of `at` (epoch seconds).
 
-        The future fails with `SourceUnavailableError` when nothing could be measured; a part that is missing is told
-        in `Observation.load.quality` and by untrusted brokers instead.
+        The future fails with `SourceUnavailableError` when nothing could be measured. A missing part appears in
+        `Observation.load.quality` and as untrusted brokers.
         """
 
     def observe_brokers(self, topology: Topology, at: float) -> Future[Observation]:
-        """Measure the brokers alone, as of `at`: much less work, and nothing is remembered of it.
+        """Measure only the brokers, as of `at`: much less work, and nothing is stored.
 
-        No bundle of the topology is measured. The future fails as that of `observe`.
+        No bundle of the topology is measured. The future fails like that of `observe`.
         """
 
     def close(self) -> None:
-        """Stop the thread and whatever runs behind it. Idempotent."""
+        """Stop the thread and everything that it runs. Idempotent."""
 
 
 class LoadSources(Protocol):
-    """Makes one `LoadSource` per policy, all on one engine."""
+    """Factory of one `LoadSource` per policy, all on one engine."""
 
     def open(self, policy: str, settings: PrometheusSettings) -> LoadSource:
         """A source for the policy named `policy` (``namespace/name``), which also names its history folder."""
 
     def warm_up(self) -> Future[None]:
-        """Run what a cycle runs, on made-up samples, so that the first real cycle is as fast as the others.
+        """Run a cycle on made-up samples, so the first real cycle is as fast as the others.
 
         The future is done when the engine is warm; it fails with `SourceUnavailableError` when the engine can't start.
         """
@@ -146,14 +146,14 @@ class LoadSources(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """From where on samples are not believed. Age has a bound of its own, `PrometheusSettings.max_age`.
+    """Bounds beyond which samples are not trusted. The bound for their age is `PrometheusSettings.max_age`.
 
-    above_limit:    usage of so many times its limit can't be.
-    max_resets:     so many resets of a broker's counters within the window of the rates are borne; `rate()` copes with
-                    each, but what restarts all the time has no rate.
+    above_limit:    usage above this multiple of its limit is impossible.
+    max_resets:     resets of a broker's counters that are tolerated within the window of the rates. `rate()` handles
+                    each, but a broker that restarts all the time has no rate.
     max_clock_skew: seconds by which a sample's time may be ahead of the evaluation time.
-    min_samples:    so many samples of CPU in the window make a rate.
-    Raises `ValueError` for a bound that would believe nobody, or that Prometheus can't be asked for.
+    min_samples:    the fewest samples of CPU in the window that give a rate.
+    Raises `ValueError` for a bound that would trust no broker, or that a query can't express.
     """
 
     above_limit: float = 10.0
@@ -170,9 +170,9 @@ class Trust:
 
 @dataclass(frozen=True, slots=True)
 class StatisticsSettings:
-    """How brokers' own statistics are read, at the URLs in `Topology.admin`.
+    """Settings for reading the brokers' own statistics, at the URLs in `Topology.admin`.
 
-    credentials: who asks. timeout: seconds for one broker's whole answer.
+    credentials: for the requests. timeout: seconds for one broker's whole answer.
     """
 
     credentials: Credentials = NO_CREDENTIALS
@@ -180,12 +180,12 @@ class StatisticsSettings:
 
 
 NOBODY_IN_PARTICULAR = StatisticsSettings()
-"""Brokers are asked without credentials."""
+"""Requests to brokers carry no credentials."""
 
 
 @dataclass(frozen=True, slots=True)
 class PrometheusSettings:
-    """How to read one Prometheus.
+    """Settings for reading one Prometheus.
 
     url:        base URL, e.g. ``http://prometheus.monitoring.svc:9090``.
     namespace:  Kubernetes namespace whose pods are the brokers.
@@ -193,30 +193,28 @@ class PrometheusSettings:
     window:     seconds over which rates are taken; at least two scrape intervals.
     timeout:    seconds for one query.
     max_age:    seconds after which the newest sample of a broker counts as stale.
-    trust:      what else a broker's samples must be like to be believed.
-    nic_speed:  bytes/s that count as 100 % of network in, and of network out, where node exporter does not say it
+    trust:      further conditions for trusting a broker's samples.
+    nic_speed:  bytes/s that count as 100 % of network in, and of network out, where node exporter does not report it
                 (preset ``kubernetes``).
     container:  container name of the broker in its pod.
-    namespace_label: label that holds the Kubernetes namespace on what brokers expose themselves. A scrape configuration
-                that keeps it elsewhere (as Pulsar's own label is called ``namespace`` too) names it here.
-    averages:   ``time``: exponential, by the time that samples are apart. ``samples``: Pulsar's, which count them,
-                one a cycle (see `trimtab_pipeline.cycle`).
+    namespace_label: label of the Kubernetes namespace on the brokers' own metrics. Name it here if the scrape
+                configuration uses another label (Pulsar has its own label ``namespace``).
+    averages:   ``time``: exponential, by the time between samples. ``samples``: Pulsar's, which count samples, one per
+                cycle (see `trimtab_pipeline.cycle`).
     short_tau, long_tau: time constants (seconds) of the short- and long-term averages by time.
-    bundle_metrics: where the bundles' load comes from. ``bundle``: their own metrics. ``topic``: those of their topics,
-                summed up, as the extensible load manager exports no others. ``auto``: their own where there are any.
-                ``statistics``: those of their topics, too, but told by the brokers' admin REST.
-    queries:    (signal, PromQL) of signals that the preset's query does not fit (`trimtab_pipeline.queries.SIGNALS`).
+    bundle_metrics: source of the bundles' load. ``bundle``: their own metrics. ``topic``: the sum of their topics'
+                metrics, as the extensible load manager exports no others. ``auto``: their own where they exist.
+                ``statistics``: the sum of their topics, read from the brokers' admin REST.
+    queries:    (signal, PromQL) for signals that the preset's query does not fit (`trimtab_pipeline.queries.SIGNALS`).
                 Series carry exactly the label ``pod`` (``bundle`` and ``pod`` for a bundle's signal).
-    hot_bundles: of how many bundles, those with the most messages and those with the most bytes, the topics inside are
-                told; 0 of none.
-    credentials: who asks.
+    hot_bundles: number of bundles with the most messages, and with the most bytes, whose topics are reported; 0 none.
+    credentials: for the requests.
     method:     ``POST``, or ``GET`` for a server or proxy that refuses POST; a shard of many brokers may then exceed
-                the length that a URL may have.
-    partial_response: whether Thanos may leave out stores that don't answer: it then warns, so that the data counts as
-                partial; if it may not, the query fails. None leaves it to Thanos; other servers know no such parameter.
-    statistics: how brokers are asked, for ``bundle_metrics`` that come from them.
-    Raises `ValueError` for a URL that holds a password, which would be repeated in messages, and for a label that is
-    none.
+                the maximum length of a URL.
+    partial_response: whether Thanos may leave out stores that don't answer: it then warns, so the data counts as
+                partial; otherwise the query fails. None leaves it to Thanos; other servers have no such parameter.
+    statistics: settings for requests to brokers, for ``bundle_metrics: statistics``.
+    Raises `ValueError` for a URL with a password, which messages would repeat, and for an invalid label.
     """
 
     url: str
@@ -257,10 +255,10 @@ class PrometheusSettings:
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """How a policy's history is kept. Its newest cycle always stays, whatever these say.
+    """Retention of a policy's history. Its newest cycle always stays.
 
-    seconds:     nothing older is kept.
-    bytes:       nor more than this; the oldest goes first. Measured: 6 MB per cycle of 60,000 bundles, 0.1 MB of 1,000.
+    seconds:     maximum age.
+    bytes:       maximum size; the oldest goes first. Measured: 6 MB per cycle of 60,000 bundles, 0.1 MB of 1,000.
     merge_after: seconds after its end at which an hour's cycles become one file.
     Raises `ValueError` for a bound that can't be kept.
     """
@@ -279,3 +277,24 @@ class Retention:
 
 KEEP_A_DAY = Retention()
 """A day of cycles, or eight gibibytes of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionEntry:
+    """A decision in the history. of: epoch seconds of the decision, to the millisecond. moves: number planned."""
+
+    of: float
+    outcome: str
+    moves: int
+    record: str
+
+
+@runtime_checkable
+class KeepsDecisions(Protocol):
+    """Load sources whose histories also store decisions."""
+
+    def keep_decisions(self, policy: str, at: float, entries: Sequence[DecisionEntry]) -> None:
+        """Write the decisions of `policy` (``namespace/name``) that were made or updated at `at` (epoch seconds).
+
+        Blocks for some milliseconds. Raises `OSError` when the disk can't be written.
+        """

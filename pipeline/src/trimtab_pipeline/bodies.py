@@ -1,7 +1,7 @@
-"""What others send, read with a bound: JSON of a bounded depth, bodies of a bounded size.
+"""Responses read within bounds: JSON of limited depth, bodies of limited size.
 
-Python's reader of JSON is recursive, and so is much of what is done with its values, such as writing them down in a
-message. So a body of brackets would end the process with a `RecursionError`, which nobody expects.
+Python's JSON parser is recursive, and so is much of the code that uses its values, such as formatting a message. So a
+body of brackets could raise an unexpected `RecursionError` anywhere.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 DEEPEST = 100
-"""Lists and objects within each other; what Pulsar and Prometheus answer has a dozen."""
+"""The deepest nesting of lists and objects; answers of Pulsar and Prometheus have about a dozen levels."""
 
 
 class TooDeepError(ValueError):
@@ -30,7 +30,7 @@ class TooLargeError(ValueError):
 
 
 def json_of(body: str | bytes) -> Any:
-    """The values in a body of JSON. Raises `ValueError` for what is none, `TooDeepError`."""
+    """The values in a JSON body. Raises `ValueError` for invalid JSON, `TooDeepError`."""
     try:
         found = json.loads(body)
     except RecursionError:
@@ -53,7 +53,7 @@ def _inner(value: Any) -> list[Any]:
 
 
 def joined(pieces: Iterable[bytes], largest: int) -> bytes:
-    """A body that comes in `pieces`. Raises `TooLargeError` past `largest` bytes, without asking for more."""
+    """A body that arrives in `pieces`. Raises `TooLargeError` past `largest` bytes, without reading more."""
     found, size = list[bytes](), 0
     for piece in pieces:
         size += len(piece)

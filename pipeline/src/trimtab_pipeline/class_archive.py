@@ -1,8 +1,8 @@
 """An archive of Spark's classes, which a JVM maps into memory instead of loading and verifying each one again.
 
-It saves some 40 % of a start's work and takes 155 MB in the cache folder. `trimtab_pipeline.archiving` makes one, and
-every embedded JVM uses the one that fits. It holds for one Java and for the very files of Spark it was made of, so both
-are in its name; a JVM that finds it unfit all the same goes on without. Nothing fails for want of one.
+It saves some 40 % of a start's work and takes 155 MB in the cache folder. `trimtab_pipeline.factory` writes one, and
+every embedded JVM uses the one that fits. It is valid for one Java and for exactly the files of Spark that it was made
+of, so its name contains both; a JVM that still finds it invalid starts without it. A missing archive causes no error.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ import stat
 from importlib.util import find_spec
 from pathlib import Path
 
-_QUIET = "-Xshare:auto -Xlog:cds=off -Xlog:cds+dynamic=off"  # to be without it is no news
+_QUIET = "-Xshare:auto -Xlog:cds=off -Xlog:cds+dynamic=off"  # a missing archive is normal
 
+KEPT = 3
+"""Number of the newest archives that stay in the cache folder."""
 _BUILD = r".+ \(build [^,)]+"
 
 
@@ -27,9 +29,9 @@ def cache_folder() -> Path:
 
 
 def archive_for(java: str) -> Path:
-    """Where the archive is kept, if there is one. java: what this Java says of its version.
+    """Path of the archive, if there is one. java: this Java's version output.
 
-    What it says beside its builds depends on the options of the moment.
+    Only its builds count: the rest of the output depends on the current options.
     """
     key = hashlib.sha256("\n".join(re.findall(_BUILD, java)).encode())
     for jar in _jars():
@@ -39,17 +41,17 @@ def archive_for(java: str) -> Path:
 
 
 def using(archive: Path) -> str:
-    """Options for a JVM that is to use `archive`; empty when there is none that may be trusted."""
+    """Options for a JVM that uses `archive`; empty without a trusted one."""
     return f'"-XX:SharedArchiveFile={archive}" {_QUIET}' if trusted(archive) else ""
 
 
 def writing(archive: Path) -> str:
-    """Options for a JVM that is to write `archive` when it ends."""
+    """Options for a JVM that writes `archive` when it ends."""
     return f'"-XX:ArchiveClassesAtExit={archive}" {_QUIET}'
 
 
 def trusted(archive: Path) -> bool:
-    """Whether it exists and only we, or root, could have written it: what is in it is code."""
+    """Whether it exists and only this user or root can have written it: it contains code."""
     try:
         about = archive.stat()
     except OSError:
@@ -58,8 +60,18 @@ def trusted(archive: Path) -> bool:
     return stat.S_ISREG(about.st_mode) and about.st_uid in {0, os.geteuid()} and not about.st_mode & others
 
 
+def forget_older(folder: Path) -> None:
+    """Remove the archives of old installations: every installation has its own, of 150 MB.
+
+    A JVM that uses one keeps it open; a JVM that no longer finds its own starts without it.
+    """
+    found = sorted(folder.glob("spark-*.jsa"), key=lambda path: path.stat().st_mtime, reverse=True)
+    for path in found[KEPT:]:
+        path.unlink(missing_ok=True)
+
+
 def _jars() -> list[Path]:
-    """Spark's own files, without loading PySpark."""
+    """Spark's own jar files, found without loading PySpark."""
     spec = find_spec("pyspark")
     folders = [Path(folder) for folder in spec.submodule_search_locations or ()] if spec else []
     return sorted(jar for folder in folders for jar in (folder / "jars").glob("*.jar"))

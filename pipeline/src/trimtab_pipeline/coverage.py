@@ -1,15 +1,15 @@
-"""What raw samples say: the newest value of a gauge, the rate of a counter, and how far both can be believed.
+"""Values of raw samples: the newest value of a gauge, the rate of a counter, and how well the samples cover it.
 
-`rate()` of PromQL divides by the whole window, whatever part of it has samples. A broker whose samples stop, or begin
-anew, then looks idle. Here an increase is divided by the time that the samples cover, and that time is told.
+`rate()` of PromQL divides by the whole window, even if only part of it has samples. A broker whose samples stop or
+restart then looks idle. Here an increase is divided by the time that the samples cover, and that time is reported.
 
-A *pair* is two samples that follow each other. It covers the time between them, unless
+A *pair* is two consecutive samples. It covers the time between them, unless
 
-- the samples are further apart than the window: what happened between them is not known well enough;
-- the counter was reset between them, or may have been: it is so small that a new process can have counted as far.
+- the samples are further apart than the window: too little is known of the time between them;
+- the counter was reset between them, or may have been: it is so small that a new process can have counted that far.
 
-The window of a rate ends at the newest sample. A pair that reaches into the window counts as a whole, so that samples
-at any interval up to half the window cover it, also where some are missing.
+The window of a rate ends at the newest sample. A pair that reaches into the window counts as a whole, so samples at any
+interval up to half the window cover it, even if some are missing.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from trimtab_pipeline.samples import Samples
 from trimtab_strategies.model.cluster_load import FloatArray
 
 ENOUGH = 0.75
-"""Ratio of the window: samples that cover less make no rate."""
+"""Ratio of the window: samples that cover less give no rate."""
 RANGE = 5.0
-"""Windows that are asked for: a whole one before the newest sample, and enough to see how far apart samples are."""
+"""Windows of samples to read: a whole one before the newest sample, and enough to find the interval of samples."""
 _NEAR = 1.1
-"""Intervals that `rate()` bridges at the window's ends."""
+"""Number of intervals that `rate()` bridges at the window's ends."""
 _APART = 2.0
-"""Times that samples are apart in general: what is longer is no interval, but samples that are missing."""
+"""Multiple of the usual interval: a longer time between samples means that samples are missing."""
 _YOUNG = 1.2
-"""A counter above so many times its fastest increase in a pair can't have been reset in that pair unseen."""
+"""A counter above this multiple of its fastest increase in a pair can't have had a hidden reset in that pair."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """What one series says.
+    """The value of one series.
 
     value: units of a gauge, units/s of a counter; NaN where no pair covers any time.
     time: epoch seconds of the newest sample. interval: longest seconds between samples if none is missing, NaN unknown.
-    cover: seconds that count of the window, NaN of a gauge. samples, resets: how many are in the window.
+    cover: covered seconds of the window, NaN for a gauge. samples, resets: how many are in the window.
     """
 
     value: float
@@ -52,14 +52,14 @@ class Sampled:
 
 
 def gauge(points: FloatArray, window: float) -> Sampled:
-    """What a gauge with the samples `points` (k, 2; times and values, k > 0) says; `window` in seconds."""
+    """The value of a gauge with the samples `points` (k, 2; times and values, k > 0); `window` in seconds."""
     times, values = points.T
     interval = _interval(np.diff(times))
     return Sampled(float(values[-1]), float(times[-1]), interval, np.nan, _inside(times, window), 0.0)
 
 
 def counter(points: FloatArray, window: float) -> Sampled:
-    """What a counter with the samples `points` (k, 2; times and values, k > 0) says; `window` in seconds."""
+    """The rate of a counter with the samples `points` (k, 2; times and values, k > 0); `window` in seconds."""
     (times, values), steps = points.T, np.diff(points[:, 0])
     with np.errstate(invalid="ignore"):  # infinities
         gained = np.diff(values)
@@ -76,10 +76,9 @@ def counter(points: FloatArray, window: float) -> Sampled:
 
 
 def rated(points: FloatArray, window: float, at: float) -> Sampled:
-    """What `rate()` at `at` (epoch s) covers of the window of a counter; see `counter`.
+    """Seconds of the window of a counter that `rate()` at `at` (epoch s) covers; see `counter`.
 
-    It takes an increase for that of the time to the window's ends, or of half an interval where those are further away
-    than 1.1 intervals.
+    It extends an increase to the window's ends, or by half an interval where those are further away than 1.1 intervals.
     """
     times = points[points[:, 0] > at - window, 0]
     cover, said = 0.0, counter(points, window)
@@ -92,7 +91,7 @@ def rated(points: FloatArray, window: float, at: float) -> Sampled:
 
 
 def of_each_pod(answer: Samples, say: Callable[[FloatArray], Sampled]) -> dict[str, Sampled]:
-    """What the series with the pod's newest sample says, by pod; of several the one with the highest value."""
+    """By pod the value of the series with its newest sample; of several the highest."""
     found: dict[str, Sampled] = {}
     for pod, points in zip(answer.label("pod").to_pylist(), answer.points, strict=False):
         said = say(points)

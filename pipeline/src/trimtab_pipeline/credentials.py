@@ -1,4 +1,4 @@
-"""What proves to a source of load who asks, and to us that it is the source. Nothing here is ever shown."""
+"""Credentials for a source of load: they identify us to it, and it to us. They are never shown."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ _HEADER = r"[A-Za-z0-9-]+"
 
 
 class CredentialsError(ValueError):
-    """Credentials that can't be used. Says which part is wrong and what to do, never what it holds."""
+    """Unusable credentials. The text names the wrong part and the fix, never the content."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Credentials:
-    """What proves to a server who asks, and to us that it is the server. Never shown: neither printed nor logged.
+    """Credentials that identify us to a server, and the server to us. Never shown: neither printed nor logged.
 
     bearer_token:      sent as ``Authorization: Bearer``; `bearer_token_file` is read for every query instead, as tokens
-                       in files rotate. The file lies where the Spark tasks run.
+                       in files rotate. The file must exist where the Spark tasks run.
     username, password: HTTP Basic.
-    certificate, key:  what we prove ourselves by in TLS; `ca`: the only authorities that are believed, instead of the
-                       usual ones. Each is PEM text, or the path of a PEM file (read again for every shard).
+    certificate, key:  our identity in TLS; `ca`: the only trusted authorities, instead of the usual ones. Each is PEM
+                       text, or the path of a PEM file (read again for every shard).
     headers:           further ones with each query, such as a tenant's ``X-Scope-OrgID``.
-    Raises `CredentialsError` for parts that exclude each other, or that no HTTP header can carry.
+    Raises `CredentialsError` for parts that exclude each other, or that are invalid in an HTTP header.
     """
 
     bearer_token: str = ""
@@ -60,7 +60,7 @@ class Credentials:
 
     @property
     def custom_tls(self) -> bool:
-        """Whether TLS takes more than the usual authorities."""
+        """Whether TLS needs more than the usual authorities."""
         return bool(self.ca or self.certificate)
 
     def authorization(self) -> str:
@@ -71,9 +71,9 @@ class Credentials:
         return f"Bearer {token}" if token else ""
 
     def hide(self, text: str) -> str:
-        """`text` without anything secret that it repeats: servers like to quote what they refuse.
+        """`text` without the secrets that it repeats: servers often quote what they refuse.
 
-        To be called before the text is cut: the beginning of a secret is not recognized.
+        Call it before the text is cut: it does not recognize the beginning of a secret.
         """
         spelt = {spelling for secret in filter(None, self._secrets()) for spelling in _spellings(secret)}
         for secret in sorted(spelt, key=len, reverse=True):
@@ -86,11 +86,11 @@ class Credentials:
         try:
             yield self.authorization().partition(" ")[2]
         except CredentialsError:
-            return  # there is no token, so nobody can repeat it
+            return  # there is no token, so no text can repeat it
 
 
 def _spellings(secret: str) -> Iterator[str]:
-    """How `secret` is written in a plain text, a Python or JSON string, a page (each as Go does it, too) and a URL."""
+    """Spellings of `secret` in plain text, a Python or JSON string, a page (each also as in Go) and a URL."""
     for text in (secret, json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1], repr(secret)[1:-1]):
         yield text
         yield "".join(f"\\u{ord(letter):04x}" if letter in "<>&" else letter for letter in text)
@@ -100,7 +100,7 @@ def _spellings(secret: str) -> Iterator[str]:
 
 
 def _check_header(name: str, value: str) -> None:
-    """Refuse what `requests` would refuse by an error that repeats it."""
+    """Refuse a value that `requests` would refuse with an error that repeats it."""
     if not value.isascii() or not value.isprintable() or value != value.strip():
         raise CredentialsError(
             f"{name} holds a line break, a blank at an end or a letter that no HTTP header can carry"
@@ -118,4 +118,4 @@ def _token_in(path: str) -> str:
 
 
 NO_CREDENTIALS = Credentials()
-"""The server asks for none."""
+"""The server needs none."""

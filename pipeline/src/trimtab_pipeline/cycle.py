@@ -1,18 +1,17 @@
-"""What is computed of each bundle in a cycle: fresh samples joined with the last state, as columns.
+"""The state of each bundle after a cycle: new samples joined with the last state, as columns.
 
-It runs in the task that measured the bundles, on Arrow and numpy, so that nothing but the next state goes through the
-JVM (`docs/decisions/0012-spark-tasks-join-and-average.md`). A bundle that nobody measured is none of a task's business:
-`remembered` carries it over afterwards.
+The join runs in the task that measured the bundles, on Arrow and numpy, so only the next state goes through the JVM
+(`docs/decisions/0012-spark-tasks-join-and-average.md`). Tasks skip bundles that were not measured; `remembered` carries
+them over afterwards.
 
-Averages are exponential and know time: after `dt` seconds without a sample a new one counts
-``alpha = 1 - exp(-dt / tau)``, so a missed cycle, a restart or another interval needs no special case. Time is that of
-the samples: one that Prometheus shows again, since there is no newer one, counts nothing. A first sample is its own
-average, and the nth counts at least ``1 / n``: else the long average would be what the first moment happened to be, for
-an hour.
+Averages are exponential in time: after `dt` seconds without a sample a new one counts ``alpha = 1 - exp(-dt / tau)``,
+so a missed cycle, a restart or another interval needs no special case. The time is that of the samples: a sample that
+Prometheus repeats, as there is no newer one, counts nothing. A first sample is its own average, and the nth counts at
+least ``1 / n``; otherwise the first sample would determine the long average for an hour.
 
-Pulsar counts samples instead (10 short, 1000 long), so its averages depend on how often they are recomputed. For those
-who want its decisions there is `BySamples`: one sample a cycle, whatever the time. A bundle that was never seen begins
-with Pulsar's default statistics as its first sample, to which the measured one is then added.
+Pulsar counts samples instead (10 short, 1000 long), so its averages depend on how often they are recomputed. Use
+`BySamples` to get Pulsar's decisions: one sample per cycle, whatever the time. A new bundle begins with Pulsar's
+default statistics as its first sample, to which the measured one is then added.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from trimtab_strategies.usage import LONG_WINDOW, SHORT_WINDOW, UNSEEN
 
 SHORT = tuple(f"short_{name}" for name in TRAFFIC)
 LONG = tuple(f"long_{name}" for name in TRAFFIC)
-_HORIZON = 3.0  # long time constants after which a state says nothing any more
+_HORIZON = 3.0  # long time constants after which a state no longer matters
 
 
 def _schema(names: Iterable[str], numbers: Iterable[str]) -> pa.Schema:
@@ -40,24 +39,32 @@ def _schema(names: Iterable[str], numbers: Iterable[str]) -> pa.Schema:
 
 
 BUNDLE_STATE = _schema(("bundle", "pod"), (*TRAFFIC, "topics", "sessions", *SHORT, *LONG, "seen", "time", "count"))
-"""Columns of the bundles' history: what was measured (null: not this time), averages, ``seen`` (epoch s of the cycle
-that measured it last), ``time`` (epoch s of the newest sample of which all traffic was good), ``count`` (of such ones,
-up to Pulsar's long window)."""
+"""Columns of the bundles' history: measured values (null: not this time), averages, ``seen`` (epoch s of the last cycle
+that measured it), ``time`` (epoch s of the newest sample with valid traffic), ``count`` (number of such samples, up to
+Pulsar's long window)."""
 BROKER_STATE = _schema(("pod",), (*RESOURCES, *TRAFFIC, *TIMES, *CHECKS, *SAMPLED))
-"""Columns of the brokers' history: what was measured, the times of the newest samples ever seen, the checks, and how
-each resource was sampled."""
-_NEEDED = ("bundle", "topics", "sessions", *SHORT, *LONG, "time", "count")  # of the state, by who measures anew
+"""Columns of the brokers' history: measured values, the times of the newest known samples, the checks, and the sampling
+of each resource."""
+_NEEDED = (
+    "bundle",
+    "topics",
+    "sessions",
+    *SHORT,
+    *LONG,
+    "time",
+    "count",
+)  # columns of the state that a new measurement replaces
 
 
 def horizon(long_tau: float) -> float:
-    """Seconds after which a state, or a bundle that is no longer measured, is forgotten."""
+    """Seconds after which a state, or a bundle that is no longer measured, is dropped."""
     return _HORIZON * long_tau
 
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """What is remembered of n bundles, NaN unknown: (n, 4) averages, (n,) time (epoch s) of the newest good sample,
-    (n,) how many of those there were."""
+    """The last state of n bundles, NaN unknown: (n, 4) averages, (n,) time (epoch s) of the newest valid sample,
+    (n,) number of valid samples."""
 
     short: FloatArray
     long: FloatArray
@@ -65,8 +72,8 @@ class Before:
     count: FloatArray
 
 
-class Averages(Protocol):
-    """How a sample changes the averages."""
+class AveragingSettings(Protocol):
+    """The rule by which a sample changes the averages."""
 
     def after(self, before: Before, sample: FloatArray, time: FloatArray) -> tuple[FloatArray, FloatArray]:
         """(n, 4) short and long ones after the `sample` (n, 4) of `time` (n,); where it is NaN they stay."""
@@ -80,9 +87,9 @@ class ByTime:
     long_tau: float
 
     def after(self, before: Before, sample: FloatArray, time: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """See `Averages.after`."""
+        """See `AveragingSettings.after`."""
         passed = np.fmax(time - before.time, 0.0)
-        measured = counted(before.count, LONG_WINDOW) - 1.0  # the default statistics that Pulsar begins with were not
+        measured = counted(before.count, LONG_WINDOW) - 1.0  # Pulsar's initial default statistics do not count
         least = np.where((passed > 0.0) & (measured < LONG_WINDOW - 1.0), 1.0 / measured, 0.0)
         alphas = (np.fmax(-np.expm1(-passed / tau), least)[:, None] for tau in (self.short_tau, self.long_tau))
         short, long = (
@@ -94,10 +101,10 @@ class ByTime:
 
 @dataclass(frozen=True, slots=True)
 class BySamples:
-    """Pulsar's averages: in a window of so many samples each counts alike until it is full."""
+    """Pulsar's averages: all samples count equally until the window of so many samples is full."""
 
     def after(self, before: Before, sample: FloatArray, time: FloatArray) -> tuple[FloatArray, FloatArray]:  # noqa: ARG002  (not by time)
-        """See `Averages.after`."""
+        """See `AveragingSettings.after`."""
         return self._step(before.short, sample, counted(before.count, SHORT_WINDOW)), self._step(
             before.long, sample, counted(before.count, LONG_WINDOW)
         )
@@ -112,7 +119,7 @@ def counted(count: FloatArray, window: int) -> FloatArray:
     return np.minimum(np.where(np.isnan(count), 1.0, count) + 1.0, float(window))
 
 
-def next_state(fresh: pa.RecordBatch, state: State, averages: Averages) -> pa.Table:
+def next_state(fresh: pa.RecordBatch, state: State, averages: AveragingSettings) -> pa.Table:
     """The rows of `fresh` (columns of `queries.BUNDLES`, ``at``, ``time``) as `BUNDLE_STATE`; `state`: the last one.
 
     Raises `OSError` or `pyarrow.ArrowException` when its file can't be read.
@@ -138,9 +145,9 @@ def next_state(fresh: pa.RecordBatch, state: State, averages: Averages) -> pa.Ta
 
 
 def remembered(measured: pa.Table, state: State, not_before: float) -> pa.Table:
-    """`measured` (of `BUNDLE_STATE`), and what the last `state` knows of other bundles.
+    """`measured` (of `BUNDLE_STATE`), and other bundles from the last `state`.
 
-    Of those the averages stay; one that was last seen before `not_before` (epoch s) is forgotten.
+    Those keep their averages; one that was last measured before `not_before` (epoch s) is dropped.
     """
     names = read_state(state, ["bundle", "seen"])
     others = pc.and_(
@@ -156,7 +163,7 @@ def remembered(measured: pa.Table, state: State, not_before: float) -> pa.Table:
 
 
 def _first_known(*choices: FloatArray) -> FloatArray:
-    """The first of the choices that is no NaN, in each place."""
+    """In each place the first of the choices that is not NaN."""
     found = choices[0]
     for choice in choices[1:]:
         found = np.where(np.isnan(found), choice, found)

@@ -1,8 +1,8 @@
-"""The door to the decisions in a policy's history: a table beside those of load, written by who decides.
+"""The decisions in a policy's history: a table beside those of load, written by the operator.
 
-A cycle's rows are what was decided in it, and what was learnt in it of earlier decisions; `record` is text that only
-its writer understands. Files and retention are those of the other tables. A decision is made after its load was kept,
-so it has a file of its own; a disk that refuses costs the record and nothing else.
+A cycle's rows are its decisions, and updates of earlier decisions; `record` is text that only its writer understands.
+Files and retention are those of the other tables. A decision follows the writing of its load, so it has its own file; a
+disk that can't be written loses only the record.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from threading import Lock
 
 import pyarrow as pa
 
-from trimtab_pipeline.decision_entries import Entry
+from trimtab_pipeline.api import DecisionEntry
 from trimtab_pipeline.history import History
 from trimtab_pipeline.history_files import ForeignFileError, cycle_times, listed, pinned, read_cycle
 
 FOLDER = "decisions"
-"""In a policy's folder."""
+"""Folder of the table in a policy's folder."""
 COLUMNS = pa.schema(
     [("of", pa.timestamp("ms", "UTC")), ("outcome", pa.string()), ("moves", pa.int32()), ("record", pa.string())]
 )
 VERSION = "decisions/1"
 _SCHEMA = pinned(COLUMNS, VERSION)
 _KNOWN_LATER = 7200.0
-"""Seconds within which what came of a decision is looked for."""
+"""Seconds within which the outcome of a decision is searched for."""
 
 
 class DecisionHistories:
@@ -34,7 +34,7 @@ class DecisionHistories:
     def __init__(self, root: Path) -> None:
         self._root, self._tables, self._lock = root, dict[str, History](), Lock()
 
-    def keep_decisions(self, policy: str, at: float, entries: Sequence[Entry]) -> None:
+    def keep_decisions(self, policy: str, at: float, entries: Sequence[DecisionEntry]) -> None:
         """See `KeepsDecisions`."""
         with self._lock:
             table = self._tables.setdefault(policy, decision_history(self._root / policy))
@@ -46,7 +46,7 @@ def decision_history(folder: Path) -> History:
     return History(folder / FOLDER, COLUMNS, VERSION)
 
 
-def _rows(entries: Sequence[Entry]) -> pa.Table:
+def _rows(entries: Sequence[DecisionEntry]) -> pa.Table:
     return pa.table(
         {
             "of": pa.array([_milliseconds(entry.of) for entry in entries], pa.timestamp("ms", "UTC")),
@@ -58,13 +58,12 @@ def _rows(entries: Sequence[Entry]) -> pa.Table:
     )
 
 
-def decisions(folder: Path, at: float = float("inf"), count: int = 10) -> tuple[Entry, ...]:
+def decisions(folder: Path, at: float = float("inf"), count: int = 10) -> tuple[DecisionEntry, ...]:
     """The last `count` decisions up to `at` (epoch seconds) of the policy whose history is in `folder`, oldest first.
 
-    Each as it was known last: what came of it is looked for in the two hours that follow `at`. Files that can't be read
-    are passed over.
+    Each in its latest version: its outcome is searched for in the two hours after `at`. Unreadable files are skipped.
     """
-    known: dict[int, Entry] = {}
+    known: dict[int, DecisionEntry] = {}
     chosen: list[int] = []
     for cycle, entry in _backwards(folder / FOLDER, at + _KNOWN_LATER):
         of = _milliseconds(entry.of)
@@ -80,8 +79,8 @@ def _milliseconds(at: float) -> int:
     return round(at * 1000)
 
 
-def _backwards(folder: Path, until: float) -> Iterator[tuple[float, Entry]]:
-    """(cycle, entry) up to `until`, the newest first; of a cycle what was decided comes before what was learnt."""
+def _backwards(folder: Path, until: float) -> Iterator[tuple[float, DecisionEntry]]:
+    """(cycle, entry) up to `until`, the newest first; in a cycle its own decisions come before updates."""
     for file in reversed(listed(folder)):
         if file.begin > until:
             continue
@@ -93,7 +92,9 @@ def _backwards(folder: Path, until: float) -> Iterator[tuple[float, Entry]]:
             continue
 
 
-def _entries(rows: pa.Table) -> list[Entry]:
+def _entries(rows: pa.Table) -> list[DecisionEntry]:
     columns = (rows[name].to_pylist() for name in ("of", "outcome", "moves", "record"))
-    found = [Entry(of.timestamp(), outcome, moves, text) for of, outcome, moves, text in zip(*columns, strict=True)]
+    found = [
+        DecisionEntry(of.timestamp(), outcome, moves, text) for of, outcome, moves, text in zip(*columns, strict=True)
+    ]
     return sorted(found, key=lambda entry: -entry.of)

@@ -1,7 +1,7 @@
-"""`LoadSources` without Spark: threads of this process carry out the tasks of a cycle.
+"""`LoadSources` without Spark: threads of this process run the tasks of a cycle.
 
-For a single look, as of `trimtab observe`: the figures are those of a cycle on Spark, whose start would take ten times
-as long as the look itself. It shares one interpreter, so a cluster's worth of cycles is better off on Spark.
+For a single measurement, as in `trimtab observe`: it gives the same figures as a cycle on Spark, whose start would take
+ten times as long. All threads share one interpreter, so regular cycles of a large cluster are faster on Spark.
 """
 
 from __future__ import annotations
@@ -15,42 +15,42 @@ from typing import TypeVar
 import pyarrow as pa
 
 from trimtab_pipeline.api import KEEP_A_DAY, PrometheusSettings
-from trimtab_pipeline.glancing import aside
-from trimtab_pipeline.keeping import Background, Keeping
+from trimtab_pipeline.broker_refresh import aside
+from trimtab_pipeline.history_writer import HistoryTidier, HistoryWriter
 from trimtab_pipeline.policy_source import Ask, PolicySource, policy_folder
 from trimtab_pipeline.spark_settings import SparkSettings
-from trimtab_pipeline.tasks import ANSWER, Work, answer
+from trimtab_pipeline.tasks import ANSWER, ShardTask, answer
 
 T = TypeVar("T")
 
 
 class DirectLoadSources:
-    """A source per policy, with its history below `history_dir`. deadline: seconds a look may take."""
+    """A source per policy, with its history below `history_dir`. deadline: seconds that a measurement may take."""
 
     def __init__(self, history_dir: Path, *, deadline: float = 60.0) -> None:
         self._history_dir, self._deadline = history_dir, deadline
         self._workshop = _Threads()
-        self._background = Background()
+        self._background = HistoryTidier()
 
     def open(self, policy: str, settings: PrometheusSettings) -> PolicySource:
         """A source for `policy`. Raises `ValueError` as `policy_folder` does, or for an unknown preset."""
-        keeping = Keeping(policy_folder(self._history_dir, policy), KEEP_A_DAY, self._background)
+        keeping = HistoryWriter(policy_folder(self._history_dir, policy), KEEP_A_DAY, self._background)
         return PolicySource(self._workshop, settings, self._deadline, keeping)
 
     def warm_up(self) -> Future[None]:
-        """There is nothing to be warmed."""
+        """Do nothing: there is nothing to warm up."""
         warm: Future[None] = Future()
         warm.set_result(None)
         return warm
 
     def close(self) -> None:
-        """Let nobody look any more. Idempotent."""
+        """Refuse further measurements. Idempotent."""
         self._workshop.closed = True
         self._background.close()
 
 
 class _Threads:
-    """`Workshop` of a thread per task, and one more that joins them."""
+    """`Workshop` with a thread per task, and one more that joins them."""
 
     def __init__(self) -> None:
         self.cores, self.remote, self.closed = SparkSettings().cores, False, False
@@ -60,15 +60,15 @@ class _Threads:
         return aside(lambda _: job(_carried_out), deadline)
 
 
-def _carried_out(work: Work) -> pa.Table:
+def _carried_out(work: ShardTask) -> pa.Table:
     told: list[Future[list[pa.RecordBatch]]] = [Future() for _ in work.request.shards]
     for shard, one in enumerate(told):
         Thread(target=_task, args=(work, shard, one), name=f"look-{shard}", daemon=True).start()
     return pa.Table.from_batches([batch for one in told for batch in one.result()], ANSWER)
 
 
-def _task(work: Work, shard: int, told: Future[list[pa.RecordBatch]]) -> None:
+def _task(work: ShardTask, shard: int, told: Future[list[pa.RecordBatch]]) -> None:
     try:
         told.set_result(list(answer(list(work.shard(shard)), work)))
-    except Exception as error:  # noqa: BLE001  (whoever waits for the future gets it)
+    except Exception as error:  # noqa: BLE001  (the future carries it)
         told.set_exception(error)

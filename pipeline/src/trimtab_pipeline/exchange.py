@@ -1,6 +1,6 @@
-"""A window of history as one file that can be sent to somebody, and back into a folder.
+"""Export of a window of history to one file, and its import into a folder.
 
-A ``.tar`` holds every table of its policies, a Parquet file each with a row group per cycle, and can be imported. A
+A ``.tar`` holds every table of its policies, each a Parquet file with a row group per cycle, and can be imported. A
 ``.parquet`` holds the bundles of one policy, for a notebook.
 """
 
@@ -20,6 +20,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from trimtab_pipeline.anonymizer import Renaming
 from trimtab_pipeline.bodies import joined, json_of
 from trimtab_pipeline.history_files import (
     HOUR,
@@ -31,31 +32,32 @@ from trimtab_pipeline.history_files import (
     put,
     read_cycle,
 )
-from trimtab_pipeline.past import SCHEMAS, Past
-from trimtab_pipeline.renaming import Renaming
+from trimtab_pipeline.history_reader import SCHEMAS, HistoryReader
 
 _MANIFEST = "manifest.json"
 _FORMAT = "trimtab-history/1"
-_LATEST = 253_402_300_800.0  # epoch s of the year 10000, which no file name can hold
+_LATEST = 253_402_300_800.0  # epoch s of the year 10000, too long for a file name
 _LARGEST = 2**16  # bytes of a manifest
 _MEMBER = re.compile(r"(?P<policy>[a-z0-9][-a-z0-9.]*/[a-z0-9][-a-z0-9.]*)/(?P<table>[a-z]+)\.parquet")
 
 
 class ExchangeError(ValueError):
-    """A window that can't be exported, or a file that can't be imported. Says why, and what to do."""
+    """A window that can't be exported, or a file that can't be imported. The text says why, and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
-    """What was exported or imported: cycles of each policy by its name in the file."""
+class ExportedWindow:
+    """The exported or imported window: number of cycles of each policy by its name in the file."""
 
     cycles: dict[str, int]
     begin: float
     end: float
 
 
-def export(pasts: Sequence[Past], begin: float, end: float, target: Path, renaming: Renaming | None) -> Window:
-    """Write the cycles from `begin` to `end` (epoch s) to `target`; what was there is replaced once all is written.
+def export(
+    pasts: Sequence[HistoryReader], begin: float, end: float, target: Path, renaming: Renaming | None
+) -> ExportedWindow:
+    """Write the cycles from `begin` to `end` (epoch s) to `target`, and replace an earlier file at the end.
 
     Raises `ExchangeError` for a window without cycles, `ForeignFileError` for cycles that can't be read, `OSError`.
     """
@@ -75,16 +77,18 @@ def export(pasts: Sequence[Past], begin: float, end: float, target: Path, renami
     return _window({_named(past, renaming): some for past, some in times.items()})
 
 
-def _window(times: Mapping[str, Sequence[float]]) -> Window:
+def _window(times: Mapping[str, Sequence[float]]) -> ExportedWindow:
     begins, ends = [some[0] for some in times.values()], [some[-1] for some in times.values()]
-    return Window({policy: len(some) for policy, some in times.items()}, min(begins), max(ends))
+    return ExportedWindow({policy: len(some) for policy, some in times.items()}, min(begins), max(ends))
 
 
-def _named(past: Past, renaming: Renaming | None) -> str:
+def _named(past: HistoryReader, renaming: Renaming | None) -> str:
     return renaming.policy(past.policy) if renaming else past.policy
 
 
-def _write_table(past: Past, table: str, window: tuple[float, float], target: Path, renaming: Renaming | None) -> None:
+def _write_table(
+    past: HistoryReader, table: str, window: tuple[float, float], target: Path, renaming: Renaming | None
+) -> None:
     written: list[float] = []
 
     def cycles() -> Iterator[pa.Table]:
@@ -95,7 +99,9 @@ def _write_table(past: Past, table: str, window: tuple[float, float], target: Pa
     put(target, SCHEMAS[table], cycles(), lambda: written)
 
 
-def _write_tar(pasts: Sequence[Past], window: tuple[float, float], target: Path, renaming: Renaming | None) -> None:
+def _write_tar(
+    pasts: Sequence[HistoryReader], window: tuple[float, float], target: Path, renaming: Renaming | None
+) -> None:
     with tempfile.TemporaryDirectory(prefix=".export-", dir=target.parent) as folder:
         aside = Path(folder, target.name)
         with tarfile.open(aside, "w") as tar:
@@ -114,7 +120,7 @@ def _manifest(folder: Path, *, hashed: bool) -> Path:
 
 
 def _add(tar: tarfile.TarFile, name: str, path: Path) -> None:
-    """Add a file under `name`, without saying who packed it on which machine."""
+    """Add a file under `name`, without the names of user and machine."""
 
     def anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo:
         member.uid = member.gid = 0
@@ -124,10 +130,10 @@ def _add(tar: tarfile.TarFile, name: str, path: Path) -> None:
     tar.add(path, name, filter=anonymous)
 
 
-def import_window(archive: Path, root: Path) -> Window:
+def import_window(archive: Path, root: Path) -> ExportedWindow:
     """Unpack a ``.tar`` of `export` below `root`: hours, and the newest cycle of each policy as its state.
 
-    All or nothing. Raises `ExchangeError` for a file that is no such archive, or a policy that has a history already.
+    All or nothing. Raises `ExchangeError` for another kind of file, or a policy that already has a history.
     """
     root.mkdir(parents=True, exist_ok=True)
     with _opened(archive) as tar, tempfile.TemporaryDirectory(prefix=".import-", dir=root) as folder:
@@ -159,7 +165,7 @@ def _opened(archive: Path) -> Iterator[tarfile.TarFile]:
 
 
 def _members(tar: tarfile.TarFile) -> dict[str, dict[str, tarfile.TarInfo]]:
-    """Policy -> table -> its file. Whatever an export does not write is refused, whoever made it."""
+    """Policy -> table -> its file. Everything that an export does not write is refused."""
     policies: dict[str, dict[str, tarfile.TarInfo]] = {}
     manifest: Any = None
     for member in tar:
@@ -186,7 +192,7 @@ def _manifest_of(tar: tarfile.TarFile, member: tarfile.TarInfo) -> Any:
 
 
 def _unpack(tar: tarfile.TarFile, member: tarfile.TarInfo, folder: Path, policy: str, table: str) -> list[float]:
-    """Write the cycles of a member as a history's files, the newest apart; gives their times."""
+    """Write the cycles of a member as a history's files, the newest in its own file. Returns their times."""
     source, target = folder / "member", folder / policy / table
     target.mkdir(parents=True)
     with tar.extractfile(member) as packed, source.open("wb") as unpacked:  # type: ignore[union-attr]

@@ -1,10 +1,15 @@
-"""Makes load sources: on Spark, or without it. PySpark is loaded when one is asked for."""
+"""Factories: load sources with or without Spark, and the archive of Spark's classes. They load PySpark when called."""
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 
-from trimtab_pipeline.api import KEEP_A_DAY, LoadSources, Retention
+from trimtab_pipeline.api import KEEP_A_DAY, LoadSources, Retention, SourceUnavailableError
+from trimtab_pipeline.class_archive import archive_for, forget_older, trusted
+
+ARCHIVE_DEADLINE = 900.0
+"""Seconds for Spark to become warm before it writes the archive; a build does this once, on a busy machine."""
 
 
 def spark_sources(
@@ -17,7 +22,7 @@ def spark_sources(
 ) -> LoadSources:
     """Sources on a Spark session that starts in the background; the first call in a process loads PySpark.
 
-    history_dir: where each policy's history lies, which is also its state.
+    history_dir: folder of the policies' histories, which are also their state.
     master:      ``local[N]``, ``local[*]``, or ``sc://host:port`` of a Spark Connect server.
     memory:      heap of the embedded JVM. deadline: seconds one cycle may take.
     retention:   how much of each policy's history is kept.
@@ -29,9 +34,9 @@ def spark_sources(
 
 
 def direct_sources(history_dir: Path, *, deadline: float = 60.0) -> LoadSources:
-    """Sources that need no Java: threads of this process do what tasks do on Spark, with the same figures.
+    """Sources without Java: threads of this process run the tasks, with the same figures as on Spark.
 
-    For a look now and then; see `spark_sources` for the arguments.
+    For occasional measurements; see `spark_sources` for the arguments.
     """
     from trimtab_pipeline.direct_source import DirectLoadSources  # noqa: PLC0415  (loads PySpark, though no Spark)
 
@@ -39,12 +44,35 @@ def direct_sources(history_dir: Path, *, deadline: float = 60.0) -> LoadSources:
 
 
 def archive_classes() -> tuple[Path, bool]:
-    """Keep Spark's classes in a form that saves an embedded session's start some 40 % of its work (`archiving`).
+    """Write the archive of Spark's classes (`class_archive`), which saves some 40 % of the work of an embedded start.
 
-    Returns the archive's path, and whether it was made now: it takes a start of Spark and some 10 s.
-    Raises `SourceUnavailableError` without Java, or when Spark writes none, and `OSError` for a folder that can't be
-    written.
+    Only a JVM that ends can write it, and that takes some 10 s more, so this starts a Spark for nothing else.
+    Returns the archive's path, and whether it was written now: a usable one stays.
+    Raises `JavaMissingError` without Java, `SourceUnavailableError` when Spark does not start or writes no archive,
+    `OSError` when the cache folder can't be written.
     """
-    from trimtab_pipeline.archiving import archive_classes  # noqa: PLC0415  (as above)
+    from trimtab_pipeline.spark_settings import java_version, require_java  # noqa: PLC0415  (as above)
 
-    return archive_classes()
+    archive = archive_for(java_version(require_java()))
+    if trusted(archive):
+        return archive, False
+    archive.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="archive-", dir=archive.parent) as folder:
+        written = Path(folder) / archive.name
+        _write(written, Path(folder) / "history")
+        if not written.exists():
+            raise SourceUnavailableError("Spark's JVM wrote no archive of its classes; starts are as fast as before")
+        written.chmod(0o644)  # in an image another user runs what root has made
+        written.replace(archive)
+    forget_older(archive.parent)
+    return archive, True
+
+
+def _write(archive: Path, history: Path) -> None:
+    from trimtab_pipeline.spark_source import SparkLoadSources  # noqa: PLC0415  (as above)
+
+    sources = SparkLoadSources(history, deadline=ARCHIVE_DEADLINE, archive=archive)
+    try:
+        sources.warm_up().result()
+    finally:
+        sources.close()

@@ -1,11 +1,11 @@
 """One Parquet file per table and cycle, named by the cycle's evaluation time. The newest one *is* the state.
 
 A file is complete or absent (written aside, then renamed), carries the version of its schema, and is never changed.
-Whatever else is found under a history's name is set aside as ``_*.bad`` with a warning and never read again (other
-tools, too, pass over what begins so): a state that can't be read costs the averages' past, not the cycle.
-What can't be written can be held in memory instead, and is the state until a newer file is there: a volume that is full
-or gone costs files, not averages. `trimtab_pipeline.housekeeping` merges and removes old files; the state is never
-among those, so a cycle opens one file of each table.
+Any other file under a history's name is renamed to ``_*.bad`` with a warning and never read again (other tools skip
+such names too): an unreadable state costs past averages, not the cycle. State that can't be written can be held in
+memory until a newer file exists: a volume that is full or gone costs files, not averages.
+`trimtab_pipeline.housekeeping` merges and removes old files, but never the state, so a cycle opens one file of each
+table.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ _LOGGER = logging.getLogger(__name__)
 class History:
     """The files of one table of one policy.
 
-    folder:  where they lie; made again whenever it is missing. What can't be read or written raises `OSError`.
-    columns: what every file holds besides the evaluation time; `version` names them and changes with their meaning.
+    folder:  their folder; created when it is missing. A folder that can't be read or written raises `OSError`.
+    columns: columns of every file besides the evaluation time; `version` names them and changes with their meaning.
     """
 
     def __init__(self, folder: Path, columns: pa.Schema, version: str) -> None:
@@ -46,7 +46,7 @@ class History:
         self._known: Path | None = None  # the last file that was written, or read as a whole
         self._held: tuple[float, bytes] | None = None  # evaluation time and file of a state that could not be written
         self._cleaned = False
-        self._lock = RLock()  # a look at the brokers reads the state beside a cycle
+        self._lock = RLock()  # a broker refresh reads the state beside a cycle
 
     def state(self, at: float, horizon: float) -> State:
         """The newest state older than `at` by at most `horizon` seconds; an empty one when there is none."""
@@ -81,25 +81,25 @@ class History:
             self._held = at, in_memory(self.schema, stamped(rows, at, self.schema))
 
     def doubt(self) -> None:
-        """Check the files again before the next one is used: something went wrong with what was read."""
+        """Check the files again before the next use: reading them failed."""
         self._known = None
 
     def cycles(self) -> list[HistoryFile]:
-        """Files that hold one cycle each, oldest first."""
+        """Files of one cycle each, oldest first."""
         return [file for file in listed(self.folder) if not file.merged]
 
     def set_aside(self, path: Path, why: str) -> None:
-        """Rename a file that can't be used, so that it is never read again but can be looked at."""
+        """Rename an unusable file, so it is never read again but stays available for inspection."""
         bad = path.with_name(f"_{path.stem}.bad")
         path.replace(bad)
         _LOGGER.warning("history file %s is set aside as %s: %s", path, bad.name, why)
 
     def _prepare(self) -> None:
-        """Make the folder; once, remove what a crash left half written, and set aside what was never ours."""
+        """Create the folder; the first time, remove partly written files, and rename files of others."""
         self.folder.mkdir(parents=True, exist_ok=True)
         if self._cleaned:
             return
-        for found in list(self.folder.iterdir()):  # a search by pattern takes a folder it can't read for an empty one
+        for found in list(self.folder.iterdir()):  # a search by pattern treats an unreadable folder as empty
             if found.suffix == ".tmp":
                 found.unlink()
             elif found.suffix == ".parquet" and parsed(found) is None:
@@ -107,7 +107,7 @@ class History:
         self._cleaned = True
 
     def _readable(self, file: HistoryFile) -> bool:
-        """Whether all of it can be read; asked once per file, as reading it costs what Spark's reading costs."""
+        """Whether the whole file can be read; tested once per file, as it costs as much as Spark's reading."""
         if file.path == self._known:
             return True
         try:
@@ -120,7 +120,7 @@ class History:
         return True
 
     def _empty(self) -> State:
-        """A state without rows, so that the first cycle runs the same statement as the others."""
+        """A state without rows, so the first cycle runs the same code as the others."""
         path = self.folder / "empty.state"
         if not path.exists():
             try:

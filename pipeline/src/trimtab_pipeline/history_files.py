@@ -1,4 +1,4 @@
-"""What the files of a history are called, and how one is put in place: complete or absent, whatever happens.
+"""The files of a history: their names, and how one is written: it is complete or absent, whatever happens.
 
 A cycle's file is named by its evaluation time, an hour's file by the hour whose cycles were merged into it. All times
 are UTC. Every file holds one row group per cycle, and an hour's file says which cycles those are.
@@ -37,14 +37,14 @@ _REPEATING = {
     "seen",
     "time",
     "count",
-}  # others take thrice the time with a dictionary
+}  # others take three times as long with a dictionary
 
 State = Path | bytes
-"""What a cycle goes on from: a file, or the content of one that could not be written."""
+"""The state that a cycle continues from: a file, or the content of one that could not be written."""
 
 
 class ForeignFileError(ValueError):
-    """A file that is no part of this history, or can't be read. Says what was expected and what was found."""
+    """A file that is unreadable or not part of this history. The text says what was expected and found."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -70,7 +70,7 @@ def cycle_file(folder: Path, at: float) -> HistoryFile:
 
 
 def hour_file(folder: Path, at: float) -> HistoryFile:
-    """The file of the hour that `at` (epoch s) lies in."""
+    """The file of the hour that contains `at` (epoch s)."""
     begin = at // HOUR * HOUR
     return HistoryFile(
         begin, begin + HOUR, folder / f"{datetime.fromtimestamp(begin, UTC).strftime(_HOUR_NAME)}.parquet"
@@ -78,7 +78,7 @@ def hour_file(folder: Path, at: float) -> HistoryFile:
 
 
 def parsed(path: Path) -> HistoryFile | None:
-    """What `path` is by its name; None when that is no name of ours."""
+    """The file that the name of `path` stands for; None for any other name."""
     for form, span in ((_CYCLE_NAME, 0.0), (_HOUR_NAME, HOUR)):
         try:
             time = datetime.strptime(path.stem, form).replace(tzinfo=UTC)
@@ -90,7 +90,7 @@ def parsed(path: Path) -> HistoryFile | None:
 
 
 def listed(folder: Path) -> list[HistoryFile]:
-    """The history's files in `folder`, oldest first; others are passed over, no folder holds none."""
+    """The history's files in `folder`, oldest first; other files are skipped, a missing folder has none."""
     found = (parsed(path) for path in folder.iterdir()) if folder.is_dir() else iter(())
     return sorted(file for file in found if file)
 
@@ -101,7 +101,7 @@ def pinned(columns: pa.Schema, version: str) -> pa.Schema:
 
 
 def stamped(rows: pa.Table, at: float, schema: pa.Schema) -> pa.Table:
-    """`rows` (any order of columns, others are left out) as those of the cycle at `at`, in `schema`."""
+    """`rows` (columns in any order, others are dropped) of the cycle at `at`, in `schema`."""
     time = pa.repeat(pa.scalar(round(at * 1000), AT.type), len(rows))
     return rows.select(schema.names[1:]).add_column(0, AT, time).cast(schema)
 
@@ -124,7 +124,7 @@ def opened(path: Path, schema: pa.Schema) -> pq.ParquetFile:
 
 
 def cycles_in(file: pq.ParquetFile, of: HistoryFile) -> list[float]:
-    """Evaluation times (epoch s) of the row groups of `file`. Raises `ForeignFileError` when it does not tell."""
+    """Evaluation times (epoch s) of the row groups of `file`. Raises `ForeignFileError` when it lacks them."""
     if not of.merged:
         return [of.begin]
     try:
@@ -137,12 +137,12 @@ def cycles_in(file: pq.ParquetFile, of: HistoryFile) -> list[float]:
 
 
 def put(path: Path, schema: pa.Schema, cycles: Iterable[pa.Table], times: Callable[[], Sequence[float]] | None) -> None:
-    """Write a file with a row group per cycle, aside, then rename it. `OSError` leaves `path` as it was, and no rest.
+    """Write a file with a row group per cycle under a temporary name, then rename it.
 
-    times: asked once all is written; what an hour's file notes down. Such a file is also forced to the disk, since the
-    files that it replaces are then removed.
+    times: called at the end; the times that an hour's file records. Such a file is also forced to the disk, since the
+    files that it replaces are then removed. Raises `OSError`, which leaves `path` unchanged and no temporary file.
     """
-    aside = path.with_name(f"_{path.name}.tmp")  # other tools pass over what begins so
+    aside = path.with_name(f"_{path.name}.tmp")  # other tools skip such names
     repeating = [name for name in schema.names if name in _REPEATING]
     try:
         with pq.ParquetWriter(aside, schema, compression="zstd", use_dictionary=repeating) as writer:
@@ -156,12 +156,12 @@ def put(path: Path, schema: pa.Schema, cycles: Iterable[pa.Table], times: Callab
         if times is not None:
             _force(path.parent)
     except BaseException:
-        aside.unlink(missing_ok=True)  # half a file takes room on a disk that is full
+        aside.unlink(missing_ok=True)  # half a file takes space on a full disk
         raise
 
 
 def in_memory(schema: pa.Schema, rows: pa.Table) -> bytes:
-    """What the file of a cycle with these rows holds."""
+    """The content of the file of a cycle with these rows."""
     sink = pa.BufferOutputStream()
     pq.write_table(rows.cast(schema), sink, compression="zstd")
     return bytes(sink.getvalue())

@@ -1,8 +1,8 @@
-"""Keeps a policy's history small: cycles become hours, and what is too old or too much goes.
+"""Housekeeping of a policy's history: merge cycles into hours, and remove what is too old or too large.
 
-It runs beside the cycles, in a thread of its own, and touches nothing they read: an hour is merged once it has been
-over for a while, the newest cycle is never removed. It may be ended anywhere, by ``kill -9`` too: an hour's file is in
-place before its cycles' files go, and if those are still there afterwards, the next tidying merges them once more.
+It runs beside the cycles, in its own thread, and touches no file that they read: an hour is merged some time after its
+end, and the newest cycle is never removed. It may be killed at any point: an hour's file is complete before its cycles'
+files are removed, and if those still exist afterwards, the next run merges them again.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ from trimtab_pipeline.history_files import (
 Stopping = Callable[[], bool]
 
 
-class _Stopped(Exception):  # noqa: N818  (no error: somebody closes the program)
-    """Tidying was asked to end in the middle of an hour."""
+class _Stopped(Exception):  # noqa: N818  (no error: the program closes)
+    """Housekeeping was asked to stop in the middle of an hour."""
 
 
 def never() -> bool:
-    """Nobody wants it to stop."""
+    """Never stop."""
     return False
 
 
 class Housekeeping:
-    """Merges and removes the files of a policy's `histories`, as `retention` says."""
+    """Merges and removes the files of a policy's `histories` by `retention`."""
 
     def __init__(self, histories: Sequence[History], retention: Retention) -> None:
         self._histories = histories
         self._retention = retention
 
     def tidy(self, at: float, stopping: Stopping = never) -> None:
-        """Do what is due at `at` (epoch s, of the newest cycle); what was begun is dropped once `stopping` says so.
+        """Do the work due at `at` (epoch s, of the newest cycle); drop an unfinished hour once `stopping` is true.
 
-        Raises `OSError` when the disk refuses; no cycle is lost by that, and the next call goes on. What is due to be
-        removed is removed all the same: a volume that is full has no room for an hour's file.
+        Raises `OSError` when the disk can't be written; no cycle is lost, and the next call continues. Old files are
+        removed even then: a full volume has no space for an hour's file.
         """
         try:
             for history in self._histories:
@@ -67,8 +67,8 @@ class Housekeeping:
             _merge(history, list(files), stopping)
 
     def _retire(self, at: float) -> None:
-        """Remove what is too old; then, while there is too much, what is from the future (a clock was ahead), then the
-        oldest. Never a table's state.
+        """Remove what is too old; then, while the history is too large, files from the future (a clock was ahead), then
+        the oldest. Never a table's state.
         """
         states = {file.path for history in self._histories for file in _past(history.cycles(), at)[-1:]}
         files = sorted(file for history in self._histories for file in listed(history.folder))
@@ -98,12 +98,12 @@ def _end(file: HistoryFile) -> float:
 def _size(file: HistoryFile) -> int:
     try:
         return file.path.stat().st_size
-    except FileNotFoundError:  # removed meanwhile
+    except FileNotFoundError:  # it was removed in the meantime
         return 0
 
 
 def _merge(history: History, files: Sequence[HistoryFile], stopping: Stopping) -> None:
-    """Write the hour of `files` (cycles) together with what it holds already, then remove them."""
+    """Write the hour of `files` (cycles) together with its present content, then remove them."""
     hour = hour_file(history.folder, files[0].begin)
     written: list[float] = []
     put(hour.path, history.schema, _cycles(history, _sources(history, hour, files), written, stopping), lambda: written)
@@ -112,7 +112,7 @@ def _merge(history: History, files: Sequence[HistoryFile], stopping: Stopping) -
 
 
 def _sources(history: History, hour: HistoryFile, files: Sequence[HistoryFile]) -> dict[float, HistoryFile]:
-    """Which file each cycle of the hour is read from. A cycle's own file is newer than what the hour has of it."""
+    """The file to read each cycle of the hour from. A cycle's own file is newer than its copy in the hour."""
     held: list[float] = []
     if hour.path.exists():
         try:
@@ -125,17 +125,17 @@ def _sources(history: History, hour: HistoryFile, files: Sequence[HistoryFile]) 
 def _cycles(
     history: History, sources: Mapping[float, HistoryFile], written: list[float], stopping: Stopping
 ) -> Iterator[pa.Table]:
-    """Rows of each cycle, oldest first, noting in `written` which; a file that can't be read is set aside."""
+    """Rows of each cycle, oldest first. Adds its time to `written`; renames an unreadable file."""
     for time, file in sorted(sources.items()):
         if stopping():
             raise _Stopped
         try:
             rows = read_cycle(file, time, history.schema)
         except ForeignFileError as error:
-            if file.path.exists():  # an hour is asked once for each of its cycles
+            if file.path.exists():  # an hour comes once for each of its cycles
                 history.set_aside(file.path, str(error))
             continue
-        except FileNotFoundError:  # set aside just now
+        except FileNotFoundError:  # it was just renamed
             continue
         written.append(time)
         yield rows

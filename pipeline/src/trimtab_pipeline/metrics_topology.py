@@ -1,6 +1,6 @@
-"""A door for whoever has only a Prometheus: which brokers and bundles there are, as far as their metrics tell.
+"""A topology from metrics alone: the brokers and bundles that Prometheus knows.
 
-Where resources exist they decide what exists; this is for looking at a cluster that Trimtab does not manage yet.
+Where resources exist, they decide. This is for a cluster that Trimtab does not manage yet.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trimtab_pipeline.api import PrometheusSettings, SourceUnavailableError, Topology
-from trimtab_pipeline.prometheus import Prometheus, PrometheusError
+from trimtab_pipeline.prometheus import PrometheusClient, PrometheusError
 from trimtab_pipeline.queries import quoted
 from trimtab_pipeline.ranges import is_bundle
 
@@ -19,10 +19,10 @@ _BUNDLES = "max by (bundle, pod) (pulsar_bundle_msg_rate_in{{{}}})"
 
 
 def topology_from_metrics(settings: PrometheusSettings, at: float) -> Topology:
-    """What reported itself as of `at` (epoch s): brokers are named by their pods, a bundle belongs to who reported it.
+    """The brokers and bundles with metrics at `at` (epoch s). Brokers have their pods' names; a bundle's pod owns it.
 
-    A bundle that two pods report belongs to the one with more messages; what is no bundle's name is passed over.
-    Raises `SourceUnavailableError` when the server does not answer, or no broker reported anything.
+    A bundle that two pods report belongs to the one with more messages; invalid bundle names are skipped.
+    Raises `SourceUnavailableError` when the server does not answer, or no broker has metrics.
     """
     selector = f"{settings.namespace_label}={quoted(settings.namespace)}"
     try:
@@ -42,8 +42,8 @@ def topology_from_metrics(settings: PrometheusSettings, at: float) -> Topology:
     )
 
 
-def _server(settings: PrometheusSettings) -> Prometheus:
-    return Prometheus(
+def _server(settings: PrometheusSettings) -> PrometheusClient:
+    return PrometheusClient(
         settings.url,
         settings.timeout,
         settings.credentials,

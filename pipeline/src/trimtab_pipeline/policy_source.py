@@ -1,6 +1,6 @@
-"""`LoadSource`: measure, remember, align, one cycle at a time; the same whoever carries out the tasks of a cycle.
+"""`LoadSource` of a policy: measure, store, align, one cycle at a time, on Spark or without.
 
-The operator does not import this module; `trimtab_pipeline.api` does when asked for sources.
+The operator does not import this module; `trimtab_pipeline.factory` does.
 """
 
 from __future__ import annotations
@@ -18,37 +18,37 @@ import pyarrow as pa
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
-from trimtab_pipeline.align import Measured, align, one_row_each, shown, with_last_times
+from trimtab_pipeline.align import Measurement, align, one_row_each, shown, with_last_times
 from trimtab_pipeline.api import Observation, PrometheusSettings, Topology
-from trimtab_pipeline.asking import ReadRequest, ShardRequest
+from trimtab_pipeline.broker_refresh import aside, asked_directly
 from trimtab_pipeline.cycle import BROKER_STATE, BUNDLE_STATE, BySamples, ByTime, horizon, remembered
-from trimtab_pipeline.glancing import aside, asked_directly
 from trimtab_pipeline.history_files import State, read_state
-from trimtab_pipeline.keeping import Keeping
+from trimtab_pipeline.history_writer import HistoryWriter
 from trimtab_pipeline.queries import tables
-from trimtab_pipeline.ranges import Ranges, Summing
+from trimtab_pipeline.ranges import HashRanges, Summing
+from trimtab_pipeline.read_request import ReadRequest, ShardRequest
 from trimtab_pipeline.session import closed
-from trimtab_pipeline.tasks import Work, flattened, reports_in
+from trimtab_pipeline.tasks import ShardTask, flattened, reports_in
 
 T = TypeVar("T")
-Ask = Callable[[Work], pa.Table]
-"""Has all tasks of a cycle carried out; the answers are in `tasks.ANSWER`."""
+Ask = Callable[[ShardTask], pa.Table]
+"""Runs all tasks of a cycle; the answers are in `tasks.ANSWER`."""
 
 
 class Workshop(Protocol):
-    """Where the tasks of a cycle are carried out; if that is elsewhere, looks at the brokers are taken there, too."""
+    """The place where the tasks of a cycle run; if it is remote, broker refreshes run there too."""
 
     @property
     def cores(self) -> int:
-        """How many tasks at once."""
+        """Number of parallel tasks."""
 
     @property
     def remote(self) -> bool:
-        """Whether they are carried out elsewhere."""
+        """Whether the tasks run on another machine."""
 
     @property
     def closed(self) -> bool:
-        """Whether it takes no more."""
+        """Whether it takes no more jobs."""
 
     def run(self, job: Callable[[Ask], T], deadline: float) -> Future[T]:
         """The outcome of `job`.
@@ -58,7 +58,7 @@ class Workshop(Protocol):
 
 
 def policy_folder(history_dir: Path, policy: str) -> Path:
-    """Where `policy` (``namespace/name``) keeps its history. Raises `ValueError` for a name that leads out of there."""
+    """Folder of the history of `policy` (``namespace/name``). Raises `ValueError` for a name that leads outside."""
     folder = history_dir / policy
     if history_dir.resolve() not in folder.resolve().parents:
         raise ValueError(f"policy {policy!r} would keep its history outside {history_dir}")
@@ -73,11 +73,11 @@ class PolicySource:
         workshop: Workshop,
         settings: PrometheusSettings,
         deadline: float,
-        keeping: Keeping,
+        keeping: HistoryWriter,
     ) -> None:
         self._keeping = keeping
         self._workshop, self._settings, self._deadline = workshop, settings, deadline
-        tables(settings)  # what is wrong with them is to be told now, and not by every cycle
+        tables(settings)  # raise errors in the settings now, not in every cycle
         self._summing = Summing(settings.bundle_metrics)
         by_time = settings.averages == "time"
         self._averages = ByTime(settings.short_tau, settings.long_tau) if by_time else BySamples()
@@ -89,7 +89,7 @@ class PolicySource:
         return self._workshop.run(lambda ask: self._observe(ask, topology, round(at, 3), asked), self._deadline)
 
     def observe_brokers(self, topology: Topology, at: float) -> Future[Observation]:
-        """See `LoadSource.observe_brokers`. Spark has no part in it; on Connect the server asks, as in a cycle."""
+        """See `LoadSource.observe_brokers`. It runs without Spark, except on Connect, where the server reads."""
         look = partial(self._glance, topology, round(at, 3), time.monotonic())
         if self._workshop.remote:
             return self._workshop.run(lambda ask: look(partial(self._brokers_by, ask)), self._deadline)
@@ -97,22 +97,22 @@ class PolicySource:
         return aside(lambda unwanted: look(partial(direct, unwanted=unwanted)), self._deadline)
 
     def close(self) -> None:
-        """Nothing of its own runs: the threads belong to the workshop."""
+        """Do nothing: the threads belong to the workshop."""
 
     def measure(
         self,
         ask: Ask,
         pods: Sequence[str],
         at: float,
-        ranges: Ranges | None = None,
+        ranges: HashRanges | None = None,
         *,
         late: float = 0.0,
         admin: Mapping[str, str] | None = None,
-    ) -> Measured:
-        """What `pods` are measured to carry at `at`, joined with what is remembered; runs in the workshop's thread.
+    ) -> Measurement:
+        """The measured load of `pods` at `at`, joined with the last state; runs in the workshop's thread.
 
-        ranges: all bundles, if topics are to be summed up to them where bundles have no metrics of their own.
-        late: seconds since `at` was the present. admin: URLs of brokers' admin REST, by pod.
+        ranges: all bundles, if their topics are summed up where bundles have no metrics. late: seconds since `at`.
+        admin: URLs of brokers' admin REST, by pod.
         Raises `SourceUnavailableError` when no shard answered.
         """
         shards = self._shards(pods)
@@ -121,7 +121,7 @@ class PolicySource:
         state = self._keeping.bundles.state(at, self._horizon)
         answer = self._answer(ask, request, state, ranges)
         reports = reports_in(answer)
-        return Measured(
+        return Measurement(
             brokers=self._brokers(flattened(answer["brokers"]), at),
             bundles=remembered(
                 answer.filter(answer["bundle"].is_valid()).select(BUNDLE_STATE.names), state, at - self._horizon
@@ -136,29 +136,29 @@ class PolicySource:
         cores = self._workshop.cores
         return tuple(tuple(pods[k::cores]) for k in range(min(cores, len(pods))))
 
-    def _answer(self, ask: Ask, request: ReadRequest, state: State, ranges: Ranges | None = None) -> pa.Table:
+    def _answer(self, ask: Ask, request: ReadRequest, state: State, ranges: HashRanges | None = None) -> pa.Table:
         """The tasks' answers, columns `ANSWER`."""
         known = None if ranges is None else ranges.to_text()
         settings = self._settings
-        return ask(Work(request, state, self._averages, settings.credentials, known, settings.statistics))
+        return ask(ShardTask(request, state, self._averages, settings.credentials, known, settings.statistics))
 
     def _brokers_by(self, ask: Ask, request: ReadRequest) -> pa.Table:
-        """What the tasks hear of the brokers alone."""
+        """The tasks' answers about the brokers alone."""
         return self._answer(ask, request, Path()).select(["brokers", "report"])
 
     def _brokers(self, now: pa.Table, at: float) -> pa.Table:
-        """The brokers measured `now`, with the times of their newest samples that the history remembers."""
+        """The brokers measured `now`, with the times of their newest samples from the history."""
         last = read_state(self._keeping.brokers.state(at, self._horizon))
         return with_last_times(now, last, at - self._horizon)
 
     def _glance(
         self, topology: Topology, at: float, begun: float, ask: Callable[[ReadRequest], pa.Table]
     ) -> Observation:
-        """What `ask` hears of the brokers: columns ``brokers`` and ``report`` of `ANSWER`."""
+        """The answers of `ask` about the brokers: columns ``brokers`` and ``report`` of `ANSWER`."""
         if self._workshop.closed:
             raise closed()
         begin, shards = time.perf_counter(), self._shards(_pods(topology))
-        nothing = Measured(BROKER_STATE.empty_table(), BUNDLE_STATE.empty_table())
+        nothing = Measurement(BROKER_STATE.empty_table(), BUNDLE_STATE.empty_table())
         if not shards:
             return Observation(align(nothing, topology, self._settings, at), {})
         asked = (ShardRequest.of(self._settings, shard).brokers_alone for shard in shards)
@@ -175,7 +175,7 @@ class PolicySource:
     def _observe(self, ask: Ask, topology: Topology, at: float, asked: float) -> Observation:
         pods = _pods(topology)
         if not pods:
-            nothing = Measured(BROKER_STATE.empty_table(), BUNDLE_STATE.empty_table())
+            nothing = Measurement(BROKER_STATE.empty_table(), BUNDLE_STATE.empty_table())
             return Observation(align(nothing, topology, self._settings, at), {})
         clock = [time.perf_counter()]
         try:
@@ -196,7 +196,7 @@ class PolicySource:
         seconds = {"prometheus": in_tasks, "spark": spark_seconds - in_tasks, "write": write, "align": aligning}
         observation = Observation(load, seconds, shown(measured, topology), unwritten)
         del measured
-        pa.default_memory_pool().release_unused()  # kept for reuse it fragments, and the process grows with each cycle
+        pa.default_memory_pool().release_unused()  # kept memory fragments, and the process grows each cycle
         return observation
 
 
@@ -204,6 +204,6 @@ def _pods(topology: Topology) -> list[str]:
     return sorted({pod for pod in topology.pods if pod})
 
 
-def _in_tasks(measured: Measured) -> float:
+def _in_tasks(measured: Measurement) -> float:
     """Seconds that the slowest task spent on HTTP and parsing."""
     return float(max(report["seconds"] for report in measured.reports))

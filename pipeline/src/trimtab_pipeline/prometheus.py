@@ -1,14 +1,14 @@
-"""The HTTP layer: `prometheus-api-client` on a session of ours, whose answers are Arrow columns.
+"""The HTTP layer: `prometheus-api-client` on our own session, whose answers are Arrow columns.
 
-What the session adds to the client: parameters travel in the body of the POST (a shard's list of pods is long), a
-timeout is always set, retries are few and short, ``warnings`` of partial answers are kept, and every failure is a
-`PrometheusError` that names the URL. Bodies are asked for uncompressed: compressing them costs a Prometheus server more
-time than a cluster's network needs to carry them. They are read piece by piece, up to a bound, and within the time-out.
+The session adds to the client: parameters travel in the body of the POST (a shard's list of pods is long), a timeout is
+always set, retries are few and short, ``warnings`` of partial answers are kept, and every failure is a
+`PrometheusError` that names the URL. It requests uncompressed bodies: compression takes a Prometheus server longer than
+a cluster's network takes to transfer them. It reads them in pieces, up to a bound, and within the time-out.
 
-Thanos and Mimir speak the same API. Thanos reports stores that did not answer as ``warnings``, or fails the query when
-``partial_response`` is false; Mimir answers below a prefix (``/prometheus``), which belongs into the URL, and wants a
-tenant in the header ``X-Scope-OrgID``. Redirects are not followed: they lead to log-in pages, and credentials must not
-go where nobody sent them.
+Thanos and Mimir have the same API. Thanos reports stores that did not answer as ``warnings``, or fails the query when
+``partial_response`` is false; Mimir answers below a prefix (``/prometheus``), which belongs in the URL, and needs a
+tenant in the header ``X-Scope-OrgID``. Redirects are not followed: they lead to log-in pages, and credentials must
+reach only the configured server.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from prometheus_api_client import PrometheusConnect
 
 from trimtab_pipeline.api import NO_CREDENTIALS, Credentials, CredentialsError
 from trimtab_pipeline.bodies import TooLargeError, joined, json_of
-from trimtab_pipeline.connecting import CORRECT_URL, LONG, StrictSession, cause_of, no_url
+from trimtab_pipeline.connections import CORRECT_URL, LONG, StrictSession, cause_of, no_url
 from trimtab_pipeline.samples import MalformedBodyError, Samples, head, parse_vector
 
 _OK, _MOVED, _REFUSED = 200, range(300, 400), (401, 403)
@@ -33,12 +33,12 @@ _WRONG = (400, 422)  # a query that does not parse, or can't be evaluated
 _RETRIED = (429, 502, 503, 504)
 _PAUSES = (0.0, 0.2)  # seconds before each further try
 _PIECE = 2**20
-_COMPLAINT = 2**16  # bytes that are read of what an error says
+_COMPLAINT = 2**16  # bytes that are read of an error's body
 
 LARGEST = 256 * 2**20
-"""Bytes of one answer; 1,000,000 topics asked for by two tasks take 100 MB each."""
+"""The most bytes of one answer; 1,000,000 topics read by two tasks take 100 MB each."""
 LARGEST_OF_BROKERS = 16 * 2**20
-"""The same of an answer about brokers alone, which the operator's own process reads; 300 brokers take some 100 kB."""
+"""The most bytes of an answer about brokers alone, which the operator's process reads; 300 brokers take some 100 kB."""
 
 
 class PrometheusError(RuntimeError):
@@ -46,11 +46,11 @@ class PrometheusError(RuntimeError):
 
 
 class PrometheusUnreachableError(PrometheusError):
-    """No answer: refused, timed out, broken off."""
+    """No answer: refused, timed out, or interrupted."""
 
 
 class PrometheusStatusError(PrometheusError):
-    """An answer with an HTTP status other than 200. refused: whether it says that the query itself is wrong."""
+    """An answer with an HTTP status other than 200. refused: whether the query itself is wrong."""
 
     def __init__(self, message: str, *, status: int = 0) -> None:
         super().__init__(message)
@@ -58,11 +58,11 @@ class PrometheusStatusError(PrometheusError):
 
 
 class PrometheusFormatError(PrometheusError):
-    """An answer that can't be read as an instant vector."""
+    """An answer that is not an instant vector."""
 
 
 class ArrowResponse(requests.Response):
-    """A response whose ``json()`` holds `Samples` where Prometheus' holds a list of series. body: all of it."""
+    """A response whose ``json()`` holds `Samples` instead of Prometheus' list of series. body: the whole body."""
 
     body: bytes
 
@@ -99,7 +99,7 @@ class ArrowSession(StrictSession):
             return response
 
     def _answer(self, method: str | bytes, url: str | bytes, *, timeout: float, **kwargs: Any) -> requests.Response:
-        """The first answer whose status is not that of a busy server, else the last one, within `timeout` seconds."""
+        """The first answer whose status is not a busy server's, else the last one, within `timeout` seconds."""
         end = time.monotonic() + timeout
         for pause in _PAUSES:
             response = super().request(method, url, timeout=end - time.monotonic(), **kwargs)
@@ -110,7 +110,7 @@ class ArrowSession(StrictSession):
         return super().request(method, url, timeout=end - time.monotonic(), **kwargs)
 
 
-class Prometheus:
+class PrometheusClient:
     """Instant queries against one server. A context manager; not thread safe.
 
     url:     base URL, with or without a slash at its end.
@@ -138,16 +138,16 @@ class Prometheus:
     @cached_property
     def _client(self) -> PrometheusConnect:
         """The client. Raises `ValueError` for a URL that is none, `CredentialsError`."""
-        # A server that is slow is not asked again: that would only make it slower, and the next cycle asks anyway.
+        # A slow server gets no second request: that would only make it slower, and the next cycle asks anyway.
         client = PrometheusConnect(self.url, session=self._session, timeout=self._timeout, method=self._method)
         self._session.connect_to(self.url, self._credentials)  # the client has chosen for itself
         return client
 
     @property
     def clock_ahead(self) -> float | None:
-        """Seconds that the server's clock was ahead of ours at its last answer, to the second; None if it did not tell.
+        """Seconds that the server's clock was ahead of ours at its last answer, to the second; None if unknown.
 
-        It is the clock that the samples of a scrape get their times from.
+        This clock sets the times of a scrape's samples.
         """
         return self._session.clock_ahead
 
@@ -192,7 +192,7 @@ def _text(url: str | bytes) -> str:
 
 
 def _told(response: requests.Response, credentials: Credentials) -> str:
-    """What an answer says went wrong: the ``error`` of Prometheus' own ones, where it leads to, else its beginning."""
+    """The error in an answer: Prometheus' ``error``, the target of a redirect, or else the beginning of the body."""
     if response.status_code in _MOVED:
         return f"it leads to {credentials.hide(response.headers.get('Location', 'nowhere'))[:LONG]}; {CORRECT_URL}"
     body = next(response.iter_content(_COMPLAINT), b"")
@@ -203,13 +203,13 @@ def _told(response: requests.Response, credentials: Credentials) -> str:
 
 
 def _hidden(error: MalformedBodyError, credentials: Credentials) -> MalformedBodyError:
-    """The same without what the body repeats of the credentials."""
+    """The error without the credentials that the body repeats."""
     body = credentials.hide(error.body.decode("utf-8", "replace")).encode()
     return MalformedBodyError(credentials.hide(error.what)[:LONG], body)
 
 
 def _advice(status: int, credentials: Credentials) -> str:
-    """What to do about a refusal."""
+    """The fix for a refused request."""
     if status not in _REFUSED:
         return ""
     return f"; correct the source's credentials (it was asked with {credentials!r})"

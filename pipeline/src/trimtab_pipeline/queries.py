@@ -1,20 +1,19 @@
-"""What is asked of Prometheus, as data: two tables (brokers, bundles), and presets for where broker usage comes from.
+"""The queries to Prometheus, as data: two tables (brokers, bundles), and presets for the source of broker usage.
 
-Every query aggregates with ``max by``: the label set is then fixed, which the fast parser needs, and rows that describe
-the same thing twice (a pod scraped by two jobs, a restarted container's old series, a kubelet's pod-level row) do not
-add up. Of a restarted pod's old and new container only the one with the newest sample counts: cAdvisor gives its
-samples times of its own, so Prometheus does not notice that a series ended, and shows its last sample for five minutes.
-The same rule serves servers that hold the series of two replicas, of which one may have died minutes ago. For bundles
-and topics it would cost thrice the time, so there `of_newest` adds it where something is known to be there twice.
-Usage itself is asked for as raw samples (`Series`): what they say, and how much of the window they cover, is worked out
-by `trimtab_pipeline.coverage`, as PromQL's `rate()` does not tell a broker that is idle from one that is not scraped.
-Queries are `string.Template` texts with these selectors:
+Every query aggregates with ``max by``: this fixes the label set, which the fast parser needs, and duplicate rows (a pod
+scraped by two jobs, a restarted container's old series, a kubelet's pod-level row) do not add up. Of a restarted pod's
+old and new container only the one with the newest sample counts: cAdvisor sets its own sample times, so Prometheus does
+not notice that a series ended, and returns its last sample for five minutes. The same rule serves servers that hold the
+series of two replicas, one of which may have died minutes ago. For bundles and topics it would take three times as
+long, so `of_newest` adds it only where duplicates are known. Usage is read as raw samples (`Series`), from which
+`trimtab_pipeline.coverage` computes values and their coverage, as PromQL's `rate()` does not distinguish an idle broker
+from one without samples. Queries are `string.Template` texts with these selectors:
 
     $container  cAdvisor and kube-state-metrics rows of the broker's container
     $network    cAdvisor rows of the pod's interfaces, which carry no container name worth filtering by
     $pod        kube-state-metrics rows of the pod
-    $broker     what the brokers themselves expose
-    $topic      what they expose of topics, where the namespace label may be Pulsar's own; `topics_in` says of which
+    $broker     the brokers' own metrics
+    $topic      their metrics of topics, where the namespace label may be Pulsar's own; `topics_in` selects topics
 """
 
 from __future__ import annotations
@@ -35,42 +34,41 @@ RESOURCES = (
     *("cpu", "cpu_limit", "memory", "memory_limit", "direct_memory"),
     *("network_in", "network_out", "network_limit", "throttled"),
 )
-"""Usage and limits of a broker; a preset need not ask for all of them. ``throttled`` is the ratio 0-1 of periods in
-which it was kept from using more CPU: shown, as a limit that bites explains much, and not balanced by."""
+"""Usage and limits of a broker; a preset may leave some out. ``throttled`` is the ratio 0-1 of periods in which the CPU
+limit throttled it: for display only."""
 TIMES = ("resource_time", "traffic_time")
 """Epoch seconds of a broker's newest samples: of its usage, and of its own traffic metrics."""
 
 CHECKS = ("samples", "resets", "copies", "ahead")
-"""What tells whether a broker's samples can be believed; null where nobody says. ``samples``: of CPU in the window of
-the rates. ``resets``: of its counters in that window. ``copies``: series of the same thing, 1 if there is no other.
-``ahead``: samples of a time that is further ahead of the evaluation time than clocks may differ."""
+"""Checks of a broker's samples; null where unknown. ``samples``: of CPU in the window of the rates. ``resets``: of its
+counters in that window. ``copies``: series of the same thing, 1 without duplicates. ``ahead``: samples whose time is
+further ahead of the evaluation time than clocks may differ."""
 USAGE = ("cpu", "memory", "direct_memory", "network_in", "network_out")
 """Measured usage columns, in the order of `trimtab_strategies.model.RESOURCES`."""
 SAMPLED_TIME, SAMPLED_INTERVAL, SAMPLED_COVER = (
     tuple(f"{name}_{what}" for name in USAGE) for what in ("time", "interval", "cover")
 )
-"""Of each resource in `USAGE`: epoch seconds of its newest sample, seconds between its samples, and, of a counter,
-seconds that the samples of its window cover. Null where nobody says."""
+"""For each resource in `USAGE`: epoch seconds of its newest sample, seconds between its samples, and, for a counter,
+the covered seconds of its window. Null where unknown."""
 SAMPLED = (*SAMPLED_TIME, *SAMPLED_INTERVAL, *SAMPLED_COVER)
 _AHEAD = 600
-"""Seconds: Prometheus takes no samples that are further ahead of its clock."""
+"""Seconds: Prometheus rejects samples that are further ahead of its clock."""
 
 
 class UnknownPresetError(ValueError):
-    """A name that is no preset of broker usage. Says which ones there are."""
+    """An unknown preset of broker usage. The text lists the known ones."""
 
 
 class UnknownSignalError(ValueError):
-    """A query of something that is not measured. Says what is."""
+    """A query for an unknown signal. The text lists the known ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Raw samples to ask for.
+    """Raw samples to read.
 
     promql: a range selector, whose series carry the label ``pod``. counts: whether they are counters.
-    above: only values above it count; None: all do. checked: they only tell how far a rate that a person wrote is
-    covered.
+    above: only values above it count; None: all do. checked: they only give the coverage of a rate in a user's query.
     """
 
     promql: str
@@ -81,12 +79,12 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A wide table made of instant queries that share their labels.
+    """A wide table from instant queries that share their labels.
 
     keys:    labels every series carries; together they name a row.
     columns: value columns; null where `queries` has no PromQL template for one.
-    custom:  columns whose query a person wrote -> the name by which that person knows it.
-    sampled: columns that are worked out from raw samples -> which.
+    custom:  columns with a user's query -> name of the signal.
+    sampled: columns that are computed from raw samples -> their series.
     """
 
     keys: tuple[str, ...]
@@ -96,7 +94,7 @@ class Table:
     sampled: Mapping[str, Series] = field(default_factory=dict)
 
     def overridden(self, queries: Mapping[str, str], prefix: str = "") -> Table:
-        """The same with those of `queries` (signal -> PromQL) that name a column after `prefix`."""
+        """The table with those of `queries` (signal -> PromQL) whose signal is `prefix` and a column."""
         named = {column: prefix + column for column in self.columns if prefix + column in queries}
         texts = {column: queries[signal] for column, signal in named.items()}
         sampled = {column: series for column, series in self.sampled.items() if column not in named}
@@ -110,7 +108,7 @@ class Table:
 
 
 def _rated(promql: str) -> list[Series]:
-    """The raw samples of the first counter whose rate in the window a person's query takes; none if it takes none."""
+    """The raw samples of the first counter whose rate over the window a user's query takes; none without one."""
     found = _RATE.search(promql)
     return [] if found is None else [Series(f"{found[1]}[$samples]", counts=True, checked=True)]
 
@@ -134,7 +132,7 @@ def _gauge(series: str, above: float | None = None) -> Series:
 
 
 def _limit(resource: str) -> str:
-    """What counts as 100 %: the container's limit, else its request, else what its node has for pods."""
+    """The limit of a resource: the container's limit, else its request, else the node's allocatable amount."""
     container = f'{{$container,resource="{resource}"}}'
     node = f'max by (node) (kube_node_status_allocatable{{resource="{resource}"}})'
     choices = (
@@ -146,7 +144,7 @@ def _limit(resource: str) -> str:
 
 
 def _ahead(*series: str) -> str:
-    """How many samples are further ahead than allowed. A negative offset: an instant query sees nothing ahead of it."""
+    """Number of samples further ahead than allowed. It needs a negative offset: an instant query ends at its time."""
     return f"max by (pod) ({' or '.join(f'count_over_time({one}[$beyond] offset -{_AHEAD}s)' for one in series)})"
 
 
@@ -156,12 +154,12 @@ _RATE = re.compile(
 _ON_NODE = 'kube_pod_info{$pod,node!=""} * on (node) group_left ()'
 _VIRTUAL = "lo|veth.*|docker.*|cni.*|cali.*|cilium.*|lxc.*|flannel.*|vxlan.*|tunl.*|br-.*|virbr.*|kube-.*|dummy.*"
 _SPEED = f'node_network_speed_bytes{{device!~"{_VIRTUAL}",node'
-_BY_INSTANCE = f'label_replace({_SPEED}=""}} > 0, "node", "$$1", "instance", "([^:]+).*")'  # no label of its own
+_BY_INSTANCE = f'label_replace({_SPEED}=""}} > 0, "node", "$$1", "instance", "([^:]+).*")'  # it has no label ``node``
 _NIC = f'max by (node) ({_SPEED}!=""}} > 0 or {_BY_INSTANCE})'
 _CPU, _MEMORY = "container_cpu_usage_seconds_total{$container}", "container_memory_working_set_bytes{$container}"
 _RECEIVED, _TRAFFIC = "container_network_receive_bytes_total{$network}", "pulsar_broker_rate_in{$broker}"
 _LB_CPU = "pulsar_lb_cpu_usage{$broker}"
-_CONTAINER = "__name__, pod, id, name"  # whose containers differ by id and name where a pod has restarted
+_CONTAINER = "__name__, pod, id, name"  # containers of a restarted pod differ by id and name
 _PERIODS, _THROTTLED = (f"container_cpu_cfs_{name}periods_total{{$container}}" for name in ("", "throttled_"))
 
 _KUBERNETES = {
@@ -185,7 +183,7 @@ _PULSAR = {
     "ahead": _ahead(_LB_CPU, _TRAFFIC),
 }
 _NOT_YET = 0.001
-"""Percent of CPU: a broker looks at its host once a minute, and shows less than that until it has looked twice."""
+"""Percent of CPU: a broker samples its host once a minute, and exports a lower value until its second sample."""
 _PULSAR_SERIES = {
     "cpu": _gauge(_LB_CPU, above=_NOT_YET),
     "memory": _gauge("pulsar_lb_memory_usage{$broker}"),
@@ -242,8 +240,8 @@ TOPICS = Table(
 def brokers(preset: str) -> Table:
     """The broker table of a preset: usage, limits, own traffic, and the time (epoch s) of the newest samples.
 
-    ``resource_time`` and ``traffic_time`` are there because an instant query answers with samples up to 5 minutes old
-    without saying so. Raises `UnknownPresetError`.
+    ``resource_time`` and ``traffic_time`` are needed because an instant query returns samples up to 5 minutes old
+    without their times. Raises `UnknownPresetError`.
     """
     if preset not in RESOURCE_PRESETS:
         raise UnknownPresetError(f"resources {preset!r} is no preset; use one of {', '.join(RESOURCE_PRESETS)}")
@@ -253,19 +251,18 @@ def brokers(preset: str) -> Table:
 
 
 BUNDLE = "bundle_"
-"""What the name of a bundle's signal begins with, among the queries that a person writes."""
+"""Prefix of the names of bundle signals in users' queries."""
 SIGNALS = frozenset({*RESOURCES, *TRAFFIC, *TIMES, *(BUNDLE + name for name in BUNDLES.columns)}) - {"direct_memory"}
-"""Signals for which a person may write a query; direct memory has no limit that it could be measured by."""
+"""Signals for which users may write a query; direct memory is missing, as it has no limit to compare with."""
 
 _CHECKED = {"cpu", "rate_in"}
-"""Signals whose series `CHECKS` look at. Whoever writes a query of one's own has other series, of which nobody knows
-what they should be like."""
+"""Signals whose series `CHECKS` test. A user's query has other series, for which there are no expectations."""
 
 
 def tables(settings: PrometheusSettings) -> tuple[Table, Table]:
-    """Brokers and bundles, the preset's queries replaced by those a person wrote.
+    """The tables of brokers and bundles, with users' queries in place of the preset's.
 
-    Raises `UnknownPresetError`, and `UnknownSignalError` for a query of something else.
+    Raises `UnknownPresetError`, and `UnknownSignalError` for a query of an unknown signal.
     """
     queries = dict(settings.queries)
     if unknown := sorted(set(queries) - SIGNALS):
@@ -279,14 +276,14 @@ def tables(settings: PrometheusSettings) -> tuple[Table, Table]:
 def render(table: Table, settings: PrometheusSettings, pods: Sequence[str]) -> dict[str, str]:
     """PromQL of each column of `table`, restricted to the brokers' `pods` in their Kubernetes namespace.
 
-    What a person wrote may use the same words; what looks like another one is left as it is, as PromQL has dollars too.
+    Users' queries may use the same selectors. Other words with a dollar stay unchanged, as PromQL has dollars too.
     """
     words = _words(settings, pods)
     return {column: Template(text).safe_substitute(words) for column, text in table.queries.items()}
 
 
 def render_series(table: Table, settings: PrometheusSettings, pods: Sequence[str]) -> dict[str, Series]:
-    """The raw samples of each column of `table` that is worked out from them, restricted as by `render`."""
+    """The raw samples of each column of `table` that is computed from them, restricted as by `render`."""
     words = _words(settings, pods)
     return {
         column: replace(series, promql=Template(series.promql).safe_substitute(words))
@@ -295,7 +292,7 @@ def render_series(table: Table, settings: PrometheusSettings, pods: Sequence[str
 
 
 def _words(settings: PrometheusSettings, pods: Sequence[str]) -> Mapping[str, str]:
-    """What the words in a query's text stand for."""
+    """The values of the selectors in a query's text."""
     namespace, pod = quoted(settings.namespace), f"pod=~{quoted(_any_of(pods))}"
     kubelet, either = f"namespace={namespace},{pod}", quoted(f"{_any_of([settings.namespace])}|.+/.+")
     return {
@@ -317,7 +314,7 @@ def topics_in(promql: str, namespaces: Iterable[str] | None = None) -> str:
 
 
 def asked_late(ahead: str, seconds: float) -> str:
-    """The check ``ahead`` as it is asked `seconds` after its evaluation time: what was scraped since is no future."""
+    """The check ``ahead``, sent `seconds` after its evaluation time: samples scraped since then are not ahead."""
 
     def shorter(found: re.Match[str]) -> str:
         length = int(found[1]) / (1000 if found[2] == "ms" else 1)
@@ -327,7 +324,7 @@ def asked_late(ahead: str, seconds: float) -> str:
 
 
 def of_newest(promql: str) -> str:
-    """A query of `BUNDLES` or `TOPICS` that leaves out series whose pod has newer samples in others."""
+    """A query of `BUNDLES` or `TOPICS` without series whose pod has newer samples in other series."""
     keys, _, series = promql.removesuffix(")").partition(") (")
     return f"{keys}) ({series} and ({_latest(series)}))"
 
@@ -337,7 +334,7 @@ def _any_of(names: Iterable[str]) -> str:
 
 
 def quoted(text: str) -> str:
-    """`text` as a string of PromQL, which ends at a line break as at a quote."""
+    """`text` as a PromQL string, which a line break or a quote would end."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return f'"{escaped}"'
 

@@ -1,8 +1,8 @@
-"""Which bundle a topic belongs to: the hash ranges of all bundles, and a million topic names placed among them.
+"""The bundle of each topic: the hash ranges of all bundles, and the position of up to a million topics among them.
 
-The extensible load manager exports no metrics of bundles, only of topics, so their load is put together here, inside
-the Spark tasks that read them: a join in SQL would first carry every topic into the JVM. Names are taken apart on
-Arrow's buffers; only CRC-32 goes through Python, where it is one call of `zlib` per name.
+The extensible load manager exports metrics of topics only, so the bundles' load is summed here, inside the Spark tasks
+that read the topics: a join in SQL would first move every topic into the JVM. Names are parsed on Arrow's buffers; only
+CRC-32 runs in Python, with one call of `zlib` per name.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _BEFORE_NAMESPACE, _AFTER_NAMESPACE = 1, 3  # slashes of persistent://tenant/nam
 
 
 @dataclass(frozen=True, slots=True)
-class Ranges:
+class HashRanges:
     """The bundles of a cluster, b rows ascending by namespace and lower bound.
 
-    namespaces, pods: what `namespace` and `owner` are rows of.
-    namespace, lower, upper, owner: (b,) row, first hash, first hash after it, row of the pod that should have it or -1.
-    row: (b,) place among the names it was made from.
+    namespaces, pods: the names that `namespace` and `owner` refer to.
+    namespace, lower, upper, owner: (b,) row, first hash, first hash after it, row of the pod that should own it or -1.
+    row: (b,) position among the original names.
     """
 
     namespaces: tuple[str, ...]
@@ -46,7 +46,7 @@ class Ranges:
 
     @classmethod
     def of(cls, bundles: Sequence[str]) -> Self:
-        """From full names; nobody's so far. Raises `InvalidBundleNameError`."""
+        """From full names, without owners. Raises `InvalidBundleNameError`."""
         parts = [parse_bundle(bundle) for bundle in bundles]
         namespaces, namespace = np.unique(np.array([part.namespace for part in parts], object), return_inverse=True)
         lower, upper = (np.array([part[k] for part in parts], np.int64) for k in (1, 2))
@@ -55,7 +55,7 @@ class Ranges:
         return cls(tuple(namespaces), bounds[0], bounds[1], bounds[2], order, (), np.full(len(parts), -1))
 
     def owned(self, pods: tuple[str, ...], owner: IntArray) -> Self:
-        """The same with owners: for each of the names it was made from the row of a pod, or -1."""
+        """The ranges with owners: for each of the original names the row of a pod, or -1."""
         return replace(self, pods=pods, owner=owner[self.row])
 
     def __len__(self) -> int:
@@ -67,7 +67,7 @@ class Ranges:
         return [str(BundleName(self.namespaces[n], lower, upper)) for n, lower, upper in zip(*columns, strict=True)]
 
     def place(self, topics: pa.StringArray) -> tuple[IntArray, IntArray]:
-        """(t,) row of each topic's bundle, -1 for none of these; (t,) place of each topic on its ring.
+        """(t,) row of each topic's bundle, -1 if it is none of these; (t,) place of each topic on its ring.
 
         The last hash of all belongs to the last bundle (`trimtab_strategies.hash_ring.find_bundle`).
         """
@@ -106,28 +106,28 @@ class Ranges:
 
 
 class Summing:
-    """Whether one policy's topics are summed up to bundles, and to which; what was parsed is kept while names stay.
+    """Whether one policy's topics are summed up to bundles, and to which; parsed names are cached.
 
     metrics: `PrometheusSettings.bundle_metrics`. With ``auto`` the ranges travel with the first read, and then as long
-    as no bundle has metrics of its own.
+    as no bundle has its own metrics.
     """
 
     def __init__(self, metrics: str) -> None:
         self._auto = metrics == "auto"
         self._wanted = metrics != "bundle"
         self._names: tuple[str, ...] = ()
-        self._parsed = Ranges.of(())
+        self._parsed = HashRanges.of(())
 
-    def ranges(self, topology: Topology) -> Ranges | None:
-        """What the next read needs to know of the bundles; None when it is to read their own metrics."""
+    def ranges(self, topology: Topology) -> HashRanges | None:
+        """The ranges for the next read; None when it reads the bundles' own metrics."""
         if not self._wanted:
             return None
         if topology.bundles != self._names:
-            self._names, self._parsed = topology.bundles, Ranges.of(topology.bundles)
+            self._names, self._parsed = topology.bundles, HashRanges.of(topology.bundles)
         return self._parsed.owned(topology.pods, topology.owner)
 
     def saw(self, own: int) -> None:
-        """How many bundles had metrics of their own in the last read."""
+        """Record how many bundles had their own metrics in the last read."""
         if self._auto:
             self._wanted = own == 0
 
@@ -147,7 +147,7 @@ def crc32(names: pa.StringArray) -> IntArray:
 
 
 def namespaces_of(topics: pa.StringArray) -> pa.StringArray:
-    """``tenant/namespace`` of each ``domain://tenant/namespace/topic``; empty where a name looks otherwise."""
+    """``tenant/namespace`` of each ``domain://tenant/namespace/topic``; empty for other names."""
     _, offsets, data = topics.buffers()
     edges = np.frombuffer(offsets, np.int32)[topics.offset : topics.offset + len(topics) + 1]
     slashes = np.flatnonzero(np.frombuffer(data or b"", np.uint8)[: edges[-1]] == _SLASH).astype(np.int32)

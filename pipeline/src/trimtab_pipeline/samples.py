@@ -2,8 +2,8 @@
 
 The standard way (a Python dict per series) takes over a second for the 420,000 samples of a large cluster, most of it
 in the garbage collector. Here every string of the body becomes one entry of a single Arrow array whose offsets are the
-quotes' positions, and columns are every n-th entry of it. That holds only while all series carry the same labels
-and all is plain ASCII, which is checked; anything else takes the slow way through `json`.
+quotes' positions, and columns are every n-th entry of it. This needs equal labels on all series and plain ASCII, which
+is checked; anything else goes through `json`, which is slow.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _MAX_BODY = 2**31 - 1  # bytes; Arrow's string offsets are 32 bit
 
 
 class MalformedBodyError(ValueError):
-    """A body that is no successful answer to an instant query. Says what was found instead, as `body` begins."""
+    """A body that is not a successful answer to an instant query. The text quotes the beginning of `body`."""
 
     def __init__(self, what: str, body: bytes) -> None:
         super().__init__(f"{what}; it begins with {head(body)}")
@@ -40,9 +40,9 @@ class Samples:
     """The answer to one instant query: rows are series.
 
     labels:   a string array for each label; empty string where a series lacks it.
-    values:   float64 array; may hold NaN and infinities. The newest ones where a range was asked for.
-    warnings: what the server said about the answer (partial data); empty when it said nothing.
-    points:   (k, 2) times (epoch s) and values of each series, oldest first, where a range was asked for; else empty.
+    values:   float64 array; may hold NaN and infinities. The newest ones of a range query.
+    warnings: the server's warnings about the answer (partial data).
+    points:   (k, 2) times (epoch s) and values of each series, oldest first, of a range query; else empty.
     """
 
     labels: Mapping[str, pa.StringArray]
@@ -72,7 +72,7 @@ def parse_vector(body: bytes) -> Samples:
 
 
 def _tokenize(body: bytes) -> Samples | None:
-    """The fast way, or None when its assumptions do not hold."""
+    """The samples by the fast parser, or None when its assumptions do not hold."""
     start, end = body.find(_RESULT) + len(_RESULT), body.rfind(_END) + len(_END)
     regular = body.startswith(_SUCCESS) and len(_RESULT) <= start < end and len(body) < _MAX_BODY
     if not regular or not body.isascii() or body.find(b"\\", start, end) >= 0:
@@ -97,7 +97,7 @@ def _tokenize(body: bytes) -> Samples | None:
 
 
 def _warnings_after(body: bytes, end: int) -> tuple[str, ...] | None:
-    """What follows the result list: nothing, or warnings; None when it is not what ends an answer."""
+    """The warnings after the result list, if any; None when the answer does not end as expected."""
     tail = body[end:].strip()
     if tail == b"}}":
         return ()
@@ -108,7 +108,7 @@ def _warnings_after(body: bytes, end: int) -> tuple[str, ...] | None:
 
 
 def _strings(body: bytes, start: int, end: int) -> pa.StringArray:
-    """All strings of ``body[start:end]`` at even positions, what stands between them at odd ones; nothing is copied."""
+    """All strings of ``body[start:end]`` at even positions, the text between them at odd ones, without a copy."""
     view = memoryview(body)[start:end]
     offsets = np.flatnonzero(np.frombuffer(view, np.uint8) == _QUOTE).astype(np.int32)
     offsets[0::2] += 1  # a string begins behind its opening quote and ends at its closing one
@@ -117,7 +117,7 @@ def _strings(body: bytes, start: int, end: int) -> pa.StringArray:
 
 
 def _label_names(strings: pa.StringArray) -> list[str]:
-    """Label names of the first series: what stands between its "metric" and its "value"."""
+    """Label names of the first series: the strings between its "metric" and its "value"."""
     names: list[str] = []
     for k in range(2, len(strings), 4):
         name = strings[k].as_py()
@@ -133,7 +133,7 @@ def _every(strings: pa.StringArray, first: int, width: int) -> pa.StringArray:
 
 
 def _parse_json(body: bytes) -> Samples:
-    """The slow way, which takes any labels and says what is wrong with a body that is no answer."""
+    """The samples by the slow parser, which takes any labels and explains an invalid body."""
     try:
         answer = json_of(body)
     except TooDeepError as error:
@@ -159,7 +159,7 @@ def _columns(result: list[dict[str, Any]], warnings: tuple[str, ...]) -> Samples
 
 
 def _ranges(result: list[dict[str, Any]], warnings: tuple[str, ...]) -> Samples:
-    """Raw samples. Series that hold histograms alone have none, and are left out."""
+    """Raw samples. Series with only histograms have none, and are left out."""
     filled = [series for series in result if series.get("values")]
     points = tuple(np.array(series["values"], np.float64) for series in filled)
     return Samples(_labels(filled), pa.array([one[-1, 1] for one in points], pa.float64()), warnings, points)
@@ -171,7 +171,7 @@ def _labels(result: list[dict[str, Any]]) -> dict[str, pa.StringArray]:
 
 
 def _warnings(answer: Mapping[str, Any]) -> tuple[str, ...]:
-    """What an answer says is missing from it. Thanos may say so beside the result, too; ``infos`` say nothing missing.
+    """The warnings of an answer about missing data. Thanos may put them beside the result; ``infos`` do not count.
 
     VictoriaMetrics has a flag instead of a text.
     """

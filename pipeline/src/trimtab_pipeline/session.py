@@ -1,52 +1,87 @@
-"""The one thread that talks to Spark, and the session it holds.
+"""The Spark session, the one thread that uses it, and its temporary files.
 
-Every PySpark call blocks, so no event loop may make one; and a session that is built in the main thread takes over
-SIGINT, which breaks the shutdown of whoever runs the loop. Hence `Engine`: one thread that builds the session and runs
-every job, one after the other. Jobs use only what Spark Connect has too: ``sc://host`` differs in nothing but the URL.
+Every PySpark call blocks, so no event loop may make one. A session that is built in the main thread takes over SIGINT,
+which breaks the shutdown of the event loop. So `Engine` has one thread that builds the session and runs every job, one
+after the other. Jobs use only features of Spark Connect: ``sc://host`` differs only in the URL.
 """
 
 from __future__ import annotations
 
+import fcntl
 import itertools
 import logging
+import shutil
+import tempfile
+import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from trimtab_pipeline.api import SourceUnavailableError
-from trimtab_pipeline.connected import ConnectedSpark
-from trimtab_pipeline.embedded import EmbeddedSpark
-from trimtab_pipeline.interrupting import interrupt_abandoned, interrupt_until
-from trimtab_pipeline.scratch import Scratch
-from trimtab_pipeline.spark_errors import told, translated
+from trimtab_pipeline.outcomes import as_source_error, described, promised, settle
+from trimtab_pipeline.spark_connect import ConnectedSpark
+from trimtab_pipeline.spark_embedded import EmbeddedSpark
 from trimtab_pipeline.spark_settings import SparkSettings
-from trimtab_pipeline.waiting import promised, settle
 
 _LOGGER = logging.getLogger(__name__)
+PREFIX = "trimtab-spark-"
+_LOCK = "in-use"
+_INTERRUPT_EVERY = 0.3  # seconds
 T = TypeVar("T")
 Job = Callable[[SparkSession], T]
 
 
+class Scratch:
+    """A folder below `parent` (default: the system's temporary folder), locked while this process runs.
+
+    A new one removes the folders of processes that have ended, even killed ones: the kernel releases their locks.
+    """
+
+    def __init__(self, parent: Path | None = None) -> None:
+        parent = parent or Path(tempfile.gettempdir())
+        _remove_abandoned(parent)
+        self.folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
+        aside = self.folder / f"{_LOCK}.new"
+        self._lock = aside.open("wb")
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        aside.rename(self.folder / _LOCK)  # under this name it was never unlocked
+
+    def remove(self) -> None:
+        """Remove the folder and what is in it. Idempotent."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self._lock.close()
+
+
+def _remove_abandoned(parent: Path) -> None:
+    for lock in parent.glob(f"{PREFIX}*/{_LOCK}"):
+        with suppress(OSError), lock.open("rb") as held:  # another user's, in use, or already gone: not ours to remove
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(lock.parent, ignore_errors=True)
+
+
 class Spark(Protocol):
-    """Where a session comes from. Called from the engine's thread only, but for `kill`."""
+    """A source of sessions. Only the engine's thread calls it, except for `kill`."""
 
     def start(self, closed: Callable[[], bool]) -> SparkSession:
-        """A new session; dropped if `closed` says so once it could be there."""
+        """A new session; dropped if `closed` is true when it is ready."""
 
     def lost(self, session: SparkSession) -> str:
-        """A sentence on how the session was lost and what is done about it; empty while it can be used."""
+        """A sentence on how the session was lost and what happens next; empty while it is usable."""
 
     def forget(self, session: SparkSession) -> None:
-        """Let go of a lost session, so that another can be started."""
+        """Drop a lost session, so another one can start."""
 
     def stop(self, session: SparkSession) -> None:
-        """End a session and what runs for it."""
+        """End a session and its processes."""
 
     def kill(self, after: float) -> None:
-        """End what did not stop within `after` seconds."""
+        """Kill processes that did not stop within `after` seconds."""
 
 
 def _backend(settings: SparkSettings, folder: Path) -> Spark:
@@ -54,10 +89,10 @@ def _backend(settings: SparkSettings, folder: Path) -> Spark:
 
 
 class Engine:
-    """A Spark session in a thread of its own, started in the background on construction.
+    """A Spark session in its own thread; the constructor starts it in the background.
 
-    Raises at once, when the session is to be embedded and there is no Java, `JavaMissingError`; when it is to be remote
-    and there is no client, `ConnectMissingError`.
+    Raises `JavaMissingError` for an embedded session without Java, `ConnectMissingError` for a remote one without a
+    client.
     """
 
     def __init__(self, settings: SparkSettings) -> None:
@@ -79,7 +114,7 @@ class Engine:
         """The outcome of ``job(session)``.
 
         The future fails with `SourceUnavailableError` when Spark can't run the job or `deadline` (seconds from now,
-        waiting included) passes; what it started is then cancelled, as it is when the caller cancels the future.
+        including the wait) passes. Its Spark jobs are then cancelled, as when the caller cancels the future.
         """
         outcome: Future[T] = promised(deadline)
         if self._closed:
@@ -123,15 +158,15 @@ class Engine:
             finally:
                 ended.set_result(None)
                 session.removeTag(tag)
-        except Exception as error:  # noqa: BLE001  (whoever waits for the future gets it)
-            settle(outcome.set_exception, closed() if self._closed else translated(error))
+        except Exception as error:  # noqa: BLE001  (the future carries it)
+            settle(outcome.set_exception, closed() if self._closed else as_source_error(error))
         else:
             settle(outcome.set_result, value)
 
     def _living_session(self) -> SparkSession:
-        """The session; a new one when it could not be started, or is gone (killed, out of memory, server restarted)."""
+        """The session; a new one when the start failed or it is gone (killed, out of memory, server restarted)."""
         if (error := self._session.exception()) is not None:
-            _LOGGER.warning("Spark did not start (%s); trying again", told(error))
+            _LOGGER.warning("Spark did not start (%s); trying again", described(error))
         elif lost := self._spark.lost(self._session.result()):
             _LOGGER.warning("%s", lost)
             self._spark.forget(self._session.result())
@@ -154,5 +189,27 @@ class Engine:
 
 
 def closed() -> SourceUnavailableError:
-    """What becomes of a job for a session that is not there any more."""
+    """The error of a job for a closed session."""
     return SourceUnavailableError("the Spark session was closed")
+
+
+def interrupt_abandoned(session: SparkSession, tag: str, done: Future[Any], ended: Future[None]) -> None:
+    """Cancel the tagged jobs when no caller waits for them any more."""
+    if done.cancelled() or isinstance(done.exception(), SourceUnavailableError):
+        interrupt_until(ended, lambda: session.interruptTag(tag))
+
+
+def interrupt_until(ended: Future[None], interrupt: Callable[[], object]) -> None:
+    """Call `interrupt` repeatedly until `ended`, in its own thread: it blocks, and the caller may run an event loop.
+
+    It repeats because it finds nothing to cancel while a job is on its way from Python to the JVM.
+    """
+
+    def insist() -> None:
+        with suppress(PySparkException, Py4JError, OSError):  # a JVM that is gone has nothing to cancel
+            while not ended.done():
+                interrupt()
+                wait([ended], timeout=_INTERRUPT_EVERY)
+
+    if not ended.done():
+        threading.Thread(target=insist, name="spark-interrupt", daemon=True).start()

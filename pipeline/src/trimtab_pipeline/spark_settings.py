@@ -1,4 +1,4 @@
-"""Where Spark runs, what it is told, and the Java that it needs when it runs in this process."""
+"""Spark's settings: where it runs, its options, and the Java that an embedded one needs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 
 from trimtab_pipeline.api import SourceUnavailableError
 from trimtab_pipeline.class_archive import archive_for, using, writing
-from trimtab_pipeline.spark_errors import shown
+from trimtab_pipeline.outcomes import without_token
 
 _MIN_JAVA = 17
 _LEAST_HEAP = 480  # mebibytes; Spark itself refuses less than 450
@@ -24,18 +24,18 @@ _ARCHIVE_WITHIN = 600.0  # writing takes 8 s of processor time
 
 
 class JavaMissingError(SourceUnavailableError):
-    """No Java that Spark runs on. Says what was found and what is needed."""
+    """No Java that Spark runs on. The text says what was found and what is needed."""
 
 
 @dataclass(frozen=True, slots=True)
 class SparkSettings:
-    """Where Spark runs.
+    """Settings of Spark.
 
     master: ``local[N]``, ``local[*]`` (all cores this process may use, see `usable_cores`), or ``sc://host:port`` of a
     Connect server.
     memory: heap of the embedded JVM; its resident size is about 450 MB more.
     archive: file that the embedded JVM writes its classes to when it ends (`trimtab_pipeline.class_archive`).
-    Raises `ValueError` for a master or a memory that Spark would refuse, or not understand, only when it starts.
+    Raises `ValueError` for a master or a memory that Spark would refuse at its start.
     """
 
     master: str = "local[*]"
@@ -50,15 +50,15 @@ class SparkSettings:
 
     @property
     def remote(self) -> bool:
-        """Whether a Connect server does the work."""
+        """Whether a Connect server runs the tasks."""
         return self.master.startswith("sc://")
 
     @property
     def cores(self) -> int:
-        """How many tasks run at once: one shard of brokers each. A Connect server is assumed to have two cores."""
+        """Number of parallel tasks, one shard of brokers each. A Connect server is assumed to have two cores."""
         local = re.fullmatch(r"local\[(\d+|\*)\]", self.master)
         if not local and not self.remote:
-            raise ValueError(f"master {shown(self.master)!r} must be local[N], local[*] or sc://host:port")
+            raise ValueError(f"master {without_token(self.master)!r} must be local[N], local[*] or sc://host:port")
         if not local:
             return 2
         return usable_cores(len(os.sched_getaffinity(0))) if local[1] == "*" else max(1, int(local[1]))
@@ -69,16 +69,16 @@ class SparkSettings:
         return _ARCHIVE_WITHIN if self.archive else _CLOSE_WITHIN
 
     def sql_options(self) -> dict[str, str]:
-        """What a session sets, wherever it runs."""
+        """Options of every session."""
         return {
             "spark.sql.session.timeZone": "UTC",
             "spark.sql.shuffle.partitions": str(self.cores),
-            "spark.sql.adaptive.enabled": "false",  # plans are small and known; adapting costs more than it gains
+            "spark.sql.adaptive.enabled": "false",  # plans are small and known; adaptation costs more than it gains
             "spark.sql.execution.arrow.maxRecordsPerBatch": "40000",
         }
 
     def jvm_options(self, folder: Path, log_config: Path) -> dict[str, str]:
-        """What the embedded JVM is started with; its temporary files go to `folder`."""
+        """Options of the embedded JVM; its temporary files go to `folder`."""
         java = (
             "-XX:+UseSerialGC -XX:+ExitOnOutOfMemoryError "
             f"-Dlog4j2.configurationFile={log_config.as_uri()} -Dtrimtab.log={folder / 'spark.log'} "
@@ -90,15 +90,15 @@ class SparkSettings:
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.extraJavaOptions": java,
             "spark.default.parallelism": str(self.cores),
-            "spark.broadcast.UDFCompressionThreshold": "1g",  # a larger one would be put on the disk
+            "spark.broadcast.UDFCompressionThreshold": "1g",  # a larger one would go to the disk
             "spark.local.dir": str(folder),
-            "spark.python.task.killTimeout": "200ms",  # a slow server keeps no later cycle waiting
+            "spark.python.task.killTimeout": "200ms",  # a slow server must not delay later cycles
             "spark.python.unix.domain.socket.enabled": "true",
             "spark.python.unix.domain.socket.dir": str(folder),
             "spark.sql.catalogImplementation": "in-memory",
             "spark.sql.warehouse.dir": (folder / "warehouse").as_uri(),
             "spark.ui.enabled": "false",
-            "spark.ui.retainedJobs": "10",  # kept for the pages of a UI nobody sees: a thousand by default
+            "spark.ui.retainedJobs": "10",  # for the pages of an unused UI: a thousand by default
             "spark.ui.retainedStages": "10",
             "spark.ui.retainedTasks": "100",
             "spark.sql.ui.retainedExecutions": "10",
@@ -110,10 +110,10 @@ class SparkSettings:
 
 
 def usable_cores(allotted: int, root: Path = _CGROUPS, memberships: str = "") -> int:
-    """How many of the `allotted` cores a container's CPU limit leaves, rounded up; 1 at least.
+    """The `allotted` cores within the container's CPU limit, rounded up; at least 1.
 
-    root: where cgroups are mounted. memberships: text of ``/proc/self/cgroup``, which is read if it is empty. The
-    tightest quota around this process counts. One that can't be read limits nothing.
+    root: mount point of cgroups. memberships: text of ``/proc/self/cgroup``; read if it is empty. The tightest quota
+    around this process counts. An unreadable one limits nothing.
     """
     if not memberships and _MEMBERSHIPS.is_file():
         memberships = _MEMBERSHIPS.read_text()
@@ -122,7 +122,7 @@ def usable_cores(allotted: int, root: Path = _CGROUPS, memberships: str = "") ->
 
 
 def _cpu_groups(root: Path, memberships: str) -> Iterator[Path]:
-    """The groups around this process that may limit its CPU, of cgroup version 2 and version 1."""
+    """The groups of this process that may limit its CPU, of cgroup version 2 and version 1."""
     for line in memberships.splitlines():
         _, controllers, path = line.split(":", 2)
         if not controllers or "cpu" in controllers.split(","):
@@ -137,7 +137,7 @@ def _quota(group: Path) -> float:
         unified = group / "cpu.max"
         files = [unified] if unified.is_file() else [group / "cpu.cfs_quota_us", group / "cpu.cfs_period_us"]
         quota, period = map(int, " ".join(file.read_text() for file in files).split())
-    except (OSError, ValueError):  # no such group here, "max", or what is no number
+    except (OSError, ValueError):  # no such group, "max", or not a number
         return math.inf
     return quota / period if quota > 0 and period > 0 else math.inf
 
@@ -161,5 +161,5 @@ def require_java() -> str:
 
 @cache
 def java_version(java: str) -> str:
-    """What the program `java` says of itself."""
+    """The version output of the program `java`."""
     return subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=False).stderr  # noqa: S603

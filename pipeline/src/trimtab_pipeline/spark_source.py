@@ -1,6 +1,6 @@
 """`LoadSources` on Spark.
 
-The operator does not import this module; `trimtab_pipeline.factory.spark_sources` does when asked for an engine.
+The operator does not import this module; `trimtab_pipeline.factory.spark_sources` does.
 """
 
 from __future__ import annotations
@@ -11,10 +11,9 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import TypeVar
 
-from trimtab_pipeline.api import KEEP_A_DAY, PrometheusSettings, Retention
-from trimtab_pipeline.decision_entries import Entry
+from trimtab_pipeline.api import KEEP_A_DAY, DecisionEntry, PrometheusSettings, Retention
 from trimtab_pipeline.decisions import DecisionHistories
-from trimtab_pipeline.keeping import Background, Keeping
+from trimtab_pipeline.history_writer import HistoryTidier, HistoryWriter
 from trimtab_pipeline.policy_source import Ask, PolicySource, policy_folder
 from trimtab_pipeline.session import Engine
 from trimtab_pipeline.spark_settings import SparkSettings
@@ -49,7 +48,7 @@ class SparkLoadSources:
         self._retention = retention
         self._engine = Engine(SparkSettings(master, memory, archive))
         self._workshop = _OnSpark(self._engine)
-        self._background = Background()
+        self._background = HistoryTidier()
         self._decisions = DecisionHistories(history_dir)
 
     def open(self, policy: str, settings: PrometheusSettings, *, deadline: float | None = None) -> PolicySource:
@@ -61,10 +60,10 @@ class SparkLoadSources:
         return PolicySource(self._workshop, settings, deadline or self._deadline, self._keeping(folder))
 
     def warm_up(self) -> Future[None]:
-        """Run two cycles on made-up samples: the first real one would otherwise take some seconds longer."""
+        """Run two cycles on made-up samples; otherwise the first real cycle would take some seconds longer."""
         return self._workshop.run(self._dry_cycles, deadline=max(self._deadline, 120.0))
 
-    def keep_decisions(self, policy: str, at: float, entries: Sequence[Entry]) -> None:
+    def keep_decisions(self, policy: str, at: float, entries: Sequence[DecisionEntry]) -> None:
         """See `KeepsDecisions`."""
         self._decisions.keep_decisions(policy, at, entries)
 
@@ -73,8 +72,8 @@ class SparkLoadSources:
         self._background.close()
         self._engine.close()
 
-    def _keeping(self, folder: Path) -> Keeping:
-        return Keeping(folder, self._retention, self._background)
+    def _keeping(self, folder: Path) -> HistoryWriter:
+        return HistoryWriter(folder, self._retention, self._background)
 
     def _dry_cycles(self, ask: Ask) -> None:
         settings = PrometheusSettings(url=DRY_URL, namespace="dry")
@@ -103,5 +102,5 @@ class _OnSpark:
         return self._engine.closed
 
     def run(self, job: Callable[[Ask], T], deadline: float) -> Future[T]:
-        """See `Workshop.run`: in the engine's thread, a job a cycle."""
+        """See `Workshop.run`: it runs in the engine's thread, one job per cycle."""
         return self._engine.run(lambda spark: job(lambda work: spread(spark, work).toArrow()), deadline)

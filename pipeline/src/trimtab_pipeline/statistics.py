@@ -1,9 +1,8 @@
-"""Topics' load as brokers tell it over Pulsar's admin REST, for clusters whose Prometheus is told of no topics.
+"""Topics' load from the brokers' admin REST, for clusters whose Prometheus has no metrics of topics.
 
-A broker keeps the answer of ``/admin/v2/broker-stats/topics`` ready: it is written anew every
-``statsUpdateFrequencyInSecs``, which is also the time its rates are taken over, and asking costs the broker nothing but
-sending it. Several brokers are asked at a time. One that does not answer costs its own bundles their load, and nothing
-else: who could not be read is told beside the topics.
+A broker caches the answer of ``/admin/v2/broker-stats/topics``: it updates it every ``statsUpdateFrequencyInSecs``,
+which is also the window of its rates, so a request costs the broker only the transfer. Several brokers are read in
+parallel. If one does not answer, only its own bundles have no load; the result names the brokers that failed.
 """
 
 from __future__ import annotations
@@ -20,32 +19,32 @@ import requests
 
 from trimtab_pipeline.api import CredentialsError, StatisticsSettings
 from trimtab_pipeline.bodies import TooLargeError, joined, json_of
-from trimtab_pipeline.connecting import LONG, StrictSession, cause_of
+from trimtab_pipeline.connections import LONG, StrictSession, cause_of
 from trimtab_pipeline.queries import TOPICS, TRAFFIC
 
 PATH = "/admin/v2/broker-stats/topics"
-"""Below a broker's URL: what it serves. Only that broker knows, so it redirects nobody."""
+"""Path of the statistics below a broker's URL. Only that broker has them, so it never redirects."""
 READERS = 4
-"""Brokers asked at a time, by each task."""
+"""Brokers that each task reads in parallel."""
 WITHIN = 40.0
-"""Seconds that a task gives all its brokers together; who was not asked by then is not asked any more."""
+"""Seconds that a task has for all its brokers; after that it starts no further request."""
 LARGEST = 512 * 2**20
-"""Bytes of one broker's answer."""
+"""The most bytes of one broker's answer."""
 _PIECE = 2**20
 _OK = 200
 _RATES = ("msgRateIn", "msgRateOut", "msgThroughputIn", "msgThroughputOut")
 
 
 class StatisticsError(RuntimeError):
-    """A broker whose statistics can't be read; the message names its URL and the cause."""
+    """A broker whose statistics can't be read. The text names its URL and the cause."""
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What brokers said.
+    """The answers of brokers.
 
-    topics: columns of `TOPICS`, the partition empty as names carry it. pods: whose answer that is.
-    failed: of each pod that is not among those why.
+    topics: columns of `TOPICS`; the partition is empty, as names contain it. pods: the brokers that answered.
+    failed: cause for each other pod.
     """
 
     topics: Mapping[str, pa.Array]
@@ -54,7 +53,7 @@ class Told:
 
 
 def ask_brokers(urls: Mapping[str, str], settings: StatisticsSettings) -> Told:
-    """What the brokers (pod -> base URL, empty unknown) say of their topics."""
+    """The topics of the brokers (pod -> base URL, empty unknown)."""
     end = time.monotonic() + WITHIN
     with ThreadPoolExecutor(READERS, thread_name_prefix="statistics") as readers:
         asked = {pod: readers.submit(_rows_of, url, settings, end) for pod, url in urls.items()}
@@ -76,7 +75,7 @@ class _Rows:
 
 
 def _rows_of(url: str, settings: StatisticsSettings, end: float) -> _Rows:
-    """What one broker says. end: when nobody is asked any more. Raises `StatisticsError`."""
+    """The answer of one broker. end: time after which no request starts. Raises `StatisticsError`."""
     if not url:
         raise StatisticsError("Pulsar does not list it as active, or its address is not allowed (--allow-url)")
     if time.monotonic() > end:
@@ -96,7 +95,7 @@ def _rows_of(url: str, settings: StatisticsSettings, end: float) -> _Rows:
 
 
 def _body(url: str, settings: StatisticsSettings) -> bytes:
-    """One answer, whole within `settings.timeout`. Raises `StatisticsError`, and what `requests` raises."""
+    """One answer, complete within `settings.timeout`. Raises `StatisticsError`, and errors of `requests`."""
     with StrictSession(settings.credentials) as session:
         session.connect_to(url, settings.credentials)
         with session.get(url + PATH, timeout=settings.timeout) as response:
@@ -108,7 +107,7 @@ def _body(url: str, settings: StatisticsSettings) -> bytes:
 def rows_in(answer: Mapping[str, Any]) -> _Rows:
     """The topics in a broker's answer: ``{namespace: {bundle: {domain: {topic: statistics}}}}``.
 
-    The bundle it names is not read: the name's hash says in which of the bundles that *we* know a topic is.
+    The named bundle is ignored: the hash of a topic's name gives its bundle among those that *we* know.
     """
     rows = _Rows()
     for bundles in answer.values():
@@ -127,7 +126,7 @@ def _clients(told: Mapping[str, Any]) -> tuple[float, float]:
 
 
 def _table(found: Mapping[str, _Rows]) -> dict[str, pa.Array]:
-    """The topics of all brokers. A rate that is none counts as 0, as it does where Prometheus tells of it."""
+    """The topics of all brokers. An invalid rate counts as 0, as in Prometheus."""
     names = [name for rows in found.values() for name in rows.names]
     pods = [pod for pod, rows in found.items() for _ in rows.names]
     load = np.array([row for rows in found.values() for row in rows.load], np.float64).reshape(-1, len(TOPICS.columns))

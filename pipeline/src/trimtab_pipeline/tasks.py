@@ -1,7 +1,7 @@
-"""What Spark runs: one task per shard of brokers, which asks Prometheus and joins what it hears with the last state.
+"""Spark's tasks: one per shard of brokers, which queries Prometheus and joins the answers with the last state.
 
-All work on samples happens inside the task; the driver sees one Arrow table. A shard that fails does not fail the job,
-as Spark would throw away the other shards' answers: it says so in its report.
+All work on samples happens inside the task; the driver gets one Arrow table. A failed shard does not fail the job, as
+Spark would then discard the other shards' answers: its report holds the error.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from trimtab_pipeline.api import (
     SourceUnavailableError,
     StatisticsSettings,
 )
-from trimtab_pipeline.asking import ReadRequest
-from trimtab_pipeline.cycle import BROKER_STATE, BUNDLE_STATE, Averages, next_state
+from trimtab_pipeline.cycle import BROKER_STATE, BUNDLE_STATE, AveragingSettings, next_state
 from trimtab_pipeline.history_files import State
-from trimtab_pipeline.ranges import Ranges
-from trimtab_pipeline.reading import read_shard
+from trimtab_pipeline.ranges import HashRanges
+from trimtab_pipeline.read_request import ReadRequest
 from trimtab_pipeline.samples import Samples
+from trimtab_pipeline.shard_reader import read_shard
 from trimtab_pipeline.statistics import ask_brokers
 from trimtab_pipeline.topics import INSIDE
 
 DRY_URL = "dry:"
-"""The URL that stands for made-up samples, so that a session can be warmed up without a server."""
+"""A URL that stands for made-up samples, so a session can be warmed up without a server."""
 _DRY_ROWS = 2_000
 
 _BROKER = pa.struct(list(BROKER_STATE))
@@ -49,33 +49,33 @@ ANSWER = pa.schema(
         ("inside", pa.list_(INSIDE)),
     ]
 )
-"""Columns of what comes back. A row is a bundle's next state or, last of each task, a report
-(`trimtab_pipeline.reading`) with the shard's brokers and the topics inside its hottest bundles."""
+"""Columns of an answer. A row is a bundle's next state or, last of each task, a report
+(`trimtab_pipeline.shard_reader`) with the shard's brokers and the topics of its hottest bundles."""
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
-    """What the tasks of one cycle do.
+class ShardTask:
+    """The work of the tasks of one cycle.
 
-    state: the last state of the bundles. ranges: all bundles, for topics to be summed up to, as
-    `Ranges.to_text`; None when bundles are known to be measured themselves. statistics: how brokers are asked.
+    state: the last state of the bundles. ranges: all bundles, as `HashRanges.to_text`, for sums of topics; None when
+    bundles have their own metrics. statistics: settings for requests to brokers.
     """
 
     request: ReadRequest
     state: State
-    averages: Averages
+    averages: AveragingSettings
     credentials: Credentials = NO_CREDENTIALS
     ranges: str | None = None
     statistics: StatisticsSettings = NOBODY_IN_PARTICULAR
 
     def shard(self, number: int) -> Iterator[pa.RecordBatch]:
-        """What one shard of brokers is measured to carry, as `read_shard` tells it."""
+        """The measured load of one shard of brokers, as by `read_shard`."""
         if self.request.url == DRY_URL:
             return read_shard(self.request, number, _dry_samples)
         return self._read(number)
 
     def _read(self, number: int) -> Iterator[pa.RecordBatch]:
-        ranges = None if self.ranges is None else Ranges.from_text(self.ranges)
+        ranges = None if self.ranges is None else HashRanges.from_text(self.ranges)
         with self.request.server(self.credentials) as server:
             yield from read_shard(
                 self.request,
@@ -87,23 +87,23 @@ class Work:
             )
 
 
-def spread(spark: SparkSession, work: Work) -> DataFrame:
-    """The answers of all shards, not yet asked for: a task each. Py4J is kept from logging the credentials."""
-    logging.getLogger("py4j").setLevel(logging.WARNING)  # at DEBUG it logs whatever passes, at INFO each closing
+def spread(spark: SparkSession, work: ShardTask) -> DataFrame:
+    """The answers of all shards as a lazy frame, a task each. Py4J must not log the credentials."""
+    logging.getLogger("py4j").setLevel(logging.WARNING)  # at DEBUG it logs all traffic, at INFO each closing
     count = len(work.request.shards)
     return spark.range(0, count, 1, count).mapInArrow(partial(answers, work=work), _SPARK_SCHEMA)
 
 
-def answers(shards: Iterator[pa.RecordBatch], work: Work) -> Iterator[pa.RecordBatch]:
+def answers(shards: Iterator[pa.RecordBatch], work: ShardTask) -> Iterator[pa.RecordBatch]:
     """The rows of these shards (batches of numbers), in `ANSWER`."""
     for batch in shards:
         for shard in batch.column(0).to_pylist():
             yield from answer(list(work.shard(shard)), work)
-    pa.default_memory_pool().release_unused()  # the task is over, but its process waits for the next cycle's
+    pa.default_memory_pool().release_unused()  # the task is over, but its process waits for the next cycle's task
 
 
-def answer(told: Sequence[pa.RecordBatch], work: Work) -> Iterator[pa.RecordBatch]:
-    """What `read_shard` told of one shard, in `ANSWER`."""
+def answer(told: Sequence[pa.RecordBatch], work: ShardTask) -> Iterator[pa.RecordBatch]:
+    """The result of `read_shard` for one shard, in `ANSWER`."""
     *measured, report = told
     brokers = measured[0]["broker"] if measured else pa.array([], _BROKER)
     if measured and len(measured[1]):
@@ -114,12 +114,12 @@ def answer(told: Sequence[pa.RecordBatch], work: Work) -> Iterator[pa.RecordBatc
 
 
 def one_list(rows: pa.StructArray) -> pa.ListArray:
-    """All `rows` as a list in a single one."""
+    """One row that holds all `rows` as a list."""
     return pa.ListArray.from_arrays(pa.array([0, len(rows)], pa.int32()), rows)
 
 
 def flattened(lists: pa.ChunkedArray) -> pa.Table:
-    """The table whose rows stand in `lists` of structs."""
+    """The table of the rows in `lists` of structs."""
     return pa.Table.from_struct_array(pc.list_flatten(lists.combine_chunks()))
 
 

@@ -1,4 +1,4 @@
-"""Sources without Spark and Prometheus, for tests, examples and dry runs of what comes after observing."""
+"""Sources without Spark and Prometheus, for tests, examples and dry runs of the steps after observation."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from trimtab_strategies.model.cluster_load import FloatArray, IntArray, Topics
 
 
 class StaticSource:
-    """Always measures what `load` says, for the brokers and bundles it names.
+    """Always measures `load`, for its brokers and bundles.
 
     The rows are the topology's: a bundle that has moved keeps its load, a broker that `load` does not name was never
-    measured. Assign `load` to change what is measured, or `error` to let every look fail with it.
+    measured. Assign `load` to change the measurement, or `error` to make every measurement fail with it.
     """
 
     def __init__(self, load: ClusterLoad) -> None:
@@ -25,11 +25,11 @@ class StaticSource:
         self.closed = False
 
     def observe(self, topology: Topology, at: float) -> Future[Observation]:
-        """What `load` holds, as of `at`."""
+        """The content of `load`, as of `at`."""
         return self._seen(topology, at)
 
     def observe_brokers(self, topology: Topology, at: float) -> Future[Observation]:
-        """The same; without bundles in the topology, the brokers alone."""
+        """The content of `load`; without bundles in the topology, only the brokers."""
         return self._seen(topology, at)
 
     def _seen(self, topology: Topology, at: float) -> Future[Observation]:
@@ -41,7 +41,7 @@ class StaticSource:
         return outcome
 
     def close(self) -> None:
-        """Note that the source was closed."""
+        """Record that the source was closed."""
         self.closed = True
 
     def _aligned(self, topology: Topology, at: float) -> ClusterLoad:
@@ -58,7 +58,7 @@ class StaticSource:
         )
 
     def _topics(self, topology: Topology) -> Topics:
-        """Those of the bundles that are in the topology, with that one's rows."""
+        """The bundles that are in the topology, in its rows."""
         of, index = self.load.topics, {name: row for row, name in enumerate(topology.bundles)}
         bundle = np.array([index.get(self.load.bundles.names[row], -1) for row in of.bundle.tolist()], dtype=np.int64)
         known = np.flatnonzero(bundle >= 0)
@@ -89,7 +89,7 @@ class StaticSource:
 
 
 class StaticSources:
-    """`LoadSources` of which every policy gets the same source. `settings` keeps what each was opened with."""
+    """`LoadSources` that gives every policy the same source. `settings` records the settings of each policy."""
 
     def __init__(self, source: LoadSource) -> None:
         self.source = source
@@ -97,7 +97,7 @@ class StaticSources:
         self.closed = False
 
     def open(self, policy: str, settings: PrometheusSettings) -> LoadSource:
-        """The source, whatever the policy."""
+        """The source, for any policy."""
         self.settings[policy] = settings
         return self.source
 
@@ -108,7 +108,7 @@ class StaticSources:
         return outcome
 
     def close(self) -> None:
-        """Note that the engine was closed."""
+        """Record that the engine was closed."""
         self.closed = True
 
 

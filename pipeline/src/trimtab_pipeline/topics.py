@@ -1,4 +1,4 @@
-"""Topics summed up to bundles, and the topics inside the hottest ones, as plain columns; runs inside Spark's tasks."""
+"""Topics summed up to bundles, and the topics of the hottest bundles, as plain columns; runs inside Spark's tasks."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trimtab_pipeline.queries import TOPICS, TRAFFIC
-from trimtab_pipeline.ranges import Ranges
+from trimtab_pipeline.ranges import HashRanges
 from trimtab_strategies.model.cluster_load import FloatArray, IntArray
 
 LOAD = TOPICS.columns
 """Columns of a topic's load: `TRAFFIC`, producers, consumers."""
-_WHOLE = ("", "-1")  # partition labels of what is no partition
+_WHOLE = ("", "-1")  # partition labels of topics without partitions
 
 
 @dataclass(frozen=True, slots=True)
-class Topics:
+class PlacedTopics:
     """Topics as pods report them, t rows, placed among bundles.
 
-    names, pods: who and where. load: (t, 6) columns `LOAD`, 0 where a pod does not say.
+    names, pods: of each topic. load: (t, 6) columns `LOAD`, 0 where a pod does not report it.
     bundle: (t,) row of `ranges`, -1 outside. place: (t,) hash of the name.
     """
 
@@ -31,10 +31,10 @@ class Topics:
     load: FloatArray
     bundle: IntArray
     place: IntArray
-    ranges: Ranges
+    ranges: HashRanges
 
     @classmethod
-    def placed(cls, keys: Sequence[pa.StringArray], load: Sequence[pa.DoubleArray], ranges: Ranges) -> Topics:
+    def placed(cls, keys: Sequence[pa.StringArray], load: Sequence[pa.DoubleArray], ranges: HashRanges) -> PlacedTopics:
         """From columns as Prometheus answers them: keys topic, partition and pod; `load` as `LOAD`."""
         names = full_names(keys[0], keys[1])
         values = np.stack([np.nan_to_num(column.to_numpy(zero_copy_only=False)) for column in load], axis=1)
@@ -43,11 +43,11 @@ class Topics:
 
     @property
     def outside(self) -> int:
-        """How many belong to no bundle that is known."""
+        """Number of topics outside all known bundles."""
         return int((self.bundle < 0).sum())
 
-    def by_bundle(self) -> Bundles:
-        """What each bundle carries on each pod that has topics of it."""
+    def by_bundle(self) -> SummedBundles:
+        """The load of each bundle on each pod with topics of it."""
         inside = np.flatnonzero(self.bundle >= 0)
         coded = pc.dictionary_encode(self.pods)
         pod, count = coded.indices.to_numpy().astype(np.int64)[inside], max(len(coded.dictionary), 1)
@@ -55,7 +55,7 @@ class Topics:
         sums = [np.bincount(group, self.load[inside, k], len(groups)) for k in range(len(LOAD))]
         topics = np.bincount(group, minlength=len(groups)).astype(np.float64)
         pods = coded.dictionary.take(pa.array(groups % count))
-        return Bundles(groups // count, pods, np.stack([*sums, topics], axis=1), self.ranges)
+        return SummedBundles(groups // count, pods, np.stack([*sums, topics], axis=1), self.ranges)
 
     def within(self, bundles: IntArray) -> dict[str, pa.Array]:
         """Columns `INSIDE` of the topics in `bundles` (rows of `ranges`)."""
@@ -68,24 +68,24 @@ class Topics:
 
 
 @dataclass(frozen=True, slots=True)
-class Bundles:
-    """Bundles that were put together from topics, g rows: row of `ranges`, pod, and (g, 7) `LOAD` and the count."""
+class SummedBundles:
+    """Bundles as sums of topics, g rows: row of `ranges`, pod, and (g, 7) `LOAD` and the number of topics."""
 
     row: IntArray
     pods: pa.StringArray
     load: FloatArray
-    ranges: Ranges
+    ranges: HashRanges
 
-    def with_idle(self, answered: Sequence[str]) -> Bundles:
-        """And those without a topic on a pod of `answered` that should have them: they carry nothing, under pod "".
+    def with_idle(self, answered: Sequence[str]) -> SummedBundles:
+        """The bundles, and idle ones: without a topic, on a pod of `answered` that should own them, under pod "".
 
-        No pod says so, hence the empty name: whoever does report a bundle, knows better.
+        No pod reports them, so the name is empty: a pod that does report a bundle takes precedence.
         """
         ours = np.isin(self.ranges.owner, [k for k, pod in enumerate(self.ranges.pods) if pod in set(answered)])
         idle = np.setdiff1d(np.flatnonzero(ours), self.row)
         pods = pa.concat_arrays([self.pods, pa.repeat("", len(idle))])
         load = np.concatenate([self.load, np.zeros((len(idle), len(LOAD) + 1))])
-        return Bundles(np.concatenate([self.row, idle]), pods, load, self.ranges)
+        return SummedBundles(np.concatenate([self.row, idle]), pods, load, self.ranges)
 
     def columns(self) -> dict[str, pa.Array]:
         """Columns of `trimtab_pipeline.queries.BUNDLES`."""
@@ -99,11 +99,11 @@ INSIDE = pa.struct(
         *((name, pa.float64()) for name in ("place", *TRAFFIC)),
     ]
 )
-"""A topic inside a hot bundle: full name, bundle, the pod that reports it, hash of its name, traffic."""
+"""A topic of a hot bundle: full name, bundle, reporting pod, hash of its name, traffic."""
 
 
 def full_names(topics: pa.StringArray, partitions: pa.StringArray) -> pa.StringArray:
-    """Names as they are hashed. A broker may be told to keep the partition's number in a label of its own."""
+    """Names as they are hashed. A broker may be configured to put the partition's number in its own label."""
     whole = pc.is_in(partitions, value_set=pa.array(_WHOLE))
     if pc.all(whole).as_py():
         return topics
@@ -113,8 +113,8 @@ def full_names(topics: pa.StringArray, partitions: pa.StringArray) -> pa.StringA
 def hottest(load: Mapping[str, FloatArray], count: int) -> IntArray:
     """Rows of the `count` bundles with the most messages, and of the `count` with the most bytes; both ways summed.
 
-    load: columns `TRAFFIC`, (m,) each, NaN unknown. The same rule for a part of the cluster and for all of it: what is
-    among the hottest of all is among the hottest of its part.
+    load: columns `TRAFFIC`, (m,) each, NaN unknown. The rule is the same for a part of the cluster and for all of it: a
+    bundle among the hottest of all is among the hottest of its part.
     """
     messages = np.nan_to_num(load["rate_in"]) + np.nan_to_num(load["rate_out"])
     volume = np.nan_to_num(load["throughput_in"]) + np.nan_to_num(load["throughput_out"])

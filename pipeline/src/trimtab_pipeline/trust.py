@@ -1,8 +1,8 @@
 """Whom to believe: the closed list of why samples are not used, and a verdict on each broker.
 
-A broker is trusted when its part of the source answered, its newest samples are young enough and not of the future,
-each resource that this cluster measures is known, with its limit, and possible, and its samples neither stopped nor
-leave too much of the window of a rate uncovered. The first thing that is wrong is told.
+A broker is trusted when its part of the source answered, its newest samples are recent and not of the future, each
+resource that this cluster measures is known, with its limit, and possible, and its samples neither stopped nor leave
+too much of the window of a rate uncovered. Only the first problem is reported.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _BLIND = 3.0  # part of the window that may be without samples at its end, howev
 
 
 class Drop(StrEnum):
-    """Why samples were not used, or not as they came: the words of `DataQuality.dropped`. What counts is beside."""
+    """Why samples were not used, or were changed: the causes in `DataQuality.dropped`. The comments name the unit."""
 
     NAN = "NaN"  # samples that are no number
     INFINITE = "Infinite"  # samples
@@ -46,11 +46,11 @@ class Drop(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What speaks for and against n brokers.
+    """The evidence about n brokers.
 
     usage, limit: (n, 5). age: (n,) seconds. answered: (n,) whether its part of the source did; checks: (n, 4) columns
-    `CHECKS`, NaN where nobody says. sampled_age, interval, cover: (n, 5) seconds since the newest sample of each
-    resource, between its samples, and that they cover of the window of a rate; NaN where nobody says.
+    `CHECKS`, NaN unknown. sampled_age, interval, cover: (n, 5) seconds since the newest sample of each resource,
+    between its samples, and covered of the window of a rate; NaN unknown.
     """
 
     usage: FloatArray
@@ -64,16 +64,16 @@ class Evidence:
 
     @property
     def present(self) -> BoolArray:
-        """Brokers of which anything was measured."""
+        """Brokers with any measurement."""
         present: BoolArray = self.answered & ~np.isnan(self.usage).all(axis=1)
         return present
 
 
 @dataclass(slots=True)
 class Doubts:
-    """The first doubt about each broker, as they are found; what is dropped is counted.
+    """The first doubt about each broker, and the counts of dropped samples.
 
-    found: by name. dropped: by `Drop`. notes: what is odd and no reason for doubt.
+    found: by name. dropped: by `Drop`. notes: oddities that are no reason for doubt.
     """
 
     names: tuple[str, ...]
@@ -83,24 +83,24 @@ class Doubts:
 
     @property
     def trusted(self) -> BoolArray:
-        """(n,) brokers about which there is none."""
+        """(mask, n) brokers without a doubt."""
         return np.array([name not in self.found for name in self.names], bool)
 
     def add(self, rows: BoolArray, reason: Reason, text: Callable[[int], str], drop: Drop | None = None) -> None:
-        """A doubt about these rows (mask), which counts as `drop` where it is the first."""
+        """Add a doubt about these rows (mask), which counts as `drop` where it is the first."""
         for row in np.flatnonzero(rows & self.trusted).tolist():
             self.found[self.names[row]] = Doubt(reason, text(row))
             if drop is not None:
                 self.dropped[drop] += 1
 
     def note(self, rows: BoolArray, text: str) -> None:
-        """What is odd about these rows."""
+        """Add a note about these rows."""
         if names := [self.names[row] for row in np.flatnonzero(rows)]:
             self.notes.append(f"{some(names, _NAMED)}: {text}")
 
 
 def doubts_about(evidence: Evidence, topology: Topology, settings: PrometheusSettings, dropped: Counter[str]) -> Doubts:
-    """Why which brokers (rows as in `topology`) are not to be believed; `dropped` counts."""
+    """The doubts about brokers (rows as in `topology`); `dropped` counts."""
     doubts = Doubts(topology.brokers, dropped)
     _absent(doubts, evidence, topology, settings)
     _oddly_sampled(doubts, evidence, settings)
@@ -110,15 +110,15 @@ def doubts_about(evidence: Evidence, topology: Topology, settings: PrometheusSet
 
 
 def measured_resources(evidence: Evidence) -> BoolArray:
-    """(5,) resources that anybody measures. CPU and memory are always there: where nobody measures one, nobody is
-    trusted. A broker full to the brim would otherwise look empty as soon as its memory is not measured."""
+    """(5,) resources that are measured anywhere. CPU and memory always count: if one is measured nowhere, no broker is
+    trusted. Otherwise a full broker would look empty as soon as its memory is not measured."""
     measured: BoolArray = np.asarray(~np.isnan(evidence.usage[evidence.present]).all(axis=0))
     measured[[CPU, MEMORY]] = True
     return measured
 
 
 def _absent(doubts: Doubts, evidence: Evidence, topology: Topology, settings: PrometheusSettings) -> None:
-    """Who did not answer, shares a pod, was never measured, is not measured any more, or is too old."""
+    """Doubt brokers that did not answer, share a pod, were never measured, are no longer measured, or are too old."""
     present, age = evidence.present, evidence.age
     doubts.add(~evidence.answered, Reason.PARTIAL_DATA, lambda _: "its part of the source did not answer")
     pods = np.array(topology.pods, object)
@@ -143,7 +143,7 @@ def _absent(doubts: Doubts, evidence: Evidence, topology: Topology, settings: Pr
 
 
 def _oddly_sampled(doubts: Doubts, evidence: Evidence, settings: PrometheusSettings) -> None:
-    """Whose samples are of the future, too few, reset all the time, or there twice."""
+    """Doubt brokers whose samples are of the future, too few, or reset all the time; note duplicates."""
     trust = settings.trust
     samples, resets, copies, ahead = (evidence.checks[name] for name in CHECKS)
     doubts.add(
@@ -165,7 +165,7 @@ def _oddly_sampled(doubts: Doubts, evidence: Evidence, settings: PrometheusSetti
     )
     few = np.nan_to_num(samples) < trust.min_samples
     doubts.add(
-        few & ~np.isnan(samples).all(),  # where nobody says, nobody was asked
+        few & ~np.isnan(samples).all(),  # without an answer no query was sent
         Reason.UNTRUSTED,
         lambda row: (
             f"{counted(int(np.nan_to_num(samples[row])), 'sample')} of CPU in {settings.window:g} s, "
@@ -185,7 +185,7 @@ def _oddly_sampled(doubts: Doubts, evidence: Evidence, settings: PrometheusSetti
 
 
 def _badly_covered(doubts: Doubts, evidence: Evidence, window: float) -> None:
-    """Of whom the samples of a resource stopped, or cover too little of the window (seconds) for a rate."""
+    """Doubt brokers whose samples of a resource stopped, or cover too little of the window (seconds) for a rate."""
     for column in np.flatnonzero(measured_resources(evidence)).tolist():
         resource, age, interval = RESOURCES[column], evidence.sampled_age[:, column], evidence.interval[:, column]
         bound = np.fmax(_LATE * np.where(np.isnan(interval), window / 2, interval), max(window / _BLIND, _BUSY))
@@ -219,7 +219,7 @@ def _covers_little(doubts: Doubts, resource: str, cover: FloatArray, window: flo
 
 
 def _unreachable(most: float, settings: PrometheusSettings) -> str:
-    """What to do when not even the best sampled broker, with `most` samples in the window, has enough of them."""
+    """The fix when not even the best sampled broker, with `most` samples in the window, has enough of them."""
     least, window = settings.trust.min_samples, settings.window
     if most < 1:
         return (
@@ -235,7 +235,7 @@ def _unreachable(most: float, settings: PrometheusSettings) -> str:
 
 
 def _impossible(doubts: Doubts, evidence: Evidence, settings: PrometheusSettings) -> None:
-    """Whose usage is not known in what others are measured in, has no limit, or can't be."""
+    """Doubt brokers whose usage is unknown in a resource that others measure, has no limit, or is impossible."""
     usage, limit, present = evidence.usage, evidence.limit, evidence.present
     unlimited = ~(limit > 0) & ~np.isnan(usage)
     ratio = usage / np.where(limit > 0, limit, np.nan)

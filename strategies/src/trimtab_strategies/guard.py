@@ -1,7 +1,7 @@
 """The guard: which brokers may shed and receive, which bundles may move, and how many moves are left.
 
-One place for all strategies. Whatever the guard rules out carries a `Reason`. Caps count a whole decision: a child of
-a split that leaves its parent's owner is a move, so splits and shedding together keep the caps of a broker.
+All strategies share it. Everything that the guard rules out carries a `Reason`. Caps count a whole decision: a child
+of a split that leaves its parent's owner counts as a move, so splits and shedding share the caps of a broker.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _CODE_OF = {reason: np.int8(code) for code, reason in enumerate(_CODES)}
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """What no strategy may exceed.
+class MoveLimits:
+    """Limits that no strategy may exceed.
 
-    cool_down:            seconds for which a bundle that moved stays where it is; exactly that age still stays.
+    cool_down:            seconds for which a bundle that moved stays where it is, inclusive.
     max_moves_per_cycle, max_moves_per_hour: moves in one decision; moves in any hour.
     max_splits_per_cycle: splits in one decision.
     max_moves_per_broker: moves from, and moves to, one broker in one decision.
@@ -45,7 +45,7 @@ class Limits:
 
 
 class Verdict:
-    """Which rows pass, and the first reason that each of the others met."""
+    """Which rows pass, and for each other row the first reason that ruled it out."""
 
     def __init__(self, count: int) -> None:
         """Start with `count` rows that all pass."""
@@ -63,7 +63,7 @@ class Verdict:
         return _CODES[code] if code >= 0 else None
 
     def reasons(self) -> list[Reason | None]:
-        """Of each row why it does not pass; None where it does."""
+        """For each row why it does not pass; None where it does."""
         return [_CODES[code] if code >= 0 else None for code in self._code.tolist()]
 
     def counts(self) -> Mapping[Reason, int]:
@@ -71,13 +71,13 @@ class Verdict:
         return Counter(_CODES[code] for code in self._code[self._code >= 0].tolist())
 
     def rule_out(self, rows: BoolArray, reason: Reason) -> Verdict:
-        """A verdict in which these rows (mask), unless ruled out before, are ruled out for `reason`."""
+        """A verdict that also rules out these rows (mask) for `reason`. Earlier reasons stay."""
         after = Verdict(0)
         after._code = np.where(rows & self.allowed, _CODE_OF[reason], self._code)
         return after
 
     def narrowed(self, rows: IntArray, other: Verdict) -> Verdict:
-        """A verdict in which also those of `rows` (k) are ruled out that `other`, a verdict on these k, rules out."""
+        """A verdict that also rules out those of `rows` (k) that `other`, a verdict on these k rows, rules out."""
         after = Verdict(0)
         after._code = self._code.copy()
         after._code[rows] = np.where(after._code[rows] < 0, other._code, after._code[rows])
@@ -86,13 +86,13 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Guarded:
-    """What a decision may touch.
+    """The bundles and brokers that a decision may use.
 
     sheddable:   bundles (m) that may leave their owner.
     may_shed:    brokers (n) that take part in the comparison and may give load away.
-    may_receive: brokers (n) that may be given bundles.
-    refusal:     why this cycle moves nothing at all, or None.
-    budget:      how many moves are left, and the cap that ends them.
+    may_receive: brokers (n) that may receive bundles.
+    refusal:     why this cycle moves nothing, or None.
+    budget:      number of moves left. cap: the cap that sets it.
     """
 
     sheddable: Verdict
@@ -104,8 +104,8 @@ class Guarded:
     held_back: tuple[HeldBack, ...] = field(default=())
 
 
-def guard(cluster: ClusterLoad, limits: Limits, *, moved_last_hour: int) -> Guarded:
-    """Apply `limits` to a picture of the cluster (moves in flight counted as landed)."""
+def guard(cluster: ClusterLoad, limits: MoveLimits, *, moved_last_hour: int) -> Guarded:
+    """Apply `limits` to a snapshot of the cluster (pending moves counted as landed)."""
     may_shed = trusted_brokers(cluster)
     may_receive = may_shed.rule_out(~cluster.brokers.schedulable, Reason.UNSCHEDULABLE)
     sheddable = movable_bundles(cluster, limits)
@@ -122,9 +122,9 @@ def guard(cluster: ClusterLoad, limits: Limits, *, moved_last_hour: int) -> Guar
 
 
 def trusted_brokers(cluster: ClusterLoad) -> Verdict:
-    """The brokers whose load can be compared: ready, trusted, and measured in all that follows a bundle.
+    """The brokers whose load can be compared: ready, trusted, and measured in every resource that moves with a bundle.
 
-    A resource that no broker has data for is left out of that; one that only some have data for is missed by the rest.
+    A resource without data on any broker does not count. If only some brokers have data for it, the others lack it.
     """
     brokers = cluster.brokers
     usage, limit = brokers.usage[:, MOVING], brokers.limit[:, MOVING]
@@ -141,7 +141,7 @@ def trusted_brokers(cluster: ClusterLoad) -> Verdict:
 
 
 def _as_told(verdict: Verdict, cluster: ClusterLoad) -> Verdict:
-    """`verdict`, with the brokers that are not trusted ruled out for the reason that whoever measured them gave."""
+    """`verdict`, with untrusted brokers ruled out for the reason that the load source gave."""
     brokers, doubts = cluster.brokers, cluster.quality.doubts
     told = [doubts[name].reason if name in doubts else None for name in brokers.names]
     for reason in sorted({reason for reason in told if reason is not None}):
@@ -150,10 +150,10 @@ def _as_told(verdict: Verdict, cluster: ClusterLoad) -> Verdict:
     return verdict
 
 
-def movable_bundles(cluster: ClusterLoad, limits: Limits) -> Verdict:
-    """The bundles that may be chosen for a move: owned, not pinned, not moving, not just moved, and measured.
+def movable_bundles(cluster: ClusterLoad, limits: MoveLimits) -> Verdict:
+    """The bundles that may move: owned, not pinned, not moving, not just moved, and measured.
 
-    A broker's own heartbeat, and what a namespace leaves out of balancing, stays as well.
+    Brokers' heartbeat bundles stay, and so do those of namespaces that are excluded from balancing.
     """
     bundles = cluster.bundles
     verdict = Verdict(len(bundles)).rule_out(bundles.owner < 0, Reason.UNOWNED)
@@ -165,7 +165,7 @@ def movable_bundles(cluster: ClusterLoad, limits: Limits) -> Verdict:
         ]
         verdict = verdict.rule_out(np.isin(np.arange(len(bundles)), held), reason)
     since = cluster.now - bundles.last_unload
-    # a move in the future was written by a clock that was wrong: it must not hold a bundle until then
+    # a time in the future comes from a wrong clock: it must not hold a bundle until then
     verdict = verdict.rule_out((since <= limits.cool_down) & (since >= -limits.cool_down), Reason.COOL_DOWN)
     excluded = [
         is_monitoring(space) or not cluster.policies.get(space, NO_POLICY).unload for space in cluster.namespaces
@@ -175,18 +175,18 @@ def movable_bundles(cluster: ClusterLoad, limits: Limits) -> Verdict:
 
 
 def measured(cluster: ClusterLoad) -> BoolArray:
-    """The bundles (m) whose short-term averages are all known, and can be: none is negative."""
+    """The bundles (m) whose short-term averages are all known and valid (not negative)."""
     short = cluster.bundles.short
     known: BoolArray = np.logical_and.reduce(np.isfinite(short) & (short >= 0), axis=1)
     return known
 
 
-def mass_failure(lost: int, count: int, limits: Limits) -> bool:
-    """Whether so many of `count` brokers are lost that moving would make it worse. A single one is no mass."""
+def mass_failure(lost: int, count: int, limits: MoveLimits) -> bool:
+    """Whether so many of `count` brokers are lost that moves would make it worse. A single lost broker never counts."""
     return lost > 1 and lost / count > limits.max_lost_brokers
 
 
-def _refusal(cluster: ClusterLoad, limits: Limits, may_shed: Verdict) -> HeldBack | None:
+def _refusal(cluster: ClusterLoad, limits: MoveLimits, may_shed: Verdict) -> HeldBack | None:
     brokers = cluster.brokers
     count, ready = len(brokers), int(brokers.ready.sum())
     trusted = int(may_shed.allowed.sum())
@@ -207,11 +207,11 @@ def _main_doubt(may_shed: Verdict) -> Reason:
     return max(doubts, key=lambda reason: (doubts[reason], reason))
 
 
-def _partial(cluster: ClusterLoad, limits: Limits) -> HeldBack | None:
+def _partial(cluster: ClusterLoad, limits: MoveLimits) -> HeldBack | None:
     """Refuse when the source's answer was incomplete and too many bundles have no data.
 
-    A part that failed costs its brokers their trust already; this covers the bundles: with many unmeasured, the rest
-    would be blamed for all of their broker's load. The bound is that of the brokers.
+    A failed part already makes its brokers untrusted. This covers the bundles: with many unmeasured, the others would
+    seem to cause their broker's whole load. The bound is the same as for brokers.
     """
     owned = cluster.bundles.owner >= 0
     count = int((owned & measured(cluster)).sum())
@@ -246,48 +246,48 @@ def _brokers_held_back(cluster: ClusterLoad, may_receive: Verdict) -> list[HeldB
     return held_back
 
 
-def _bundles_held_back(sheddable: Verdict, limits: Limits) -> list[HeldBack]:
+def _bundles_held_back(sheddable: Verdict, limits: MoveLimits) -> list[HeldBack]:
     """One entry per reason, with the number of bundles."""
     words = {
         Reason.PINNED: "pinned to their owner",
         Reason.IN_FLIGHT: "still moving",
-        Reason.QUARANTINED: "came back again and again: left alone for a while",
+        Reason.QUARANTINED: "returned several times: left alone for a while",
         Reason.COOL_DOWN: f"moved less than {limits.cool_down:.0f} s ago",
         Reason.NO_LOAD_DATA: "never measured",
         Reason.EXCLUDED: "in namespaces that are left out of balancing",
-        Reason.UNOWNED: "owned by nobody",
+        Reason.UNOWNED: "without an owner",
     }
     counts = sheddable.counts().items()
     return [HeldBack("", reason, f"{counted(count, 'bundle')} {words[reason]}", count) for reason, count in counts]
 
 
-class Caps:
-    """What is left of one decision's moves; brokers are rows."""
+class MoveCaps:
+    """The moves that one decision has left; brokers are rows."""
 
     def __init__(self, brokers: int, *, budget: int, per_broker: int) -> None:
-        """Allow `budget` moves among so many brokers, at most `per_broker` from, and to, each of them."""
+        """Allow `budget` moves among so many brokers, at most `per_broker` from each and `per_broker` to each."""
         self._budget, self._per_broker = budget, per_broker
         self._sent, self._received = np.zeros(brokers, dtype=np.int64), np.zeros(brokers, dtype=np.int64)
 
     @property
     def full(self) -> IntArray:
-        """The brokers that take nothing more."""
+        """The brokers (rows) that receive nothing more."""
         return np.flatnonzero(self._received >= self._per_broker)
 
     def allow(self, count: int = 1) -> bool:
-        """Whether so many more moves may be made at all."""
+        """Whether `count` more moves may be made."""
         return count <= self._budget
 
     def may_send(self, broker: int, count: int = 1) -> bool:
-        """Whether so many more may leave a broker."""
+        """Whether `count` more bundles may leave a broker (row)."""
         return bool(self._sent[broker] + count <= self._per_broker)
 
     def may_receive(self, broker: int, count: int = 1) -> bool:
-        """Whether a broker takes so many more."""
+        """Whether a broker (row) may receive `count` more bundles."""
         return bool(self._received[broker] + count <= self._per_broker)
 
     def count(self, source: int, destination: int) -> None:
-        """One move more."""
+        """Count one move."""
         self._budget -= 1
         self._sent[source] += 1
         self._received[destination] += 1

@@ -1,9 +1,9 @@
 """From topic to bundle: the hash ring of a namespace, its boundaries, and the spelling of bundle names.
 
 A namespace's topics are spread over bundles by the CRC-32 of the full topic name. Boundary i begins bundle i; the last
-boundary, 0xffffffff, ends the ring. Pulsar looks the hash up among the boundaries, so the hash 0xffffffff itself finds
-the last boundary and falls off the end (an `IndexOutOfBoundsException` there). Here such a topic belongs to the last
-bundle, as the bundle's own range says; `find_bundle(..., last_hash_included=False)` answers as Pulsar does.
+boundary, 0xffffffff, ends the ring. Pulsar searches the boundaries for the hash. So the hash 0xffffffff itself matches
+the last boundary, which begins no bundle (an `IndexOutOfBoundsException` in Pulsar). Here such a topic belongs to the
+last bundle, as the bundle's range says; `find_bundle(..., last_hash_included=False)` answers as Pulsar does.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _MONITORING = re.compile(r"(pulsar|sla-monitor)(/[^/]+)?/[^/:]+:\d+")  # with a 
 
 
 class InvalidBundleNameError(ValueError):
-    """A text that is no bundle name, or boundaries that make no ring."""
+    """A text that is not a bundle name, or boundaries that do not form a ring."""
 
 
 class InvalidRingError(InvalidBundleNameError):
-    """Bundles that do not make up their namespace's ring; the text names the bundle, what is wrong and what to do."""
+    """Bundles that do not form their namespace's ring. The text names the bundle, the problem and the fix."""
 
 
 class BundleName(NamedTuple):
@@ -52,7 +52,7 @@ def topic_hash(topic: str) -> int:
 
 
 def default_boundaries(count: int) -> IntArray:
-    """Boundaries (count + 1,) of `count` equal bundles. The last bundle takes what the division leaves over."""
+    """Boundaries (count + 1,) of `count` equal bundles. The last bundle gets the remainder of the division."""
     if not 1 <= count <= LAST_HASH:
         raise InvalidBundleNameError(f"a namespace can't have {count} bundles: use 1 to {LAST_HASH}")
     boundaries = np.arange(count + 1, dtype=np.int64) * (2**32 // count)
@@ -70,9 +70,9 @@ def bundle_names(namespace: str, boundaries: IntArray) -> tuple[str, ...]:
     return tuple(str(BundleName(namespace, lower, upper)) for lower, upper in pairwise(boundaries.tolist()))
 
 
-@lru_cache(maxsize=1024)  # who divides a bundle asks for its range several times in a row
+@lru_cache(maxsize=1024)  # a split needs a bundle's range several times in a row
 def parse_bundle(name: str) -> BundleName:
-    """The parts of a bundle's full name. Raises `InvalidBundleNameError` naming what is wrong."""
+    """The parts of a bundle's full name. Raises `InvalidBundleNameError`."""
     namespace, _, text = name.rpartition("/")
     match = _RANGE.fullmatch(text)
     if match is None or namespace.count("/") not in (1, 2) or "" in namespace.split("/"):
@@ -86,8 +86,8 @@ def parse_bundle(name: str) -> BundleName:
 def check_ring(names: Iterable[str]) -> IntArray:
     """The boundaries (bundles + 1,) of a namespace, of its bundles' full names in any order.
 
-    Raises `InvalidRingError` when they are of several namespaces, one is there twice, two overlap, hashes are left out,
-    or there are none; `InvalidBundleNameError` for what is no bundle name.
+    Raises `InvalidRingError` for several namespaces, a duplicate, an overlap, a gap, or no bundle;
+    `InvalidBundleNameError` for a text that is not a bundle name.
     """
     bundles = sorted(map(parse_bundle, names), key=lambda bundle: (bundle.lower, bundle.upper))
     if not bundles:
@@ -124,7 +124,7 @@ def _check_joint(before: BundleName, after: BundleName) -> None:
 def find_bundle(
     boundaries: IntArray, hashes: npt.ArrayLike, *, last_hash_included: bool = True
 ) -> npt.NDArray[np.int64]:
-    """Which bundle each hash falls into: row of the boundary at or below it, same shape as `hashes`.
+    """The bundle of each hash: row of the boundary at or below it, same shape as `hashes`.
 
     With `last_hash_included` false the hash 0xffffffff gives the number of bundles, one past the last, as in Pulsar.
     Raises `InvalidBundleNameError` unless the boundaries ascend from 0 to 0xffffffff.

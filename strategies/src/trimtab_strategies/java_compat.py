@@ -1,8 +1,8 @@
-"""Orders and sums of Java's standard library, for decisions that hang on them: hash codes, maps, queues, streams.
+"""Orders and sums of Java's standard library, for decisions that depend on them: hash codes, maps, queues, streams.
 
-Where an original takes "the first" of a hash map, or adds doubles in its order, equal decisions need its order. All
-functions take keys in the order in which they were put in and answer with positions in that sequence, so they serve
-any kind of key. Keys must be different from each other.
+Where Pulsar takes "the first" of a hash map, or adds doubles in its order, equal decisions need the same order. All
+functions take keys in the order of insertion and return positions in that sequence, so they work for any kind of key.
+Keys must be distinct.
 
 Not covered: chains of nine or more keys in one slot (they become trees), `Set.of` and `Map.of` (random per process).
 Source: the documented behaviour of OpenJDK 17, verified against real maps (``tests/strategies/test_java.py``).
@@ -51,13 +51,13 @@ def combined_hash(*hashes: int) -> int:
 
 
 def spread(hashes: IntArray) -> npt.NDArray[np.uint32]:
-    """What a map makes of hash codes before it takes the lowest bits as slot."""
+    """Hash codes as a map spreads them before it takes the lowest bits as slot."""
     unsigned = (hashes & _MASK).astype(np.uint32)
     return unsigned ^ (unsigned >> np.uint32(16))
 
 
 def grown_table(most: int, table: int = SMALLEST_TABLE) -> int:
-    """Slots of a ``HashMap`` or ``HashSet`` of `table` slots that once held `most` keys; it never shrinks."""
+    """Slots of a ``HashMap`` or ``HashSet`` that began with `table` slots and held up to `most` keys; never shrinks."""
     while most > table * 3 // 4:
         table *= 2
     return table
@@ -78,10 +78,10 @@ def _power_of_two(at_least: int) -> int:
 
 
 def hash_order(hashes: IntArray, table: int | None = None) -> IntArray:
-    """Order in which a ``HashMap`` (or set) iterates over keys with these hash codes, put in one after the other.
+    """Order in which a ``HashMap`` (or set) iterates over keys with these hash codes, inserted one after the other.
 
-    table: slots, for a map that was larger before or was made as a copy; by default just grown for these keys.
-    Growing keeps the order inside a slot, so only the last size of the table counts.
+    table: slots, for a map that was larger before or is a copy; by default the size that these keys need.
+    Growth keeps the order inside a slot, so only the final size of the table matters.
     """
     slots = spread(hashes) & np.uint32((table or grown_table(len(hashes))) - 1)
     return np.argsort(slots, kind="stable").astype(np.int64)
@@ -94,7 +94,7 @@ def hash_map_order(names: Iterable[str], table: int | None = None) -> list[str]:
 
 
 def concurrent_order(hashes: IntArray) -> IntArray:
-    """Order in which a ``ConcurrentHashMap`` iterates over keys with these hash codes, put in one after the other."""
+    """Order in which a ``ConcurrentHashMap`` iterates over keys with these hash codes, inserted one after the other."""
     placed = (spread(hashes) & np.uint32(_HALF - 1)).tolist()
     slots: list[list[int]] = [[] for _ in range(SMALLEST_TABLE)]
     for count, value in enumerate(placed, 1):
@@ -105,7 +105,7 @@ def concurrent_order(hashes: IntArray) -> IntArray:
 
 
 def _doubled(slots: list[list[int]], placed: list[int]) -> list[list[int]]:
-    """The table at twice its size. A chain's last run with one new slot stays; those before it are put in front."""
+    """The table at twice its size. A chain's last run with one new slot stays; earlier entries go in front of it."""
     lower: list[list[int]] = []
     upper: list[list[int]] = []
     for chain in slots:
@@ -124,7 +124,7 @@ def concurrent_map_order(names: Iterable[str]) -> list[str]:
 
 
 def poll_order(weights: FloatArray) -> IntArray:
-    """Order in which a ``PriorityQueue``, heaviest first, gives away entries offered in the given order."""
+    """Order in which a ``PriorityQueue``, heaviest first, returns entries offered in the given order."""
     if len(np.unique(weights)) == len(weights):
         return np.argsort(-weights, kind="stable").astype(np.int64)
     heap: list[tuple[float, int]] = []
@@ -134,7 +134,7 @@ def poll_order(weights: FloatArray) -> IntArray:
 
 
 def _offer(heap: list[tuple[float, int]], entry: tuple[float, int]) -> None:
-    """Put in at the end, and rise while heavier than the parent."""
+    """Append an entry, and move it up while it is heavier than its parent."""
     place = len(heap)
     heap.append(entry)
     while place and entry[0] > heap[parent := (place - 1) >> 1][0]:
@@ -144,7 +144,7 @@ def _offer(heap: list[tuple[float, int]], entry: tuple[float, int]) -> None:
 
 
 def _poll(heap: list[tuple[float, int]]) -> int:
-    """Take the first; the last one sinks from its place while lighter than the heavier child (the left of equals)."""
+    """Take the first entry. The last one moves there, and down while lighter than the heavier child (left if equal)."""
     first, last = heap[0][1], heap.pop()
     place, count = 0, len(heap)
     if not count:

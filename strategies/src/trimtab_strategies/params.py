@@ -22,25 +22,25 @@ from trimtab_strategies.usage import Weight, Weights
 
 
 class Compatibility(StrEnum):
-    """Whether a strategy keeps the known defects of the original, or does what was meant."""
+    """Whether a strategy keeps the known defects of the original, or does what the original intended."""
 
     JAVA = "java"
     CORRECTED = "corrected"
 
 
 class Defect(NamedTuple):
-    """A known defect of an original: what that does, and what is done instead with `Compatibility.CORRECTED`."""
+    """A known defect of an original: what it does, and what `Compatibility.CORRECTED` does instead."""
 
     original: str
     corrected: str
 
 
-class Described(BaseModel):
-    """Base of models of which a field's docstring becomes its description in the JSON schema."""
+class DescribedModel(BaseModel):
+    """Base of models whose fields' docstrings become their descriptions in the JSON schema."""
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler, /) -> dict[str, Any]:
-        """What pydantic makes of it, with the descriptions."""
+        """Pydantic's schema, with the descriptions."""
         schema = handler(core_schema)
         properties = handler.resolve_ref_schema(schema).get("properties", {})
         for name, text in descriptions(cls).items():
@@ -50,10 +50,10 @@ class Described(BaseModel):
         return schema
 
 
-class StrategyParams(Described):
-    """Parameters of one strategy: camelCase on the wire, unknown keys refused, immutable.
+class StrategyParams(DescribedModel):
+    """Parameters of one strategy: camelCase in YAML, immutable; unknown keys are refused.
 
-    A field's docstring says what it does and its unit, and ends with the key that Pulsar has for it.
+    A field's docstring says what it does and its unit, and ends with Pulsar's key for it.
     """
 
     model_config = ConfigDict(
@@ -89,7 +89,7 @@ class WeightedParams(StrategyParams):
 
 
 def pulsar_keys(params: type[StrategyParams]) -> dict[str, str]:
-    """Pulsar's configuration key of each parameter that has one, to the field's name."""
+    """Pulsar's configuration key of each parameter that has one -> the field's name."""
     found = {}
     for name, text in descriptions(params).items():
         _, marker, key = text.rpartition("Pulsar: ")
@@ -99,10 +99,10 @@ def pulsar_keys(params: type[StrategyParams]) -> dict[str, str]:
 
 
 def descriptions(model: type[BaseModel]) -> dict[str, str]:
-    """The docstring of each field that has one; empty where the source is not at hand."""
+    """The docstring of each field that has one; empty when the source is not available."""
     found: dict[str, str] = {}
     for part in reversed(model.__mro__):
-        own = _docstrings(part.__module__).get(part.__qualname__, {}) if issubclass(part, Described) else {}
+        own = _docstrings(part.__module__).get(part.__qualname__, {}) if issubclass(part, DescribedModel) else {}
         for name in vars(part).get("__annotations__", {}):
             found[name] = own.get(name, "")
     return {name: found[name] for name in model.model_fields if found.get(name)}
@@ -128,7 +128,7 @@ def _classes(node: ast.AST, around: str) -> Iterator[tuple[str, dict[str, str]]]
 
 
 def _fields(written: ast.ClassDef) -> dict[str, str]:
-    """A text right behind an annotated name belongs to that."""
+    """Field names with their docstrings: each is the text that directly follows an annotated name."""
     found = {}
     for field, text in zip(written.body, written.body[1:], strict=False):
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(text, ast.Expr):

@@ -1,8 +1,8 @@
-"""What a strategy is: one method, a picture of the cluster in, a choice out.
+"""The interface of a strategy: one method that takes a snapshot of the cluster and returns a choice.
 
-A strategy keeps nothing: what it must remember goes in and comes back as `memory`, a mapping of JSON values. What it
-remembers of a broker stands in ``memory["brokers"][what][broker name]``, so that the balancer can forget brokers that
-left without knowing the strategy; `recall` and `remember` read and write that form.
+A strategy keeps no state. What it must remember goes in and comes back as `memory`, a mapping of JSON values. A
+broker's values are in ``memory["brokers"][what][broker name]``, so the planner can remove brokers that left without
+knowing the strategy; `recall` and `remember` read and write that form.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from trimtab_strategies.model import ClusterLoad, HeldBack, Reason
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
 
 NOTHING: IntArray = np.empty(0, dtype=np.int64)
-"""No row."""
+"""No rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unload:
     """Bundles (rows, in the order in which they should leave) that a broker (row) should give away, and why.
 
-    destination: the broker (row) that the shedder wants them to go to, -1: the placement decides.
-    returned:    bundles (rows) that the destination gives back. Then it is a swap: made as a whole or not at all.
-    fixed:       a weight that a person fixed wants it so: the destination may end more used than the source is, as long
-                 as it is not overloaded.
+    destination: the broker (row) that the shedder wants them to go to; -1: the placement decides.
+    returned:    bundles (rows) that the destination gives back. This makes a swap: made as a whole or not at all.
+    fixed:       a weight that a person fixed requires the move: the destination may end up more used than the source,
+                 as long as it is not overloaded.
     """
 
     broker: int
@@ -41,10 +41,10 @@ class Unload:
 
 @dataclass(frozen=True, slots=True)
 class Shedding:
-    """What a shedder answers: what should leave which broker, what it left alone and why, and its memory.
+    """A shedder's answer: what should leave which broker, what stays and why, and its memory.
 
-    target_weights: by broker name, the weight each should carry; only from shedders that have such a notion.
-    carried: by broker name, the weight each of those carries, moves in flight counted as landed.
+    target_weights: by broker name, the weight each should carry; only from shedders that use weights.
+    carried: by broker name, the weight that each of these carries, pending moves counted as landed.
     """
 
     unloads: tuple[Unload, ...] = ()
@@ -56,17 +56,17 @@ class Shedding:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What a placement answers: every broker (rows) that is as good as the best, and its memory."""
+    """A placement's answer: every broker (row) that is as good as the best, and its memory."""
 
     brokers: IntArray
     memory: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class SplitWish:
+class SplitCandidate:
     """A bundle (row) that should be divided at `boundaries` (hashes strictly inside its range, ascending), and why.
 
-    spread: whether its children should be placed anew in the same plan; else they stay with the owner.
+    spread: whether its children are placed in the same plan; otherwise they stay with the owner.
     shares: (children,) ratio 0-1 of the bundle's load in each child, ascending by range, summing to 1.
     """
 
@@ -79,9 +79,9 @@ class SplitWish:
 
 @dataclass(frozen=True, slots=True)
 class Splitting:
-    """What a splitter answers: what should be divided, what it left alone and why, and its memory."""
+    """A splitter's answer: what should be divided, what stays whole and why, and its memory."""
 
-    wishes: tuple[SplitWish, ...] = ()
+    proposed: tuple[SplitCandidate, ...] = ()
     held_back: tuple[HeldBack, ...] = ()
     memory: Mapping[str, Any] = field(default_factory=dict)
 
@@ -92,7 +92,7 @@ class Shedder(Protocol):
     def shed(self, cluster: ClusterLoad, sheddable: BoolArray, memory: Mapping[str, Any]) -> Shedding:
         """Choose among the bundles marked `sheddable` (m,). All brokers of `cluster` take part in the comparison.
 
-        The memory that comes back is handed in again at the next decision, and only then.
+        The next decision, and only that one, gets the returned memory.
         """
 
 
@@ -108,7 +108,7 @@ class Placement(Protocol):
 
 @runtime_checkable
 class RemembersChoices(Protocol):
-    """A placement that has to know what became of its answer: which of the tied brokers was taken, if any."""
+    """A placement that must know which of its tied brokers was taken, if any."""
 
     def chosen(self, cluster: ClusterLoad, bundle: int, broker: int, memory: Mapping[str, Any]) -> Mapping[str, Any]:
         """The memory once `bundle` goes to `broker` (rows)."""
@@ -118,17 +118,17 @@ class Splitter(Protocol):
     """Says which bundles should be divided, and where."""
 
     def split(self, cluster: ClusterLoad, splittable: BoolArray, memory: Mapping[str, Any]) -> Splitting:
-        """Choose among the bundles marked `splittable` (m,). The memory is handed in again at the next decision."""
+        """Choose among the bundles marked `splittable` (m,). The next decision gets the returned memory."""
 
 
 def recall(memory: Mapping[str, Any], what: str, brokers: Sequence[str]) -> FloatArray:
-    """What was remembered of each broker (names, n): (n,), NaN where nothing was."""
+    """The remembered value of each broker (names, n): (n,), NaN where there is none."""
     known = memory.get("brokers", {}).get(what, {})
     return np.fromiter(map(known.get, brokers, repeat(np.nan)), dtype=np.float64, count=len(brokers))
 
 
 def remember(memory: Mapping[str, Any], what: str, brokers: Sequence[str], values: FloatArray) -> dict[str, Any]:
-    """A copy of `memory` in which each broker (names, n) has its value (n,); values of others stay, NaN forgets."""
+    """A copy of `memory` with the `values` (n,) of brokers (names, n). NaN removes a value; other brokers keep it."""
     of_brokers = memory.get("brokers", {})
     known = dict(of_brokers.get(what, {}))
     known.update(zip(brokers, values.tolist(), strict=True))
@@ -138,7 +138,7 @@ def remember(memory: Mapping[str, Any], what: str, brokers: Sequence[str], value
 
 
 def forget_others(memory: Mapping[str, Any], brokers: Sequence[str]) -> dict[str, Any]:
-    """A copy of `memory` that knows only these brokers (names)."""
+    """A copy of `memory` with only these brokers (names)."""
     present = set(brokers)
     known = memory.get("brokers", {})
     kept = {what: {name: value for name, value in of.items() if name in present} for what, of in known.items()}

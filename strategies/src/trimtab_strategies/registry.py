@@ -1,4 +1,4 @@
-"""Every strategy there is, in tables one can read. Adding one is a module, a row here, and an example."""
+"""All strategies, in readable tables. A new one needs a module, a row here, and an example."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import ValidationError
 
-from trimtab_strategies.filters import Manager, Selection, SelectionParams
+from trimtab_strategies.filters import BrokerSelection, Manager, SelectionParams
 from trimtab_strategies.params import Defect, StrategyParams
 from trimtab_strategies.placement.least_message_rate import LeastLongTermMessageRate, LeastLongTermMessageRateParams
 from trimtab_strategies.placement.least_resource_usage import (
@@ -26,13 +26,13 @@ from trimtab_strategies.shedding.weighted import shedder as weighted_balancer
 from trimtab_strategies.splitting import bundle_splitter_task, namespace_bundle_split, weighted
 from trimtab_strategies.usage import DEFAULT_WEIGHTS
 
-Strategy = TypeVar("Strategy", Shedder, Placement, Splitter, Selection)
+Strategy = TypeVar("Strategy", Shedder, Placement, Splitter, BrokerSelection)
 
 _PULSAR = "org.apache.pulsar.broker.loadbalance"
 
 
 class UnknownStrategyError(ValueError):
-    """A strategy name that is in no table; the text lists the known ones."""
+    """An unknown strategy name; the text lists the known ones."""
 
 
 class InvalidParamsError(ValueError):
@@ -41,9 +41,9 @@ class InvalidParamsError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Row(Generic[Strategy]):
-    """One strategy: its parameters, how it is made of them, what it does in one sentence, and the original's class.
+    """One strategy: its parameters, its constructor, a summary in one sentence, and the original's class.
 
-    defects: of the original, each switchable by the parameter `compatibility`.
+    defects: of the original; the parameter `compatibility` switches them.
     """
 
     params: type[StrategyParams]
@@ -64,35 +64,35 @@ SHEDDERS: Mapping[str, Row[Shedder]] = {
     "OverloadShedder": Row(
         params=overload.OverloadShedderParams,
         build=overload.OverloadShedder,
-        summary="Brokers above a fixed limit give their busiest bundles away, however the others are doing.",
+        summary="Brokers above a fixed limit give their busiest bundles away, whatever the load of the others.",
         original=f"{_PULSAR}.impl.OverloadShedder",
         defects=overload.DEFECTS,
     ),
     "UniformLoadShedder": Row(
         params=uniform.UniformLoadShedderParams,
         build=uniform.UniformLoadShedder,
-        summary="The broker with the most messages or bytes gives a share of its lead over the least busy one away.",
+        summary="The broker with the most messages or bytes gives away a share of its lead over the least busy one.",
         original=f"{_PULSAR}.impl.UniformLoadShedder",
         defects=uniform.DEFECTS,
     ),
     "AvgShedder": Row(
         params=avg.AvgShedderParams,
         build=avg.AvgShedder,
-        summary="The busiest broker gives to the idlest, the next to the next, once they were apart for some cycles.",
+        summary="The busiest broker gives to the idlest, the next to the next, after they differ for some cycles.",
         original=f"{_PULSAR}.impl.AvgShedder",
         defects=avg.DEFECTS,
     ),
     "WeightedBalancer": Row(
         params=weighted_balancer.WeightedBalancerParams,
         build=weighted_balancer.WeightedBalancer,
-        summary="Brokers above a target weight learnt from their usage give to, or swap with, those below.",
+        summary="Brokers above a target weight learned from their usage give to, or swap with, those below.",
         original="pl.allegro.tech.hermes.consumers.supervisor.workload.weighted.WeightedWorkBalancer",
         defects=weighted_balancer.DEFECTS,
     ),
     "TransferShedder": Row(
         params=shedder.TransferShedderParams,
         build=shedder.TransferShedder,
-        summary="The most used broker hands bundles straight to the least used one, and may take smaller ones back.",
+        summary="The most used broker gives bundles directly to the least used one, and may take smaller ones back.",
         original=f"{_PULSAR}.extensions.scheduler.TransferShedder",
         defects=shedder.DEFECTS,
     ),
@@ -120,13 +120,13 @@ PLACEMENTS: Mapping[str, Row[Placement]] = {
     "RoundRobin": Row(
         params=RoundRobinParams,
         build=RoundRobin,
-        summary="One broker after the other, whatever they carry.",
+        summary="One broker after the other, whatever their load.",
         original=f"{_PULSAR}.impl.RoundRobinBrokerSelector",
     ),
     "AvgShedder": Row(
         params=avg.AvgShedderPlacementParams,
         build=avg.AvgShedderPlacement,
-        summary="The broker that was planned for the bundle; without a plan any, which is then its plan.",
+        summary="The broker that the bundle's plan names; without a plan any broker, which then becomes its plan.",
         original=f"{_PULSAR}.impl.AvgShedder",
         defects=avg.PLACEMENT_DEFECTS,
     ),
@@ -137,7 +137,7 @@ SPLITTERS: Mapping[str, Row[Splitter]] = {
     "BundleSplitterTask": Row(
         params=bundle_splitter_task.BundleSplitterTaskParams,
         build=bundle_splitter_task.BundleSplitterTask,
-        summary="Every bundle that exceeds a limit is halved at once, as far as its namespace has room.",
+        summary="Every bundle that exceeds a limit is halved at once, as long as its namespace may have more bundles.",
         original=f"{_PULSAR}.impl.BundleSplitterTask",
         defects=bundle_splitter_task.DEFECTS,
     ),
@@ -156,17 +156,17 @@ SPLITTERS: Mapping[str, Row[Splitter]] = {
     ),
 }
 
-SELECTIONS: Mapping[str, Row[Selection]] = {
+SELECTIONS: Mapping[str, Row[BrokerSelection]] = {
     "Extensible": Row(
         params=SelectionParams,
-        build=lambda params: Selection(Manager.EXTENSIBLE, params),
-        summary="Each filter takes brokers out for good; a bundle that no broker is left for stays where it is.",
+        build=lambda params: BrokerSelection(Manager.EXTENSIBLE, params),
+        summary="Each filter removes brokers for good; a bundle without a remaining broker stays where it is.",
         original=f"{_PULSAR}.extensions.ExtensibleLoadManagerImpl",
     ),
     "Modular": Row(
         params=SelectionParams,
-        build=lambda params: Selection(Manager.MODULAR, params, RoundRobin(RoundRobinParams())),
-        summary="Filters that leave nobody are forgiven; an overloaded choice is made again among more brokers.",
+        build=lambda params: BrokerSelection(Manager.MODULAR, params, RoundRobin(RoundRobinParams())),
+        summary="Filters that leave no broker are ignored; an overloaded choice is repeated among more brokers.",
         original=f"{_PULSAR}.impl.ModularLoadManagerImpl",
     ),
 }
@@ -194,7 +194,7 @@ def splitter(name: str, params: Mapping[str, Any] | StrategyParams) -> Splitter:
     return row.build(_params(name, row.params, params))
 
 
-def selection(name: str, params: Mapping[str, Any] | StrategyParams) -> Selection:
+def selection(name: str, params: Mapping[str, Any] | StrategyParams) -> BrokerSelection:
     """The filters before the placement, by name. Raises `UnknownStrategyError` or `InvalidParamsError`."""
     row = _row("selection", SELECTIONS, name)
     return row.build(_params(name, row.params, params))

@@ -1,4 +1,4 @@
-"""Percent, weighted maximum and moving average as Pulsar computes them, and what a single bundle is believed to cause.
+"""Percent, weighted maximum and moving average as Pulsar computes them, and the estimated load of a single bundle.
 
 Pulsar computes percentages in 32-bit floats and everything after in doubles. Thresholds are met or missed in the last
 bit (60 of 100 is a little above 60 %), so decisions only agree with Pulsar's when every step is rounded the same way.
@@ -39,7 +39,7 @@ MEBIBYTE = 1048576
 
 
 MOVING = (CPU, NETWORK_IN, NETWORK_OUT)
-"""Columns of `RESOURCES` that follow a bundle to its new owner; memory and direct memory stay with the process."""
+"""Columns of `RESOURCES` that move with a bundle to its new owner; memory and direct memory stay with the process."""
 
 
 Weight = Annotated[float, Field(ge=0, le=100)]
@@ -47,7 +47,7 @@ Weight = Annotated[float, Field(ge=0, le=100)]
 
 
 class Weights(NamedTuple):
-    """Factor on each resource's percent; columns `RESOURCES`. Pulsar's modular manager never looks at heap memory."""
+    """Factor on each resource's percent; columns `RESOURCES`. Pulsar's modular manager ignores heap memory."""
 
     cpu: float = 1.0
     memory: float = 0.0
@@ -70,12 +70,12 @@ def percent(usage: FloatArray, limit: FloatArray) -> npt.NDArray[np.float32]:
 
 
 def measured_percent(usage: FloatArray, limit: FloatArray) -> FloatArray:
-    """As `percent`, for people: NaN where the usage is unknown, or there is no limit above 0 to compare it with."""
+    """As `percent`, for people: NaN where the usage is unknown or no limit above 0 exists."""
     return np.where(limit > 0, percent(usage, limit).astype(np.float64), np.nan)
 
 
 def weighted_maximum(percents: npt.NDArray[np.float32], weights: Weights, columns: Sequence[int]) -> FloatArray:
-    """The most used of `columns` after weighting, as ratio: (n, 5) percent to (n,).
+    """The most used of `columns` after weighting, as a ratio: (n, 5) percent to (n,).
 
     NaN never wins; -inf when every column is NaN. There is no division by the sum of the weights.
     """
@@ -92,11 +92,11 @@ def _factors(weights: Weights, columns: tuple[int, ...]) -> FloatArray:
 
 
 MODULAR_COLUMNS = (CPU, DIRECT_MEMORY, NETWORK_IN, NETWORK_OUT)
-"""What Pulsar's modular manager compares: everything but the heap."""
+"""The resources that Pulsar's modular manager compares: all except the heap."""
 
 
 def broker_usage(cluster: ClusterLoad, weights: Weights, columns: Sequence[int] = MODULAR_COLUMNS) -> FloatArray:
-    """Weighted usage of each broker as ratio (n,); -inf where nothing is known of it."""
+    """Weighted usage of each broker as a ratio (n,); -inf where it is unknown."""
     return weighted_maximum(percent(cluster.brokers.usage, cluster.brokers.limit), weights, columns)
 
 
@@ -128,7 +128,7 @@ def bundle_throughput(cluster: ClusterLoad, bundles: IntArray) -> FloatArray:
 
 
 def drivers(cluster: ClusterLoad) -> FloatArray:
-    """What each resource is believed to follow, (m, 5) bytes/s: CPU the total throughput, network its own direction.
+    """The traffic that is assumed to drive each resource, (m, 5) bytes/s: total for CPU, its own direction for network.
 
     Bundles that were never measured count 0, and so do memory and direct memory.
     """
@@ -141,11 +141,11 @@ def drivers(cluster: ClusterLoad) -> FloatArray:
 
 
 def attributed(cluster: ClusterLoad, bundles: IntArray) -> FloatArray:
-    """The part of its owner's usage that each bundle (rows, k) is believed to cause: (k, 5) in each resource's unit.
+    """The estimated part of its owner's usage that each bundle (rows, k) causes: (k, 5) in each resource's unit.
 
     A bundle causes CPU in proportion to its share of the short-term throughput of the owner's bundles, and network in
-    and out by its share of each direction; memory stays. 0 for what is unknown: a bundle without owner or data, a
-    broker without usage. Expects a cluster without moves in flight (`with_moves_in_flight`).
+    and out by its share of each direction; memory does not move. 0 where it is unknown: a bundle without owner or data,
+    a broker without usage. Expects a cluster in which pending moves count as landed (`with_moves_in_flight`).
     """
     drive = drivers(cluster)
     owner = cluster.bundles.owner
@@ -156,11 +156,11 @@ def attributed(cluster: ClusterLoad, bundles: IntArray) -> FloatArray:
 def sum_by_broker(broker: IntArray, values: FloatArray, count: int) -> FloatArray:
     """Sum of rows (m, c) by broker row (m,), (count, c); rows of broker -1 are left out."""
     columns = [np.bincount(broker + 1, weights=values[:, c], minlength=count + 1)[1:] for c in range(values.shape[1])]
-    return np.stack(columns, axis=1).astype(np.float64, copy=False)  # of no rows at all numpy makes integers
+    return np.stack(columns, axis=1).astype(np.float64, copy=False)  # numpy makes integers of an empty sum
 
 
 def _share_of_usage(cluster: ClusterLoad, broker: IntArray, drive: FloatArray, total: FloatArray) -> FloatArray:
-    """Usage of `broker` (k,) times drive / total of that broker; 0 where any of them is unknown or nobody's (-1)."""
+    """Usage of `broker` (k,) times drive / total of that broker; 0 where one is unknown or the broker is -1."""
     usage = np.where(cluster.brokers.limit > 0, np.nan_to_num(cluster.brokers.usage, posinf=0.0, neginf=0.0), 0.0)
     known: BoolArray = (broker >= 0)[:, np.newaxis] & (total[broker] > 0)
     share = np.divide(drive, total[broker], out=np.zeros_like(drive), where=known)
@@ -168,10 +168,10 @@ def _share_of_usage(cluster: ClusterLoad, broker: IntArray, drive: FloatArray, t
 
 
 def with_moves_in_flight(cluster: ClusterLoad) -> ClusterLoad:
-    """The cluster as if every open move had landed: load follows its bundle from `moving_from` to `owner`.
+    """The cluster as if every pending move had landed: load follows its bundle from `moving_from` to `owner`.
 
-    Of each bundle `moving_share` (ratio) is shifted, as that part is still measured at the old place. Without this the
-    next cycle would see the old load again and move as much once more.
+    It shifts `moving_share` (ratio) of each bundle, the part that is still measured at the old broker. Otherwise the
+    next cycle would find the old load again and move the same amount once more.
     """
     bundles, n = cluster.bundles, len(cluster.brokers)
     moving = np.flatnonzero(
@@ -204,7 +204,7 @@ def _shifted(values: FloatArray, load: FloatArray, source: IntArray, destination
 
 
 def unweighted_maximum(percents: npt.NDArray[np.float32]) -> FloatArray:
-    """The most used resource but the heap, as ratio: (n, 5) percent to (n,). Divided in 32 bits, as in Pulsar."""
+    """The most used resource except the heap, as a ratio: (n, 5) percent to (n,). Divided in 32 bits, as in Pulsar."""
     largest = np.fmax.reduce(percents[:, list(MODULAR_COLUMNS)], axis=1, initial=np.float32(-np.inf))
     ratio: FloatArray = (largest / np.float32(100)).astype(np.float64)
     return ratio
@@ -219,23 +219,23 @@ LONG_WINDOW = 1000
 
 
 UNSEEN = np.array([50.0, 50.0, 50_000.0, 50_000.0])
-"""Columns `TRAFFIC` that count as the first sample of a bundle that was never seen before."""
+"""Columns `TRAFFIC` that count as the first sample of a new bundle."""
 
 
 BYTES = 1e5
-"""Bytes/s that make a step in the order of bundles."""
+"""Bytes/s per step in the order of bundles."""
 
 
 MESSAGES = 100
-"""Messages/s that make a step."""
+"""Messages/s per step."""
 
 
 SESSIONS = 500
-"""Topics, producers and consumers that make a step."""
+"""Topics, producers and consumers per step."""
 
 
 CACHE = 100_000
-"""Bytes of cache that make a step."""
+"""Bytes of cache per step."""
 
 
 def with_sample(average: FloatArray, count: int, sample: FloatArray, window: int) -> tuple[FloatArray, int]:
@@ -245,17 +245,17 @@ def with_sample(average: FloatArray, count: int, sample: FloatArray, window: int
 
 
 def averaged_steps(traffic: FloatArray) -> IntArray:
-    """What averaged bundles (k, 4) are ordered by, (k, 3), the first column first: bytes in, bytes out, messages.
+    """Sort keys of averaged bundles (k, 4): (k, 3), the first column first: bytes in, bytes out, messages.
 
-    Cut to whole steps, so inbound traffic outranks any outbound one, and many bundles tie.
+    They are cut to whole steps, so inbound traffic outranks outbound traffic, and many bundles tie.
     """
     return np.trunc(_in_steps(traffic)).astype(np.int64)
 
 
 def reported_steps(traffic: FloatArray, sessions: FloatArray, cache: FloatArray) -> IntArray:
-    """What bundles are ordered by in a broker's report, (k, 5): as `averaged_steps`, but rounded half up.
+    """Sort keys of bundles in a broker's report, (k, 5): as `averaged_steps`, but rounded half up.
 
-    Then sessions: (k,) topics, producers and consumers; and cache: (k,) bytes; both cut to whole steps.
+    Then follow sessions: (k,) topics, producers and consumers; and cache: (k,) bytes. Both are cut to whole steps.
     """
     rounded = np.floor(_in_steps(traffic) + 0.5)
     rest = np.stack([np.trunc(sessions / SESSIONS), np.trunc(cache / CACHE)], axis=1)

@@ -16,7 +16,7 @@ from pipeline_worlds import topology
 from trimtab_pipeline.api import LoadSource, PrometheusSettings, SourceUnavailableError
 from trimtab_pipeline.spark_source import SparkLoadSources
 from trimtab_strategies import registry
-from trimtab_strategies.guard import Limits
+from trimtab_strategies.guard import MoveLimits
 from trimtab_strategies.model import ClusterLoad, Memory, Move
 from trimtab_strategies.planner.decide import decide
 from trimtab_testbed.servers.prometheus import PrometheusServer, Target
@@ -107,4 +107,4 @@ def _exporter(pod: str) -> Exporter:
 def moves(load: ClusterLoad) -> tuple[Move, ...]:
     """Moves of a policy with Pulsar's defaults: in a healthy cluster, bundles of the hot broker."""
     pair = registry.pair("ThresholdShedder", {}, "LeastResourceUsageWithWeight", {})
-    return decide(load, pair, Limits(), Memory(), np.random.default_rng(1)).plan.moves
+    return decide(load, pair, MoveLimits(), Memory(), np.random.default_rng(1)).plan.moves

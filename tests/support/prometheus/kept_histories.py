@@ -12,9 +12,9 @@ import pyarrow as pa
 from trimtab_pipeline.api import Retention
 from trimtab_pipeline.cycle import BROKER_STATE, BUNDLE_STATE, LONG, SHORT
 from trimtab_pipeline.history import History
+from trimtab_pipeline.history_writer import TABLES
 from trimtab_pipeline.housekeeping import Housekeeping
-from trimtab_pipeline.keeping import TABLES
-from trimtab_pipeline.picture import broker_table, quality_table
+from trimtab_pipeline.snapshot_tables import broker_table, quality_table
 from trimtab_strategies.model import ClusterLoad, DataQuality, Doubt, Reason
 from trimtab_strategies.testing import cluster
 

@@ -14,12 +14,12 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline_worlds import topology
-from trimtab_pipeline.align import Measured, align
+from trimtab_pipeline.align import Measurement, align
 from trimtab_pipeline.api import PrometheusSettings
-from trimtab_pipeline.asking import ReadRequest, ShardRequest
 from trimtab_pipeline.cycle import BUNDLE_STATE
-from trimtab_pipeline.reading import read_shard
+from trimtab_pipeline.read_request import ReadRequest, ShardRequest
 from trimtab_pipeline.samples import Samples
+from trimtab_pipeline.shard_reader import read_shard
 from trimtab_strategies.model import ClusterLoad
 from trimtab_strategies.model.cluster_load import FloatArray
 
@@ -88,4 +88,4 @@ def believed(kept: Kept, settings: PrometheusSettings, pods: Sequence[str], at: 
     rows, *_ = read_shard(request, 0, lambda promql: kept.answer(promql, at))
     table = pa.Table.from_struct_array(rows["broker"])
     world = topology({pod: pod for pod in pods}, {})
-    return align(Measured(table, BUNDLE_STATE.empty_table()), world, settings, at)
+    return align(Measurement(table, BUNDLE_STATE.empty_table()), world, settings, at)

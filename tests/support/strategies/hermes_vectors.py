@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from trimtab_lab.conformance.hermes_model import Rules
-from trimtab_strategies.shedding.weighted.nodes import NEVER, UNDEFINED, Constraints, NodeLoad, Profile, Work
+from trimtab_strategies.shedding.weighted.nodes import NEVER, UNDEFINED, Constraints, NodeLoad, Profile, Workload
 from trimtab_strategies.shedding.weighted.orders import Iteration
 from trimtab_strategies.shedding.weighted.target_weights import Law, TargetRule
 
@@ -32,9 +32,9 @@ def loads(given: Mapping[str, Any]) -> dict[str, NodeLoad]:
     return {name: NodeLoad(UNDEFINED if of["cpu"] is None else of["cpu"], of["subs"]) for name, of in given.items()}
 
 
-def work(given: Mapping[str, Any]) -> Work:
+def work(given: Mapping[str, Any]) -> Workload:
     """What one balance looks at."""
-    return Work(
+    return Workload(
         now=given["now"],
         subscriptions=given["subscriptions_in_order"],
         consumers=given["consumers_in_order"],

@@ -26,12 +26,12 @@ from trimtab_strategies.shedding.weighted.nodes import (
     NodeLoad,
     Profile,
     Profiles,
-    Work,
+    Workload,
     averages,
     rebuilt,
 )
 from trimtab_strategies.shedding.weighted.orders import Iteration
-from trimtab_strategies.shedding.weighted.target_weights import Law, Score, TargetRule
+from trimtab_strategies.shedding.weighted.target_weights import AverageScore, Law, TargetRule
 
 
 def weighted(given: Input) -> Answer:
@@ -136,7 +136,7 @@ def _sorted_tasks(answer: Input, consumers: int) -> list[int]:
 def scoring_targets(given: Input) -> Answer:
     """``hermes.target_weights.scoring``: only the controller, step by step."""
     rule = rules({**given, "target_weight_strategy": "scoring"}).targets
-    memory: Mapping[str, Score] = {}
+    memory: Mapping[str, AverageScore] = {}
     steps = []
     for step in given["steps"]:
         loads = _loads({entry["id"]: entry["load"] for entry in step["consumers"]})
@@ -197,8 +197,8 @@ def rules(given: Input) -> Rules:
     )
 
 
-def _work(given: Input) -> Work:
-    return Work(
+def _work(given: Input) -> Workload:
+    return Workload(
         now=given["now_ms"],
         subscriptions=given["subscriptions"],
         consumers=given["consumers"],

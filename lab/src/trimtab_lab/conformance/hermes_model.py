@@ -37,13 +37,13 @@ from trimtab_strategies.shedding.weighted.nodes import (
     InvalidWorkError,
     NodeLoad,
     Profiles,
-    Work,
+    Workload,
     rebuilt,
     stamped,
 )
 from trimtab_strategies.shedding.weighted.orders import Iteration, Order, order_of
 from trimtab_strategies.shedding.weighted.passes import Aim, corrected_pass, original_pass
-from trimtab_strategies.shedding.weighted.target_weights import Score, TargetRule, Targets
+from trimtab_strategies.shedding.weighted.target_weights import AverageScore, TargetRule, Targets
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +89,12 @@ class Balance:
     transfers: tuple[Transfer, ...]
 
     @property
-    def scores(self) -> Mapping[str, Score]:
+    def scores(self) -> Mapping[str, AverageScore]:
         """The controller's memory."""
         return self.targets.memory
 
 
-def balance(work: Work, rules: Rules, scores: Mapping[str, Score] | None = None) -> Balance:
+def balance(work: Workload, rules: Rules, scores: Mapping[str, AverageScore] | None = None) -> Balance:
     """One balance of `work`. scores: those of the last balance."""
     return _Balancing(work, rules, order_of(rules.iteration)).run(scores or {})
 
@@ -102,7 +102,7 @@ def balance(work: Work, rules: Rules, scores: Mapping[str, Score] | None = None)
 class _Balancing:
     """One balance in progress."""
 
-    def __init__(self, work: Work, rules: Rules, order: Order) -> None:
+    def __init__(self, work: Workload, rules: Rules, order: Order) -> None:
         self.work, self.rules, self.order = work, rules, order
         self.corrected = rules.compatibility is Compatibility.CORRECTED
         self.consumers = order.consumers(work.consumers)
@@ -122,7 +122,7 @@ class _Balancing:
         known = np.array([name in self.work.profiles for name in self.subscriptions], dtype=bool)
         return np.where(known, weight, weight[known].mean()) if known.any() else weight
 
-    def run(self, scores: Mapping[str, Score]) -> Balance:
+    def run(self, scores: Mapping[str, AverageScore]) -> Balance:
         """Restore, place, find the targets, rebalance."""
         ledger, work = self.ledger, self.work
         waiting = self.restore()
@@ -150,7 +150,7 @@ class _Balancing:
             transfers=tuple(ledger.transfers),
         )
 
-    def aimed(self, scores: Mapping[str, Score], waiting: list[int]) -> list[float]:
+    def aimed(self, scores: Mapping[str, AverageScore], waiting: list[int]) -> list[float]:
         """The targets, scaled to the weight after all waiting tasks are placed."""
         books = dict(zip(self.consumers, self.ledger.book, strict=True))
         found = target_weights.update(books, self.work.loads, scores, self.work.now, self.rules.targets)
@@ -238,7 +238,7 @@ class HermesState:
 
     assignments: Mapping[str, Sequence[str]] = field(default_factory=dict)
     profiles: Profiles = NO_PROFILES
-    scores: Mapping[str, Score] = field(default_factory=dict)
+    scores: Mapping[str, AverageScore] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,7 +275,7 @@ def run(state: HermesState, cycle: HermesCycle, rules: Rules, window: float) -> 
             {name: profile for name, profile in profiles.of.items() if name in wanted}, profiles.updated
         )
     holders = {name: [c for c in held if c in active] for name, held in state.assignments.items()}
-    work = Work(cycle.now, cycle.subscriptions, cycle.consumers, cycle.constraints, holders, profiles.of, loads)
+    work = Workload(cycle.now, cycle.subscriptions, cycle.consumers, cycle.constraints, holders, profiles.of, loads)
     decided = balance(work, rules, state.scores)
     changed = diff(holders, decided.assignments)
     after = stamped(profiles, changed.rebalanced, cycle.now)
@@ -293,7 +293,7 @@ class SelectiveBalance:
     counts: Mapping[str, int]
 
 
-def selective(work: Work) -> SelectiveBalance:
+def selective(work: Workload) -> SelectiveBalance:
     """One balance of `work` by counts. Profiles and loads are ignored."""
     selecting = _Selecting(work)
     selecting.place()
@@ -304,7 +304,7 @@ def selective(work: Work) -> SelectiveBalance:
 class _Selecting:
     """One balance in progress: subscriptions by consumer, consumers by subscription."""
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: Workload) -> None:
         self.most = work.constraints.most
         self.wanted = {name: work.constraints.wanted(name) for name in sorted(work.subscriptions)}
         active = set(work.consumers)

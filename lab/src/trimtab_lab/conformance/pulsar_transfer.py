@@ -28,7 +28,7 @@ from trimtab_strategies.placement.least_resource_usage import (
     ExtensibleLeastResourceUsageWithWeightParams,
 )
 from trimtab_strategies.shedding.transfer.reports import Reports
-from trimtab_strategies.shedding.transfer.shedder import Outcome, TransferShedder, TransferShedderParams
+from trimtab_strategies.shedding.transfer.shedder import TransferOutcome, TransferShedder, TransferShedderParams
 from trimtab_strategies.usage import MODULAR_COLUMNS, percent, reported_steps
 
 
@@ -206,7 +206,7 @@ class _RoundView:
         """The recorded reports of the brokers."""
         return _Recorded(self)
 
-    def answer(self, outcome: Outcome, scene: _Scene) -> Answer:
+    def answer(self, outcome: TransferOutcome, scene: _Scene) -> Answer:
         """The round in the recording's format."""
         shedding, before, after = outcome.shedding, outcome.before, outcome.after
         moves = []

@@ -29,7 +29,7 @@ from trimtab_strategies.splitting.limits import carried, first_exceeded
 from trimtab_strategies.splitting.namespace_bundle_split import (
     DefaultNamespaceBundleSplitStrategy,
     DefaultNamespaceBundleSplitStrategyParams,
-    Surroundings,
+    SplitContext,
 )
 from trimtab_strategies.usage import MEBIBYTE
 
@@ -96,7 +96,7 @@ def _split_round(
     cluster = _with_stats(pulsar_clusters.cluster({"self": {"bundles": list(bundles)}}, bundles), bundles)
     names = cluster.bundles.names
     skipped = np.isin(np.array(names, dtype=object), given["not_owned"]) | (cluster.bundles.topics < 2)  # noqa: PLR2004
-    around = Surroundings(
+    around = SplitContext(
         _counts(cluster, given["namespace_bundle_count"], -1),
         given["splitting"],
         lambda row: _evenly_spaced(names[row], given["split_boundaries_returned"]),
@@ -106,11 +106,11 @@ def _split_round(
     walk = strategy.walk(cluster, np.flatnonzero(~skipped), exceeded, kept, around)
     splits = [
         {
-            "bundle": names[wish.bundle],
-            "reason": str(wish.reason),
-            "children": _ranges(names[wish.bundle], wish.boundaries.tolist()),
+            "bundle": names[split.bundle],
+            "reason": str(split.reason),
+            "children": _ranges(names[split.bundle], split.boundaries.tolist()),
         }
-        for wish in walk.wishes
+        for split in walk.proposed
     ]
     failures = sum(len(rows) for reason, rows in walk.left_out.items() if reason in FAILURES)
     return {"splits": splits, "counted": ["Failure/Unknown"] * failures, "hit_counts": walk.hits}

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from trimtab_lab.simulation.world import MINUTE, START, Camera, MeasuredAverages, World
-from trimtab_strategies.guard import Limits, movable_bundles
+from trimtab_strategies.guard import MoveLimits, movable_bundles
 from trimtab_strategies.model import ClusterLoad, Memory, Plan, Reason
 from trimtab_strategies.model.cluster_load import FloatArray, IntArray
 from trimtab_strategies.planner.decide import Pair, assign, decide, only_brokers
@@ -51,7 +51,7 @@ class AsPulsar:
             broker, placing = self._placed(there, bundle, placing, rng)
             placing = self._remembered(there, bundle, broker, placing)
             found.append((bundle, broker))
-        shedding = self.pair.shedder.shed(there, movable_bundles(there, Limits()).allowed, self.memory.shedder)
+        shedding = self.pair.shedder.shed(there, movable_bundles(there, MoveLimits()).allowed, self.memory.shedder)
         for unload in shedding.unloads:
             for bundle in unload.bundles.tolist():
                 broker = unload.destination
@@ -77,7 +77,7 @@ class UnderTrimtab:
     """Runs the pair through `planner.decide` with `limits`, as the operator does."""
 
     pair: Pair
-    limits: Limits = field(default_factory=Limits)
+    limits: MoveLimits = field(default_factory=MoveLimits)
     memory: Memory = field(default_factory=Memory)
     _moved: deque[tuple[float, int]] = field(default_factory=deque)
 

@@ -29,7 +29,7 @@ from trimtab_operator.state.cycle_result import CycleResult
 from trimtab_operator.state.settings import Settings
 from trimtab_operator.state.strategy_state import PolicyState
 from trimtab_operator.status.metrics import PolicyMetrics
-from trimtab_pipeline.decision_entries import Entry, KeepsDecisions
+from trimtab_pipeline.api import DecisionEntry, KeepsDecisions
 
 log = logging.getLogger(__name__)
 
@@ -146,5 +146,5 @@ class Recorder:
 
 
 def _keep(sources: KeepsDecisions, name: str, record: DecisionRecord, learnt: Sequence[DecisionRecord]) -> None:
-    entries = [Entry(one.at, str(one.outcome), len(one.moves), one.to_json()) for one in (record, *learnt)]
+    entries = [DecisionEntry(one.at, str(one.outcome), len(one.moves), one.to_json()) for one in (record, *learnt)]
     sources.keep_decisions(name, record.at, entries)

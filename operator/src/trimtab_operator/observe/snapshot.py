@@ -24,7 +24,7 @@ from trimtab_operator.state.splitting_bundles import with_expected
 from trimtab_pipeline.api import Topology
 from trimtab_strategies.model import RESOURCES, TRAFFIC, Brokers, ClusterLoad, Reason
 from trimtab_strategies.model.cluster_load import FloatArray
-from trimtab_strategies.planner.drain import NO_EVACUATION, Evacuation
+from trimtab_strategies.planner.drain import NO_DRAINS, Drains
 
 
 @dataclass(slots=True)
@@ -55,7 +55,7 @@ class Snapshot:
 
     load: ClusterLoad
     records: dict[str, BundleRecord]
-    evacuation: Evacuation = NO_EVACUATION
+    evacuation: Drains = NO_DRAINS
     unwritten: str | None = None
 
 

@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 from pydantic import AfterValidator, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from trimtab_strategies.params import Described
+from trimtab_strategies.params import DescribedModel
 
 GROUP = "trimtab.dev"
 
@@ -24,7 +24,7 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600}
 _DURATION = r"^([0-9]+(s|m|h))+$"
 
 
-class Resource(Described):
+class Resource(DescribedModel):
     """Base of every part of a custom resource: camelCase on the wire, unknown keys refused, values immutable.
 
     A field's docstring becomes its description in the CRD, which is what ``kubectl explain`` shows.

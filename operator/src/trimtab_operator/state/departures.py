@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from trimtab_operator.kube.broker_records import BrokerRecord, NodeRecord, PodRecord
 from trimtab_strategies.model import ClusterLoad, HeldBack, Reason
-from trimtab_strategies.planner.drain import Evacuation
+from trimtab_strategies.planner.drain import Drains
 
 REVISION = "controller-revision-hash"
 """Label of a pod: the revision of its StatefulSet."""
@@ -70,13 +70,13 @@ class Departures:
         """Those that accept no bundles, whatever their spec says."""
         return self.ending | self.cordoned
 
-    def evacuation(self, load: ClusterLoad | None = None) -> Evacuation:
+    def evacuation(self, load: ClusterLoad | None = None) -> Drains:
         """Bundles that must move whatever the load is. load: as measured; None: unknown."""
         rollout, text = self.rollout, self.rollout.text
         if not text and load is not None and (names := _not_believed(load, rollout.young)):
             text = f"{', '.join(names)} started lately and can't be measured yet: nothing is shed meanwhile"
         pause = HeldBack("", Reason.ROLLING_OUT, text) if text else None
-        return Evacuation(self.drained, rollout.following - self.ending, rollout.restarted, pause)
+        return Drains(self.drained, rollout.following - self.ending, rollout.restarted, pause)
 
 
 NO_DEPARTURES = Departures()

@@ -19,8 +19,8 @@ from trimtab_operator.state.sizing import SizingTarget
 from trimtab_operator.state.strategy_state import PolicyState, StrategyNames
 from trimtab_pipeline.api import NOBODY_IN_PARTICULAR, LoadSource, PrometheusSettings, StatisticsSettings, Trust
 from trimtab_strategies import registry
-from trimtab_strategies.filters import Selection
-from trimtab_strategies.guard import Limits
+from trimtab_strategies.filters import BrokerSelection
+from trimtab_strategies.guard import MoveLimits
 from trimtab_strategies.model import Memory
 from trimtab_strategies.planner.decide import Pair
 from trimtab_strategies.protocols import Splitter
@@ -69,7 +69,7 @@ class Settings:
     auth: Auth | None
     pair: Pair
     strategies: StrategyNames
-    limits: Limits
+    limits: MoveLimits
     approval_expires_after: float = 900.0
     max_moves_in_flight: int = 10
     quarantine: float = 21600.0
@@ -157,7 +157,7 @@ def _aim(spec: BalancingPolicySpec) -> SizingTarget | None:
     return SizingTarget(spec.advice.target_usage / 100, spec.advice.patience) if spec.advice.enabled else None
 
 
-def _selection(spec: BalancingPolicySpec) -> Selection | None:
+def _selection(spec: BalancingPolicySpec) -> BrokerSelection | None:
     return None if spec.selection is None else registry.selection(*spec.selection.chosen())
 
 
@@ -197,9 +197,9 @@ def _trust(spec: TrustSpec) -> Trust:
     )
 
 
-def _limits(spec: BalancingPolicySpec) -> Limits:
+def _limits(spec: BalancingPolicySpec) -> MoveLimits:
     limits = spec.limits
-    return Limits(
+    return MoveLimits(
         cool_down=seconds(limits.cool_down),
         max_moves_per_cycle=limits.max_moves_per_cycle,
         max_moves_per_broker=limits.max_moves_per_broker,

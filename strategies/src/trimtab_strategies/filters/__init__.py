@@ -1,23 +1,23 @@
-"""Selection: which brokers a bundle may go to at all, before a placement says which of them is best.
+"""Selection: the brokers that a bundle may go to, before a placement chooses the best of them.
 
-Pulsar's two managers filter by the same rules, in another order and with another last resort; each is a pipeline here:
+Pulsar's two managers filter by the same rules, in a different order and with a different fallback. Each is a pipeline:
 
-    selecting = Selection(Manager.MODULAR, SelectionParams()).on(cluster)
-    verdict = selecting.candidates(bundle, brokers)         one verdict per broker, with the reason of each that is out
-    choice = selecting.choose(bundle, brokers, placement, memory)
-    selecting.moved(bundle, destination)                    what comes later counts it there
+    selection = BrokerSelection(Manager.MODULAR, SelectionParams()).on(cluster)
+    verdict = selection.candidates(bundle, brokers)         one verdict per broker, with the reason of each excluded one
+    choice = selection.choose(bundle, brokers, placement, memory)
+    selection.moved(bundle, destination)                    later choices count it there
 """
 
 from trimtab_strategies.filters.isolation import InvalidIsolationError, check_isolation, isolation_problems
 from trimtab_strategies.filters.params import Manager, SelectionParams
-from trimtab_strategies.filters.pipelines import SYSTEM_NAMESPACE, Selecting, Selection
+from trimtab_strategies.filters.pipelines import SYSTEM_NAMESPACE, ActiveSelection, BrokerSelection
 
 __all__ = [
     "SYSTEM_NAMESPACE",
+    "ActiveSelection",
+    "BrokerSelection",
     "InvalidIsolationError",
     "Manager",
-    "Selecting",
-    "Selection",
     "SelectionParams",
     "check_isolation",
     "isolation_problems",

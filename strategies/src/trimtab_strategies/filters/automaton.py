@@ -1,12 +1,12 @@
-"""Regular expressions matched in time linear in the text: all ways to match are followed side by side.
+"""Regular expressions matched in time linear in the text: all possible matches are followed in parallel.
 
-A backtracking engine, as those of Python and Java, tries one way after the other, and their number can double with each
-letter. Here a pattern is a graph of steps, and each letter leads from the set of steps that are reached to the next set
-(Thompson's construction). One letter costs at most a visit to each step, whatever the pattern is. Transitions are kept,
-so names that resemble each other cost little more than a look-up a letter.
+A backtracking engine, such as Python's or Java's, tries one way after the other, and their number can double with each
+letter. Here a pattern is a graph of steps, and each letter leads from the set of reached steps to the next set
+(Thompson's construction). One letter costs at most one visit to each step, whatever the pattern is. Transitions are
+cached, so similar names cost little more than one look-up per letter.
 
-What holds between letters (``^``, ``\\b``, look-arounds) is found out first, for all places of the text: a look-behind
-by one pass from the left, a look-ahead by one pass of the reversed pattern from the right.
+Tests between letters (``^``, ``\\b``, look-arounds) are evaluated first, for all places of the text: a look-behind in
+one pass from the left, a look-ahead in one pass of the reversed pattern from the right.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 KEPT = 1024
-"""Transitions that each graph keeps; when there is one more, it forgets them all."""
+"""Transitions that each graph caches; one more empties the cache."""
 
 _NONE: frozenset[int] = frozenset()
 
@@ -36,8 +36,8 @@ class Edge:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """A place at which `part` begins (or ends, with `behind`) to match; with `negated` one at which it does not."""
+class Lookaround:
+    """A place where a match of `part` begins (or ends, with `behind`); with `negated` a place where none does."""
 
     part: Part
     behind: bool
@@ -52,7 +52,7 @@ class Chain:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class Alternatives:
     """One of `options`."""
 
     options: tuple[Part, ...]
@@ -67,35 +67,35 @@ class Repeat:
     high: int | None
 
 
-Part = Letter | Edge | Look | Chain | Choice | Repeat
-"""What a pattern is made of."""
+Part = Letter | Edge | Lookaround | Chain | Alternatives | Repeat
+"""A part of a pattern."""
 
 
 def steps_of(part: Part) -> int:
-    """Steps that `part` takes with its repetitions written out: visits that one letter costs at most.
+    """Number of steps of `part` with its repetitions written out: the most visits that one letter costs.
 
-    Never 0: an empty part costs memory and time as well when it is repeated.
+    Never 0: a repeated empty part costs memory and time too.
     """
     match part:
         case Chain(parts):
             return 1 + sum(map(steps_of, parts))
-        case Choice(parts):
+        case Alternatives(parts):
             return 1 + len(parts) + sum(map(steps_of, parts))
         case Repeat(inner, low, None):
             return 2 + (low + 1) * steps_of(inner)
         case Repeat(inner, low, int(high)):
             return 1 + high * steps_of(inner) + 2 * (high - low)
-        case Look(inner):
+        case Lookaround(inner):
             return 2 + steps_of(inner)
     return 1
 
 
 class Matcher:
-    """Says whether whole texts match `part`, whose depth and steps the caller bounds. steps: `steps_of` it."""
+    """Matches whole texts against `part`. The caller limits its depth and steps. steps: `steps_of(part)`."""
 
     def __init__(self, part: Part) -> None:
         self.steps = steps_of(part)
-        bits: dict[Edge | Look, int] = {}
+        bits: dict[Edge | Lookaround, int] = {}
         for test in _tests_in(part):
             bits.setdefault(test, 1 << len(bits))
         self._tests = [(bit, test, _graph_of(test, bits)) for test, bit in bits.items()]
@@ -103,7 +103,7 @@ class Matcher:
 
     @property
     def visits(self) -> int:
-        """Visits to steps so far: what matching has cost."""
+        """Visits to steps so far: the cost of matching."""
         return self._graph.visits + sum(graph.visits for _, _, graph in self._tests if graph is not None)
 
     def fullmatch(self, text: str) -> bool:
@@ -111,36 +111,36 @@ class Matcher:
         return self._graph.whole(text, self._holding(text))
 
     def _holding(self, text: str) -> Sequence[int]:
-        """Which tests hold at each place of `text`, as bits."""
+        """The tests that hold at each place of `text`, as bits."""
         holds = [0] * (len(text) + 1)
-        for bit, test, graph in self._tests:  # what is within another test comes before it
+        for bit, test, graph in self._tests:  # a nested test comes before its outer one
             for place, true in enumerate(_places(test, graph, text, holds)):
                 holds[place] |= bit * true
         return holds
 
 
-def _tests_in(part: Part) -> Iterator[Edge | Look]:
-    """All tests, each after those that it needs."""
+def _tests_in(part: Part) -> Iterator[Edge | Lookaround]:
+    """All tests, each after the ones it depends on."""
     match part:
         case Edge():
             yield part
-        case Look(inner):
+        case Lookaround(inner):
             yield from _tests_in(inner)
             yield part
         case Repeat(inner):
             yield from _tests_in(inner)
-        case Chain(parts) | Choice(parts):
+        case Chain(parts) | Alternatives(parts):
             for inner in parts:
                 yield from _tests_in(inner)
 
 
-def _graph_of(test: Edge | Look, bits: Mapping[Edge | Look, int]) -> _Graph | None:
-    return _Graph(test.part, bits, backward=not test.behind) if isinstance(test, Look) else None
+def _graph_of(test: Edge | Lookaround, bits: Mapping[Edge | Lookaround, int]) -> _Graph | None:
+    return _Graph(test.part, bits, backward=not test.behind) if isinstance(test, Lookaround) else None
 
 
-def _places(test: Edge | Look, graph: _Graph | None, text: str, holds: Sequence[int]) -> Iterator[bool]:
+def _places(test: Edge | Lookaround, graph: _Graph | None, text: str, holds: Sequence[int]) -> Iterator[bool]:
     """Whether `test` holds, at each place of `text`."""
-    if isinstance(test, Look) and graph is not None:
+    if isinstance(test, Lookaround) and graph is not None:
         yield from (found is not test.negated for found in graph.places(text, holds))
     elif isinstance(test, Edge):
         yield from (test.here.match(text, place) is not None for place in range(len(text) + 1))
@@ -149,10 +149,10 @@ def _places(test: Edge | Look, graph: _Graph | None, text: str, holds: Sequence[
 class _Graph:
     """The steps of one pattern; read from the right with `backward`. Step 0 is the end.
 
-    A step takes a letter, or has none and leads on at once, to several steps or where all `needs` (bits) hold.
+    A step consumes a letter, or none: then it leads directly to several steps, or only where all `needs` (bits) hold.
     """
 
-    def __init__(self, part: Part, bits: Mapping[Edge | Look, int], *, backward: bool = False) -> None:
+    def __init__(self, part: Part, bits: Mapping[Edge | Lookaround, int], *, backward: bool = False) -> None:
         self._letters: list[re.Pattern[str] | None] = []
         self._onward: list[tuple[int, ...]] = []
         self._needs: list[int] = []
@@ -168,17 +168,17 @@ class _Graph:
         return len(self._onward) - 1
 
     def _lead(self, part: Part, to: int) -> int:
-        """The step at which a way through `part` to step `to` begins."""
+        """The first step of a path through `part` to step `to`."""
         match part:
             case Letter(among):
                 return self._add(to, letter=among)
-            case Edge() | Look():
+            case Edge() | Lookaround():
                 return self._add(to, needs=self._bits[part])
             case Chain(parts):
                 for inner in parts if self._backward else reversed(parts):
                     to = self._lead(inner, to)
                 return to
-            case Choice(options):
+            case Alternatives(options):
                 return self._add(*(self._lead(option, to) for option in options))
             case Repeat():
                 return self._lead_often(part, to)
@@ -205,7 +205,7 @@ class _Graph:
         return self._move(steps, holds[len(text)], "")[0]
 
     def places(self, text: str, holds: Sequence[int]) -> list[bool]:
-        """Whether a match ends (begins, backward) at each place of `text`, wherever it begins (ends)."""
+        """Whether a match ends (backward: begins) at each place of `text`, wherever it begins (ends)."""
         order = 1 if not self._backward else -1
         found, steps = [], _NONE
         for letter, held in zip([*text[::order], ""], holds[::order], strict=True):
@@ -214,7 +214,7 @@ class _Graph:
         return found[::order]
 
     def _move(self, steps: frozenset[int], held: int, letter: str) -> tuple[bool, frozenset[int]]:
-        """Whether the end is among `steps` and what they lead to at once, and the steps that `letter` leads to."""
+        """Whether the end is reachable from `steps` without a letter, and the steps that `letter` leads to."""
         if (known := self._moves.get((steps, held, letter))) is None:
             if len(self._moves) >= KEPT:
                 self._moves.clear()

@@ -1,4 +1,4 @@
-"""Who has how much of a namespace, a group or topics: counted once per picture, and kept true as bundles are placed."""
+"""Bundles of a namespace or group, and topics, per broker: counted once per snapshot, updated as bundles are placed."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from trimtab_strategies.model import ClusterLoad
 from trimtab_strategies.model.cluster_load import FloatArray, IntArray
 
 
-class Counts:
-    """The owners of one picture's bundles, as a working copy that follows the placements made so far."""
+class BundlesPerBroker:
+    """The owners of one snapshot's bundles, as a working copy that follows the placements made so far."""
 
     def __init__(self, cluster: ClusterLoad) -> None:
         """Start from the owners in `cluster`."""
@@ -23,19 +23,19 @@ class Counts:
 
     @cached_property
     def topics(self) -> FloatArray:
-        """Topics of each broker (n,); a bundle of whose topics nothing is known counts 0."""
+        """Topics of each broker (n,); a bundle with an unknown number of topics counts 0."""
         topics = np.nan_to_num(self._cluster.bundles.topics, posinf=0.0, neginf=0.0)
         total: FloatArray = np.bincount(self._owner + 1, weights=topics, minlength=self._brokers + 1)[1:].astype(float)
         return total
 
     def bundles_of(self, namespace: int) -> IntArray:
-        """How many bundles of a namespace (row) each broker has, (n,)."""
+        """Number of bundles of a namespace (row) on each broker, (n,)."""
         if namespace not in self._by_namespace:
             self._by_namespace[namespace] = self._count(self._rows(namespace))
         return self._by_namespace[namespace]
 
     def of_group(self, group: str, *, by_bundle: bool) -> IntArray:
-        """How many namespaces of an anti-affinity group each broker has, (n,); with `by_bundle` how many bundles."""
+        """Number of namespaces of an anti-affinity group on each broker, (n,); with `by_bundle` number of bundles."""
         key = (group, by_bundle)
         if key not in self._by_group:
             counts = [self.bundles_of(space) for space in self._groups.get(group, ())]
@@ -44,7 +44,7 @@ class Counts:
         return self._by_group[key]
 
     def moved(self, bundle: int, destination: int) -> None:
-        """From now on `bundle` (row) is with `destination` (row)."""
+        """Count `bundle` (row) on `destination` (row) from now on."""
         source, namespace = int(self._owner[bundle]), int(self._cluster.bundles.namespace[bundle])
         topics, counts = self.topics, self.bundles_of(namespace)
         moved = np.nan_to_num(self._cluster.bundles.topics[bundle], posinf=0.0, neginf=0.0)
@@ -65,14 +65,14 @@ class Counts:
 
     @cached_property
     def _order(self) -> tuple[IntArray, IntArray]:
-        """Bundles by namespace, and where each namespace begins."""
+        """Bundles sorted by namespace, and the position at which each namespace begins."""
         namespace = self._cluster.bundles.namespace
         order = np.argsort(namespace, kind="stable")
         return order, np.searchsorted(namespace[order], np.arange(len(self._cluster.namespaces) + 1))
 
     @cached_property
     def _groups(self) -> dict[str, list[int]]:
-        """Namespaces (rows) of each anti-affinity group; groups are told apart without regard to case."""
+        """Namespaces (rows) of each anti-affinity group. Names of groups ignore case."""
         groups: dict[str, list[int]] = {}
         for row, space in enumerate(self._cluster.namespaces):
             policy = self._cluster.policies.get(space)

@@ -1,7 +1,7 @@
-"""Isolation: which brokers a namespace's bundles may have, by regular expressions over host names.
+"""Isolation: the brokers that may own a namespace's bundles, by regular expressions over host names.
 
-A namespace with an isolation policy gets its primary brokers, and its secondary ones while too few primaries can take
-part. A namespace without one gets the shared brokers: those that are primary of no policy at all. A host that is both
+A namespace with an isolation policy gets its primary brokers, and its secondary ones while too few primaries are
+available. A namespace without one gets the shared brokers: those that are primary in no policy. A host that is both
 primary and secondary counts as primary, as in Pulsar.
 """
 
@@ -19,7 +19,7 @@ from trimtab_strategies.model.cluster_load import BoolArray
 
 
 class InvalidIsolationError(ValueError):
-    """An isolation policy that contradicts itself; the text names the namespace, the value, and what to change."""
+    """An isolation policy that contradicts itself. The text names the namespace, the value and the fix."""
 
 
 def host(broker: str) -> str:
@@ -28,15 +28,15 @@ def host(broker: str) -> str:
 
 
 def check_isolation(namespace: str, isolation: Isolation) -> None:
-    """Raise `InvalidIsolationError` for what is wrong with a policy whatever the brokers are."""
+    """Raise `InvalidIsolationError` for a policy that is wrong for any set of brokers."""
     for what in _own_problems(isolation):
         raise InvalidIsolationError(f"namespace {namespace}: {what}")
 
 
 def isolation_problems(brokers: tuple[str, ...], policies: Mapping[str, NamespacePolicy]) -> tuple[HeldBack, ...]:
-    """What is wrong with `policies` (by namespace) among `brokers`: an entry for each namespace that has a problem.
+    """The problems of `policies` (by namespace) among `brokers`: one entry for each namespace with a problem.
 
-    Beside what `check_isolation` finds: brokers that are primary and secondary, and patterns that match no broker.
+    Besides what `check_isolation` finds: brokers that are primary and secondary, and patterns that match no broker.
     """
     return IsolationRules(brokers, policies).problems()
 
@@ -60,7 +60,7 @@ def _malformed(patterns: tuple[str, ...]) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class Hosts:
-    """One namespace's brokers by its policy: masks (n,) of primary and secondary ones, and what is wrong with it."""
+    """One namespace's brokers by its policy: masks (n,) of primary and secondary ones, and the policy's problems."""
 
     primary: BoolArray
     secondary: BoolArray
@@ -105,7 +105,7 @@ class IsolationRules:
         return self._of[namespace]
 
     def problems(self) -> tuple[HeldBack, ...]:
-        """What is wrong with the policies, one entry per namespace that has something wrong."""
+        """The problems of the policies, one entry per namespace with a problem."""
         found = ((space, self.of(space)) for space in sorted(self._isolations))
         return tuple(
             HeldBack(space, Reason.INVALID_POLICY, "; ".join(hosts.problems))
@@ -127,7 +127,7 @@ class IsolationRules:
             yield f"host {name!r} is primary and secondary of the isolation policy: let only one pattern match it"
 
     def _any(self, patterns: tuple[str, ...]) -> BoolArray:
-        """Brokers (mask, n) whose host one of the patterns matches as a whole."""
+        """Brokers (mask, n) whose whole host name matches one of the patterns."""
         matched = np.zeros(len(self._names), dtype=bool)
         for pattern in patterns:
             matched |= self._match(pattern)
@@ -139,7 +139,7 @@ class IsolationRules:
         return self._matched[pattern]
 
     def _full_matches(self, pattern: str) -> BoolArray:
-        """A pattern that has a `problem` matches nobody."""
+        """A pattern with a `problem` matches no broker."""
         if (known := compiled(pattern)) is None:
             return np.zeros(len(self._names), dtype=bool)
         return np.array([known.fullmatch(name) for name in self._hosts], dtype=bool)

@@ -1,4 +1,4 @@
-"""What can be tuned on the selection of candidates."""
+"""Parameters of the selection of candidates."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ Percent = Annotated[float, Field(gt=0, le=100)]
 
 
 class Manager(StrEnum):
-    """Whose pipeline is run: that of Pulsar's modular or of its extensible load manager."""
+    """The pipeline to run: that of Pulsar's modular or of its extensible load manager."""
 
     MODULAR = "modular"
     EXTENSIBLE = "extensible"
 
 
 class SelectionParams(WeightedParams):
-    """What can be tuned on both pipelines; the weights are those of the overload test."""
+    """Parameters of both pipelines; the weights belong to the overload test."""
 
     max_topics: Annotated[int, Field(ge=1)] = 50000
     """Topics that a broker may have.
     Pulsar: loadBalancerBrokerMaxTopics"""
     distribute_evenly: bool = True
-    """Keep only the brokers with the fewest bundles of the namespace; modular only, where ``pulsar/system`` always is.
+    """Keep only the brokers with the fewest bundles of the namespace; modular only. ``pulsar/system`` always does this.
     Pulsar: loadBalancerDistributeBundlesEvenlyEnabled"""
     prefer_later_versions: bool = False
     """Keep only the brokers that run the latest version found among the candidates.
     Pulsar: preferLaterVersions"""
     overload_threshold: Percent = 85
-    """Percent of weighted usage above which a chosen broker makes the choice be made again; modular only.
+    """Percent of weighted usage above which a chosen broker is overloaded and the choice is repeated; modular only.
     Pulsar: loadBalancerBrokerOverloadedThresholdPercentage"""
     failure_domains: bool = False
     """Keep the namespaces of an anti-affinity group apart by failure domain first, then by broker.

@@ -1,9 +1,9 @@
-"""Regular expressions that people write, matched against whole names of hosts and namespaces in bounded time.
+"""Regular expressions from users, matched against whole names of hosts and namespaces in bounded time.
 
-Python's own engine tries every way to match: thirty times ``.?`` takes half a minute for one name, twice that with one
-more, and holds up the whole operator meanwhile. So patterns are read here and matched by an `automaton`, whose time
-grows with the name's length times the pattern's, and no faster. The meaning is Python's, which for ASCII names is
-Java's; what only a backtracking engine can do, or what Java reads otherwise, is refused.
+Python's own engine tries every way to match: thirty times ``.?`` takes half a minute for one name and doubles with each
+further ``.?``, and blocks the whole operator. So this module parses the patterns, and an `automaton` matches them in
+time proportional to the length of the name times the length of the pattern. The meaning is Python's, which for ASCII
+names equals Java's. Constructs that need a backtracking engine, or that Java reads differently, are refused.
 """
 
 from __future__ import annotations
@@ -11,13 +11,23 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from trimtab_strategies.filters.automaton import Chain, Choice, Edge, Letter, Look, Matcher, Part, Repeat, steps_of
+from trimtab_strategies.filters.automaton import (
+    Alternatives,
+    Chain,
+    Edge,
+    Letter,
+    Lookaround,
+    Matcher,
+    Part,
+    Repeat,
+    steps_of,
+)
 
 LARGEST = 2000
-"""Characters of a pattern, and steps that it takes with its repetitions written out."""
+"""The most characters of a pattern, and the most steps with its repetitions written out."""
 
 DEEPEST = 50
-"""Groups within each other."""
+"""The most groups nested within each other."""
 
 _SIGN = re.compile(
     r"\\(?:x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|N\{[^}]*\}|0[0-7]{0,2}|[0-7]{3}|[1-9][0-9]?|.)"
@@ -47,21 +57,21 @@ _KEPT = re.IGNORECASE | re.MULTILINE | re.DOTALL | re.ASCII
 
 
 _WIDE = re.compile(r"(?<!\\)(?:\\\\)*\\(?:u(?!00[0-7])|U(?!000000[0-7])|N)")
-"""An escape for a letter that is not ASCII: a class of those takes seconds to make."""
+"""An escape for a letter that is not ASCII: a class of such letters takes seconds to build."""
 
 
-class _RefusedError(ValueError):
-    """A pattern that is not matched; says why and what to do, without naming it."""
+class _UnsupportedError(ValueError):
+    """A pattern that is not supported. The text says why and what to do, without the pattern."""
 
 
 def problem(pattern: str) -> str:
-    """Why a pattern is not matched, in words; empty when it is."""
+    """Why a pattern is not supported, in words; empty when it is."""
     found = _read(pattern)
     return found if isinstance(found, str) else ""
 
 
 def compiled(pattern: str) -> Matcher | None:
-    """What matches the pattern, or None when it has a `problem`."""
+    """The matcher of a pattern, or None when it has a `problem`."""
     found = _read(pattern)
     return None if isinstance(found, str) else found
 
@@ -74,9 +84,9 @@ def _read(pattern: str) -> Matcher | str:
         return "names letters that are not ASCII, and names of brokers have none: leave them out"
     try:
         signs = _signs_of(pattern)
-        part = _Reader(signs).whole(re.compile(pattern).flags & _KEPT)
+        part = _PatternReader(signs).whole(re.compile(pattern).flags & _KEPT)
         _check_steps(steps_of(part))
-    except _RefusedError as error:
+    except _UnsupportedError as error:
         return str(error)
     except (re.error, OverflowError, RecursionError) as error:
         return f"is no regular expression ({error}): correct it"
@@ -85,43 +95,47 @@ def _read(pattern: str) -> Matcher | str:
 
 def _check_steps(steps: int) -> None:
     if steps > LARGEST:
-        raise _RefusedError(
+        raise _UnsupportedError(
             f"takes {steps} steps with its repetitions written out, at most {LARGEST} are matched: "
             "lower their bounds, or use * or +"
         )
 
 
 def _signs_of(pattern: str) -> list[str]:
-    """The parts of the grammar. Raises `_RefusedError` for those that have no place here."""
+    """The tokens of a pattern. Raises `_UnsupportedError` for unsupported ones."""
     signs = [found.group() for found in _SIGN.finditer(pattern)]
     depth = 0
     for sign in signs:
         _check(sign)
         depth += (sign.startswith("(") and not sign.endswith(")")) - (sign == ")")
         if depth > DEEPEST:
-            raise _RefusedError(f"has more than {DEEPEST} groups within each other: leave out those that it can spare")
+            raise _UnsupportedError(
+                f"has more than {DEEPEST} groups within each other: leave out those that it can spare"
+            )
     return [sign for sign in signs if not _COMMENT.fullmatch(sign) and not _WHOLE.fullmatch(sign)]
 
 
 def _check(sign: str) -> None:
     if _BACK.fullmatch(sign):
-        raise _RefusedError(f"refers back ({sign}), which takes for ever: write out what may stand there")
+        raise _UnsupportedError(f"refers back ({sign}), which takes for ever: write out what may stand there")
     if sign == "(?>" or ((repeat := _REPEAT.fullmatch(sign)) and repeat[5] == "+"):
-        raise _RefusedError(f"does not give back what it took ({sign}): write the plain repetition or group")
+        raise _UnsupportedError(f"does not give back what it took ({sign}): write the plain repetition or group")
     if sign[0] == "[" and len(sign) > 1 and _NESTED.search(sign, 1):
-        raise _RefusedError(f"has a class within a class ({sign}): write one class, and \\[ or \\& for the characters")
+        raise _UnsupportedError(
+            f"has a class within a class ({sign}): write one class, and \\[ or \\& for the characters"
+        )
     if "x" in _switched_on(sign):
-        raise _RefusedError(f"has the flag x ({sign}): write it without blanks and comments")
+        raise _UnsupportedError(f"has the flag x ({sign}): write it without blanks and comments")
 
 
 def _switched_on(sign: str) -> str:
-    """Flags that a sign switches on."""
+    """Flags that a token switches on."""
     found = _SCOPED.fullmatch(sign) or _WHOLE.fullmatch(sign)
     return found[1] if found else ""
 
 
-class _Reader:
-    """Reads signs of a pattern that Python takes."""
+class _PatternReader:
+    """Parser of the tokens of a pattern that Python accepts."""
 
     def __init__(self, signs: list[str]) -> None:
         self._signs, self._at = signs, 0
@@ -131,7 +145,7 @@ class _Reader:
         return self._choice(flags)
 
     def _next(self) -> str:
-        """The next sign; empty at the end."""
+        """The next token; empty at the end."""
         return self._signs[self._at] if self._at < len(self._signs) else ""
 
     def _take(self) -> str:
@@ -144,7 +158,7 @@ class _Reader:
         while self._next() == "|":
             self._take()
             options.append(self._chain(flags))
-        return options[0] if len(options) == 1 else Choice(tuple(options))
+        return options[0] if len(options) == 1 else Alternatives(tuple(options))
 
     def _chain(self, flags: int) -> Part:
         parts = list[Part]()
@@ -173,11 +187,11 @@ class _Reader:
         self._take()
         if sign not in _LOOKS:
             return part
-        return Look(part, behind="<" in sign, negated="!" in sign)
+        return Lookaround(part, behind="<" in sign, negated="!" in sign)
 
 
 def _bounds(found: re.Match[str]) -> tuple[int, int | None]:
-    """How often, of a repetition; None for no upper bound."""
+    """The bounds of a repetition; None for no upper bound."""
     if plain := {"*": (0, None), "+": (1, None), "?": (0, 1)}.get(found[1]):
         return plain
     low = int(found[2] or 0)

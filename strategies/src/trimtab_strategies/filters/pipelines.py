@@ -1,20 +1,18 @@
-"""The two pipelines. Each filter is a mask over the brokers that are still in; what it takes out carries its reason.
+"""The two pipelines, and the filters that they share.
 
-Modular: policies, topic limit (none left: keep all), anti-affinity, even distribution, load manager, version. When
-nothing is left, or a version can't be read, the brokers that the policies allow come back. If the chosen broker is
-overloaded, the placement is asked once more among all that the policies allow: not among those with room.
+Each filter is a mask over the remaining brokers; every broker that it removes carries its reason.
 
-Extensible: load manager, topic limit, version (left out if one can't be read), anti-affinity, policies. What is empty
-stays empty, and nothing is asked twice.
+Modular: policies, topic limit (if none is left: keep all), anti-affinity, even distribution, load manager, version.
+When no broker is left, or a version can't be read, all brokers that the policies allow come back. If the chosen broker
+is overloaded, the placement chooses once more among all that the policies allow, not only among those with room.
+
+Extensible: load manager, topic limit, version (skipped if one can't be read), anti-affinity, policies. An empty result
+stays empty, and the placement chooses once.
 
 Source. Pulsar 4.2.4 `...loadbalance.impl.ModularLoadManagerImpl.selectBroker` and
-`...loadbalance.extensions.ExtensibleLoadManagerImpl` with its filters. Differences: moves in flight and moves planned
-count as landed; where several brokers tie, those not overloaded are preferred instead of asking again for an unlucky
-pick; an isolation policy with a pattern that is no regular expression is reported and matches nobody.
-
-What both pipelines are made of: their face, and the filters they share.
-
-A filter is a mask over the brokers that are still in; what it takes out carries its reason.
+`...loadbalance.extensions.ExtensibleLoadManagerImpl` with its filters. Differences: pending and planned moves count as
+landed; where several brokers tie, those that are not overloaded come first instead of a repeated choice; an isolation
+policy with a pattern that is not a regular expression is reported and matches no broker.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from trimtab_strategies.filters.counts import Counts
+from trimtab_strategies.filters.counts import BundlesPerBroker
 from trimtab_strategies.filters.isolation import IsolationRules
 from trimtab_strategies.filters.params import Manager, SelectionParams
 from trimtab_strategies.filters.versions import UnknownVersionError, latest
@@ -38,21 +36,21 @@ from trimtab_strategies.protocols import NOTHING, Choice, Placement
 from trimtab_strategies.usage import MODULAR_COLUMNS, percent, weighted_maximum
 
 SYSTEM_NAMESPACE = "pulsar/system"
-"""Where Pulsar keeps its own topics; the modular manager always spreads its bundles evenly."""
+"""Namespace of Pulsar's own topics; the modular manager always spreads its bundles evenly."""
 
 
-class Selecting(ABC):
-    """One selection under way: what depends on the picture alone is found once, and planned moves are followed."""
+class ActiveSelection(ABC):
+    """A selection on one snapshot: it computes what depends on the snapshot once, and follows planned moves."""
 
     def __init__(self, cluster: ClusterLoad, params: SelectionParams, for_excluded: Placement | None) -> None:
-        """Select on `cluster`. for_excluded: the placement of excluded namespaces, None: the usual one."""
+        """Select on `cluster`. for_excluded: the placement of excluded namespaces; None: the usual one."""
         self.cluster, self.params, self.for_excluded = cluster, params, for_excluded
-        self.counts = Counts(cluster)
+        self.counts = BundlesPerBroker(cluster)
         self.isolation = IsolationRules(cluster.brokers.names, cluster.policies)
 
     @abstractmethod
     def candidates(self, bundle: int, brokers: IntArray) -> Verdict:
-        """Which of `brokers` (rows, k) may get `bundle` (row): a verdict on each of them, (k,) in their order."""
+        """Which of `brokers` (rows, k) may get `bundle` (row): a verdict (k,) in their order."""
 
     @abstractmethod
     def choose(
@@ -65,17 +63,17 @@ class Selecting(ABC):
         predicted: ClusterLoad | None = None,
         barred: IntArray = NOTHING,
     ) -> Choice:
-        """Ask `placement` among the candidates out of `brokers` (rows); no broker at all when there is none.
+        """The choice of `placement` among the candidates in `brokers` (rows); empty without a candidate.
 
-        memory: the placement's. predicted: the cluster with the load as it will be after the moves planned so far.
-        barred: of `brokers`, those that take nothing more now, but count as available to the policies (caps are full):
-        else a full primary broker would open the secondary ones.
+        memory: the placement's. predicted: the cluster with the load after the moves planned so far. barred: those of
+        `brokers` that receive nothing more now (their cap is full), but still count as available to the policies:
+        otherwise a full primary broker would open the secondary ones.
         """
 
     def kind(self, bundle: int) -> tuple[int, bool]:
-        """What the candidates for `bundle` (row) hang on: they are the same for all bundles of one kind.
+        """The key of the candidates for `bundle` (row): all bundles with the same key have the same candidates.
 
-        That is its namespace (row), and whether a non-persistent topic is known in it.
+        It is the namespace (row), and whether the bundle has a known non-persistent topic.
         """
         return int(self.cluster.bundles.namespace[bundle]), bundle in self._with_non_persistent
 
@@ -84,13 +82,13 @@ class Selecting(ABC):
         self.counts.moved(bundle, destination)
 
     def problems(self) -> tuple[HeldBack, ...]:
-        """What is wrong with the isolation policies, as entries for a plan."""
+        """The problems of the isolation policies, as entries for a plan."""
         return self.isolation.problems()
 
     def may_leave(self, bundle: int, brokers: IntArray) -> Reason | None:
-        """Why `bundle` (row) has to stay with its owner, as far as policies are concerned; None if it may leave.
+        """Why policies keep `bundle` (row) with its owner; None if it may leave.
 
-        It stays when no other of `brokers` (rows) is allowed, or its group is spread as evenly as can be.
+        It stays when they allow no other of `brokers` (rows), or its group is spread as evenly as possible.
         """
         allowed = brokers[self.by_policy(bundle)(brokers)]
         owner = int(self.cluster.bundles.owner[bundle])
@@ -101,7 +99,7 @@ class Selecting(ABC):
     def group_may_leave(self, bundle: int, candidates: IntArray) -> bool:
         """Whether a bundle of an anti-affinity group may leave its owner: not if all `candidates` (rows) have as many.
 
-        That holds also when the owner has more than they and is none of them, as in Pulsar.
+        As in Pulsar this also holds when the owner has more than the candidates and is not one of them.
         """
         group = self._group(bundle)
         counts = self.counts.of_group(group, by_bundle=self._group_by_bundle) if group else None
@@ -174,7 +172,7 @@ class Selecting(ABC):
         return least
 
     def _same_load_manager(self, rows: IntArray) -> BoolArray:
-        """A broker of which nothing is known passes; one that names no load manager does not."""
+        """A broker without traits passes; one that names no load manager does not."""
         names, traits = self.cluster.brokers.names, self.cluster.traits
         found = [traits.get(names[row]) for row in rows.tolist()]
         return np.array([t is None or t.load_manager == self.params.load_manager for t in found], dtype=bool)
@@ -183,13 +181,13 @@ class Selecting(ABC):
         return latest([self.cluster.traits_of(row).version for row in rows.tolist()])
 
 
-class _Modular(Selecting):
+class _Modular(ActiveSelection):
     """The modular manager's pipeline, see the module."""
 
     _group_by_bundle = False
 
     def candidates(self, bundle: int, brokers: IntArray) -> Verdict:
-        """See `Selecting.candidates`."""
+        """See `ActiveSelection.candidates`."""
         return self._filtered(bundle, brokers, self._allowed(bundle, brokers))
 
     def choose(
@@ -202,7 +200,7 @@ class _Modular(Selecting):
         predicted: ClusterLoad | None = None,
         barred: IntArray = NOTHING,
     ) -> Choice:
-        """See `Selecting.choose`. The memory of the placement for excluded namespaces stands below ``excluded``."""
+        """See `ActiveSelection.choose`. The placement for excluded namespaces keeps its memory under ``excluded``."""
         other = self.for_excluded
         if other is None or self._namespace(bundle) not in self.params.excluded_namespaces:
             return self._choose(bundle, (brokers, barred), placement, memory, predicted or self.cluster)
@@ -231,11 +229,11 @@ class _Modular(Selecting):
         return again if len(again.brokers) else choice
 
     def _allowed(self, bundle: int, brokers: IntArray) -> Verdict:
-        """What the policies allow."""
+        """The brokers that the policies allow."""
         return narrowed(Verdict(len(brokers)), brokers, self.by_policy(bundle), Reason.ISOLATION)
 
     def _filtered(self, bundle: int, brokers: IntArray, allowed: Verdict) -> Verdict:
-        """What the other filters leave of `allowed`, or all of it when they leave nothing or one of them fails."""
+        """The brokers of `allowed` that pass the other filters; all of them when none passes or a filter fails."""
         verdict = narrowed(allowed, brokers, self._within_topic_limit, Reason.TOPIC_LIMIT)
         if self._group(bundle):
             verdict = narrowed(verdict, brokers, self._apart(bundle), Reason.ANTI_AFFINITY)
@@ -251,7 +249,7 @@ class _Modular(Selecting):
         return verdict if verdict.allowed.any() else allowed
 
     def _within_topic_limit(self, rows: IntArray) -> BoolArray:
-        """Brokers with at most the limit; when there is none, all."""
+        """Brokers with at most the limit; all brokers when there is none."""
         within: BoolArray = self.counts.topics[rows] <= self.params.max_topics
         return within if within.any() else ~within
 
@@ -274,13 +272,13 @@ class _Modular(Selecting):
         return above
 
 
-class _Extensible(Selecting):
+class _Extensible(ActiveSelection):
     """The extensible manager's pipeline, see the module."""
 
     _group_by_bundle = True
 
     def candidates(self, bundle: int, brokers: IntArray) -> Verdict:
-        """See `Selecting.candidates`."""
+        """See `ActiveSelection.candidates`."""
         verdict = Verdict(len(brokers))
         if self.params.load_manager:
             verdict = narrowed(verdict, brokers, self._same_load_manager, Reason.LOAD_MANAGER)
@@ -301,7 +299,7 @@ class _Extensible(Selecting):
         predicted: ClusterLoad | None = None,
         barred: IntArray = NOTHING,
     ) -> Choice:
-        """See `Selecting.choose`."""
+        """See `ActiveSelection.choose`."""
         rows = within(brokers, self.candidates(bundle, brokers), barred)
         return placement.best(predicted or self.cluster, bundle, rows, memory) if len(rows) else Choice(NOTHING, memory)
 
@@ -317,7 +315,7 @@ class _Extensible(Selecting):
 
 
 @dataclass(frozen=True)
-class Selection:
+class BrokerSelection:
     """A pipeline and its parameters.
 
     for_excluded: the placement of bundles of `SelectionParams.excluded_namespaces` (Pulsar: round robin); None: the
@@ -328,23 +326,23 @@ class Selection:
     params: SelectionParams = field(default_factory=SelectionParams)
     for_excluded: Placement | None = None
 
-    def on(self, cluster: ClusterLoad) -> Selecting:
-        """Begin to select on one picture of the cluster."""
+    def on(self, cluster: ClusterLoad) -> ActiveSelection:
+        """The selection on one snapshot of the cluster."""
         return _PIPELINES[self.manager](cluster, self.params, self.for_excluded)
 
 
-_PIPELINES: Mapping[Manager, type[Selecting]] = {Manager.MODULAR: _Modular, Manager.EXTENSIBLE: _Extensible}
+_PIPELINES: Mapping[Manager, type[ActiveSelection]] = {Manager.MODULAR: _Modular, Manager.EXTENSIBLE: _Extensible}
 
 
 _NO_DOMAIN = "default"
 
 
 Rule = Callable[[IntArray], BoolArray]
-"""Which of the given brokers (rows, k) stay in: a mask (k,)."""
+"""Which of the given brokers (rows, k) remain: a mask (k,)."""
 
 
 def narrowed(verdict: Verdict, brokers: IntArray, rule: Rule, reason: Reason) -> Verdict:
-    """The verdict after `rule` was applied to the brokers still in; what is empty is left alone."""
+    """The verdict after `rule` for the remaining brokers; without any left it stays unchanged."""
     within = verdict.allowed
     rows = brokers[within]
     kept = rule(rows) if len(rows) else within[:0]

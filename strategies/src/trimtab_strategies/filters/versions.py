@@ -22,7 +22,7 @@ class UnknownVersionError(ValueError):
 
 
 def precedence(version: str) -> Precedence:
-    """Place of a version in the order; build metadata does not count. Raises `UnknownVersionError`."""
+    """Position of a version in the order; build metadata does not count. Raises `UnknownVersionError`."""
     match = _VERSION.fullmatch(version)
     if match is None:
         raise UnknownVersionError(f"version {version!r} can't be compared: use three numbers, such as 4.2.4")

@@ -1,4 +1,4 @@
-"""The seven states of a bundle, and which may follow which.
+"""The seven states of a bundle and their transitions.
 
 assign    Init, Free -> Assigning -> Owned
 transfer  Owned -> Releasing -> Assigning -> Owned
@@ -13,29 +13,29 @@ from enum import StrEnum
 
 
 class State(StrEnum):
-    """Where a bundle is between two owners."""
+    """State of a bundle between two owners."""
 
-    INIT = "Init"  # there is no record of it
-    FREE = "Free"  # nobody owns it any more
+    INIT = "Init"  # it has no record
+    FREE = "Free"  # it has no owner any more
     OWNED = "Owned"  # its destination serves it
-    ASSIGNING = "Assigning"  # its destination has been told to serve it
-    RELEASING = "Releasing"  # its source has been told to let go of it
-    SPLITTING = "Splitting"  # its source has been told to divide it
-    DELETED = "Deleted"  # it was divided; its record is about to go
+    ASSIGNING = "Assigning"  # its destination has the request to serve it
+    RELEASING = "Releasing"  # its source has the request to release it
+    SPLITTING = "Splitting"  # its source has the request to divide it
+    DELETED = "Deleted"  # it was divided; its record will be removed
 
 
 class Storage(StrEnum):
-    """Where records are kept; each has its own table of transitions."""
+    """Storage of the records; each has its own transition table."""
 
     SYSTEM_TOPIC = "SystemTopic"
     METADATA_STORE = "MetadataStore"
 
 
 IN_FLIGHT = frozenset({State.ASSIGNING, State.RELEASING, State.SPLITTING})
-"""States that somebody has to end."""
+"""States that a broker has to end."""
 
 ACTIVE = IN_FLIGHT | {State.OWNED}
-"""States in which some broker has to do with the bundle."""
+"""States in which the bundle involves a broker."""
 
 _SHARED = {
     State.OWNED: frozenset({State.SPLITTING, State.RELEASING}),
@@ -58,4 +58,4 @@ ALLOWED: Mapping[Storage, Mapping[State, frozenset[State]]] = {
         **_SHARED,
     },
 }
-"""By storage and state, the states that may follow. To follow with `INIT` is to remove the record."""
+"""By storage and state, the states that may follow. A transition to `INIT` removes the record."""

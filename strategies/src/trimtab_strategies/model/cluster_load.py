@@ -1,7 +1,7 @@
-"""`ClusterLoad`: one picture of the cluster, as read-only numpy arrays.
+"""`ClusterLoad`: one snapshot of the cluster, as read-only numpy arrays.
 
 Rows are brokers or bundles; a name is its row's position in ``names``. Arrays are float64 and made read-only on
-construction, so a strategy can't change what the next one sees. NaN means *unknown* everywhere, never zero.
+construction, so a strategy can't change the input of the next one. NaN means *unknown* everywhere, never zero.
 """
 
 from __future__ import annotations
@@ -63,14 +63,14 @@ def _check_unique(what: str, names: tuple[str, ...]) -> None:
 
 @dataclass(frozen=True)
 class Brokers:
-    """What is known of each broker; n rows.
+    """Data of the brokers; n rows.
 
     usage, limit:  (n, 5) columns `RESOURCES`, in each resource's own unit (CPU in cores, memory in bytes, network in
                    bytes/s; a source that only knows percent uses limit 100). A limit of 0 or less means "not measured",
                    which counts as 0 % (Pulsar does the same); NaN usage means unknown.
     traffic:       (n, 4) columns `TRAFFIC`, the broker's own totals, which may differ from the sum over its bundles.
     age:           (n,) seconds since the newest sample, +inf if there never was one.
-    ready, schedulable, trusted: (n,) alive; may receive bundles; its data can be believed.
+    ready, schedulable, trusted: (n,) it is alive; it may receive bundles; its data is reliable.
     """
 
     names: tuple[str, ...]
@@ -103,19 +103,19 @@ class Brokers:
 
 @dataclass(frozen=True)
 class Bundles:
-    """What is known of each bundle; m rows.
+    """Data of the bundles; m rows.
 
     names:       ``tenant/namespace/0xLLLLLLLL_0xUUUUUUUU`` (Pulsar's spelling).
     namespace:   (m,) row of `ClusterLoad.namespaces`.
-    owner:       (m,) row of the broker that has it, or will have it once its open move lands; -1 nobody.
+    owner:       (m,) row of the broker that owns it, or will own it once its pending move lands; -1 none.
     short, long: (m, 4) columns `TRAFFIC`, short-term and long-term averages; NaN when never measured. Such a bundle
                  counts as owned but is never chosen for a move.
     topics, sessions: (m,) numbers of topics, and of producers plus consumers.
     last_unload: (m,) epoch seconds of its last move, NaN never.
-    pinned:      (m,) a person tied it to its owner.
-    in_flight:   (m,) a wish to move it is open.
+    pinned:      (m,) a person pinned it to its owner.
+    in_flight:   (m,) a move of it is pending.
     moving_from: (m,) row of the broker whose *measured* load still contains this bundle's traffic, -1 none.
-    moving_share: (m,) ratio 0-1 of the bundle's load that is still measured there (1 while the move is open, then
+    moving_share: (m,) ratio 0-1 of the bundle's load that is still measured there (1 while the move is pending, then
                  falling to 0 within the averaging window of the rates).
     """
 
@@ -159,14 +159,14 @@ class Bundles:
         return order, np.searchsorted(self.owner[order], np.arange(top + 1))
 
     def owned_by(self, broker: int) -> IntArray:
-        """Rows of the bundles that `broker` (a row) has, ascending."""
+        """Rows of the bundles that `broker` (a row) owns, ascending."""
         order, start = self._by_owner
         return order[start[broker] : start[broker + 1]] if broker + 1 < len(start) else order[:0]
 
 
 @dataclass(frozen=True)
 class Topics:
-    """The topics of the bundles whose inside is known (hot ones, usually); t rows. A split is weighted by them.
+    """The topics of the bundles whose topics are known (usually the hot ones); t rows. They weight a split.
 
     names:   full topic names, ``persistent://tenant/namespace/topic``.
     bundle:  (t,) row of the bundle.
@@ -191,12 +191,12 @@ class Topics:
 
 
 NO_TOPICS = Topics((), np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64), np.empty((0, len(TRAFFIC))))
-"""The inside of no bundle is known."""
+"""No bundle's topics are known."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerTraits:
-    """What a broker is, as opposed to what it does.
+    """Fixed properties of a broker, as opposed to its load.
 
     version:        the broker's software version, e.g. ``4.2.4``; empty unknown.
     failure_domain: name of the domain (zone, rack) it fails with; empty none.
@@ -215,7 +215,7 @@ class BrokerTraits:
 
 
 UNKNOWN_TRAITS = BrokerTraits()
-"""Traits of a broker of which none was given."""
+"""Traits of a broker without any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,11 +232,11 @@ class Isolation:
 
 @dataclass(frozen=True, slots=True)
 class NamespacePolicy:
-    """What is asked for a namespace's bundles.
+    """Rules for a namespace's bundles.
 
-    isolation:           the brokers that may own them; None any that is no other namespace's primary.
+    isolation:           the brokers that may own them; None: any that is not the primary of another namespace.
     anti_affinity_group: namespaces of one group are kept apart, by failure domain if brokers have one; empty none.
-    unload:              whether its bundles may be moved at all (False: they only get an owner when they have none).
+    unload:              whether its bundles may move (False: they only get an owner when they have none).
     """
 
     isolation: Isolation | None = None
@@ -245,12 +245,12 @@ class NamespacePolicy:
 
 
 NO_POLICY = NamespacePolicy()
-"""Policy of a namespace for which none was given."""
+"""Policy of a namespace without one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """Why a broker's data is not believed: one word for machines, and a text with the figures for people."""
+    """Why a broker's data is not trusted: a reason for programs, and a text with figures for people."""
 
     reason: Reason
     text: str
@@ -258,14 +258,14 @@ class Doubt:
 
 @dataclass(frozen=True)
 class DataQuality:
-    """How far the picture can be trusted.
+    """How reliable the snapshot is.
 
-    dropped:  samples that were not used, counted by the word of whoever measured (``NaN``, ``AboveLimit``, ...).
+    dropped:  number of unused samples by cause, as the load source names it (``NaN``, ``AboveLimit``, ...).
     missing_brokers, missing_bundles: expected by the resources, absent from the source.
     failed:   (shard or query, error text) of every part of the source that did not answer.
-    warnings: what the source itself said about its answer (``warnings`` of Prometheus: partial data).
+    warnings: the source's own warnings about its answer (``warnings`` of Prometheus: partial data).
     doubts:   by broker's name, why it is not trusted, where that is known.
-    notes:    what is odd about the data and does not make it partial (a series that is there twice, a clock).
+    notes:    oddities that do not make the data partial (a duplicate series, a clock).
     """
 
     dropped: Mapping[str, int] = field(default_factory=dict)
@@ -278,15 +278,15 @@ class DataQuality:
 
     @property
     def partial(self) -> bool:
-        """Whether some part of the source did not answer, or said that its answer is incomplete."""
+        """Whether some part of the source did not answer, or warned that its answer is incomplete."""
         return bool(self.failed or self.warnings)
 
 
 @dataclass(frozen=True)
 class ClusterLoad:
-    """The whole picture at `now` (epoch seconds, the evaluation time of the samples, not the clock of the reader).
+    """The whole snapshot at `now` (epoch seconds, the evaluation time of the samples, not the clock of the reader).
 
-    traits and policies are by name, of brokers and of namespaces: only those that have any need to be there.
+    traits and policies are by name of broker and of namespace. They may leave out names that have none.
     withheld: by name, bundles that balancing must leave where they are, and why.
     """
 
@@ -302,15 +302,15 @@ class ClusterLoad:
 
     def __post_init__(self) -> None:
         bundles, brokers = self.bundles, len(self.brokers)
-        _check_rows("bundles.owner", bundles.owner, -1, brokers, "-1 (nobody) or a row of the brokers")
+        _check_rows("bundles.owner", bundles.owner, -1, brokers, "-1 (no owner) or a row of the brokers")
         _check_rows("bundles.moving_from", bundles.moving_from, -1, brokers, "-1 (nowhere) or a row of the brokers")
         _check_rows("bundles.namespace", bundles.namespace, 0, len(self.namespaces), "a row of the namespaces")
         _check_rows("topics.bundle", self.topics.bundle, 0, len(bundles), "a row of the bundles")
 
     def policy_of(self, bundle: int) -> NamespacePolicy:
-        """What is asked for the namespace of a bundle (row)."""
+        """The policy of the namespace of a bundle (row)."""
         return self.policies.get(self.namespaces[self.bundles.namespace[bundle]], NO_POLICY)
 
     def traits_of(self, broker: int) -> BrokerTraits:
-        """What a broker (row) is."""
+        """The traits of a broker (row)."""
         return self.traits.get(self.brokers.names[broker], UNKNOWN_TRAITS)

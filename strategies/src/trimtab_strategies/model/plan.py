@@ -1,7 +1,7 @@
 """`Plan`: what to do, the change it predicts, and what was held back and why.
 
 It also names alternatives: other brokers for the first moves, and the largest bundles that stay on the busiest
-brokers. That part is bounded. It is for people who ask why.
+brokers. That part has a fixed size; it answers people's questions about the plan.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ T = TypeVar("T")
 
 
 def counted(count: int, noun: str) -> str:
-    """``1 bundle``, ``2 bundles``: for what people read."""
+    """``1 bundle``, ``2 bundles``: for texts that people read."""
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def some(items: Sequence[T], most: int = 5, between: str = ", ", words: Callable[[T], str] = str) -> str:
-    """The first `most` of what people can't read all of, in `words`, and how many more: ``a, b and 3 more``."""
+    """The first `most` of `words`, and how many more there are: ``a, b and 3 more``."""
     more = len(items) - most
     return between.join(map(words, items[:most])) + (f" and {more} more" if more > 0 else "")
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """Give `bundle` to `destination`. `source` is empty when nobody owned it.
+    """Give `bundle` to `destination`. `source` is empty when it had no owner.
 
-    load: percent points of its source's CPU that the bundle is believed to cause (what `explain` shows), NaN unknown.
+    load: estimated percentage points of its source's CPU that the bundle causes (`explain` shows it), NaN unknown.
     """
 
     bundle: str
@@ -48,7 +48,7 @@ class Move:
 class Split:
     """Divide `bundle` at `boundaries` (hashes strictly inside its range, ascending): n of them make n + 1 children.
 
-    source: its owner, empty nobody. destinations: an owner for each child, ascending by range; empty when all stay.
+    source: its owner, empty none. destinations: an owner for each child, ascending by range; empty when all stay.
     """
 
     bundle: str
@@ -64,9 +64,9 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class HeldBack:
-    """Something that was considered and not done. `subject` names a broker or bundle, or is empty for the cycle.
+    """An action that was considered and not taken. `subject` names a broker or bundle, or is empty for the cycle.
 
-    count: how many brokers or bundles it speaks of.
+    count: number of brokers or bundles it is about.
     """
 
     subject: str
@@ -77,29 +77,29 @@ class HeldBack:
 
 @dataclass(frozen=True, slots=True)
 class Considered:
-    """candidates: of the first moves. staying: the largest bundles of the brokers that matter most, those first."""
+    """candidates: of the first moves. staying: the largest bundles of the most relevant brokers, in their order."""
 
     candidates: tuple[Candidates, ...] = ()
     staying: tuple[Staying, ...] = ()
     counts: Mapping[str, int] = field(default_factory=dict)
-    """How many bundles each of those brokers has in all, by name."""
+    """Total number of bundles of each of those brokers, by name."""
 
 
 NOTHING_CONSIDERED = Considered()
-"""Of a decision that was not made by looking at bundles."""
+"""Of a decision that examined no bundles."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Moves in the order in which they are to be made, and the broker usage before and after (as predicted).
+    """Moves in the order in which they should be made, and the broker usage before and (as predicted) after.
 
     before, after: (n, 5) percent 0-100+ per broker and resource, NaN unknown; rows as in the `ClusterLoad` it was
                    made from.
     brokers: the names of those rows.
     splits: made before the moves; a bundle that is split is not moved in the same plan.
-    target_weights: per broker the weight it should carry, where the strategy has such a notion; empty otherwise.
-    carried: per broker of those the weight it carries, in the same unit (bytes/s or msg/s, as the strategy weighs).
-    considered: what else was weighed up, for people who ask why.
+    target_weights: the weight that each broker should carry, if the strategy uses weights; empty otherwise.
+    carried: the weight that each of those brokers carries, in the same unit (bytes/s or msg/s, as the strategy weighs).
+    considered: the alternatives, for people who ask why.
     """
 
     moves: tuple[Move, ...]
@@ -119,7 +119,7 @@ class Plan:
 
     @property
     def named(self) -> list[str]:
-        """The same, and the bundles that are noted down as staying."""
+        """The `touched` bundles, and those recorded as staying."""
         return [*self.bundles, *(stays.bundle for stays in self.considered.staying)]
 
     @property
@@ -130,7 +130,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What a strategy pair remembers between cycles: JSON values only, so it survives a restart unchanged.
+    """The memory of a strategy pair between cycles: JSON values only, so it survives a restart unchanged.
 
     shedder, placement, splitter: each strategy's own memory, in the form its module documents. Empty at the start.
     """
@@ -142,7 +142,7 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What a decision returns: the plan, and the memory to hand back in at the next one."""
+    """The result of a decision: the plan, and the memory for the next decision."""
 
     plan: Plan
     memory: Memory
@@ -150,7 +150,7 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """A broker that did not get a bundle. after: weighted usage (percent) it would have been at, NaN unknown."""
+    """A broker that did not get a bundle. after: weighted usage (percent) it would have reached, NaN unknown."""
 
     broker: str
     reason: Reason
@@ -159,10 +159,10 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """Where the bundle of one move might have gone.
+    """The possible destinations of one move.
 
-    before: weighted usage (percent) of the source at that point of the plan; after: of the destination, with it.
-    rejected: the least used of the other brokers, those first. others: the rest, by the reason of each.
+    before: weighted usage (percent) of the source at that point of the plan. after: of the destination with the bundle.
+    rejected: the least used of the other brokers, in that order. others: the remaining brokers, by reason.
     """
 
     bundle: str
@@ -174,7 +174,7 @@ class Candidates:
 
 @dataclass(frozen=True, slots=True)
 class Staying:
-    """A bundle that stays with its broker. load: percent points of the broker's CPU that it causes, NaN unknown."""
+    """A bundle that stays with its broker. load: percentage points of its CPU that the bundle causes, NaN unknown."""
 
     bundle: str
     broker: str

@@ -1,7 +1,7 @@
-"""Why something was done, and why something was not: one closed vocabulary.
+"""Why something was done or not done: one closed vocabulary.
 
-The same words are used unchanged as log field, metric label, condition reason and report column. Pulsar's own words
-(`UnloadDecision.Reason`) are kept where they exist; the rest are ours.
+The same words appear unchanged as log field, metric label, condition reason and report column. They are Pulsar's own
+words (`UnloadDecision.Reason`) where Pulsar has one.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ from enum import StrEnum
 
 
 class Reason(StrEnum):
-    """One word per cause. A member's comment is what a person on call needs to know about it."""
+    """One word per cause. A member's comment tells a person on call what it means."""
 
     # why a bundle moves
     OVERLOADED = "Overloaded"  # the source carries more than the strategy allows
     UNDERLOADED = "Underloaded"  # the destination carries much less than the others
-    UNOWNED = "Unowned"  # nobody owns the bundle: an assignment, not balancing
+    UNOWNED = "Unowned"  # the bundle has no owner: an assignment, not balancing
     BROKER_LOST = "BrokerLost"  # the owner is gone: an assignment, not balancing
     ADMIN = "Admin"  # a person or Git asked for it
-    ADOPTED = "Adopted"  # the owner changed without a wish, and the wish follows it
-    FOUND = "Found"  # its first owner, as it was found: nothing moved
-    RESTORED = "Restored"  # a pinned bundle left its owner, and is driven back
-    DRAINED = "Drained"  # the source takes no bundles any more, and is emptied
+    ADOPTED = "Adopted"  # the owner changed without a request, and the desired owner follows it
+    FOUND = "Found"  # the owner at the first observation: nothing moved
+    RESTORED = "Restored"  # a pinned bundle left its owner, and moves back
+    DRAINED = "Drained"  # the source takes no more bundles, and is emptied
     ROLLING_OUT = "RollingOut"  # the source restarts, or is about to; as a reason not to move: brokers are restarting
 
     # why a bundle is split
@@ -32,7 +32,7 @@ class Reason(StrEnum):
 
     # why nothing was split
     HOT_TOPIC = "HotTopic"  # a single topic is the load: a split would not divide it, add partitions
-    TOO_FEW_TOPICS = "TooFewTopics"  # fewer topics than a split needs to be of use
+    TOO_FEW_TOPICS = "TooFewTopics"  # too few topics for a split to help
     TOO_NARROW = "TooNarrow"  # its range can't be divided any more
     MAX_BUNDLES = "MaxBundles"  # the namespace has as many bundles as it may have
     SPLIT_CAP = "SplitCap"  # the policy's splits per cycle are spent
@@ -49,7 +49,7 @@ class Reason(StrEnum):
     # why nothing moved: the strategy
     BALANCED = "Balanced"  # no broker is far enough from the others
     HIT_COUNT = "HitCount"  # the condition has not held for enough cycles
-    AVERAGING = "Averaging"  # brokers are apart now, but not yet in the strategy's average over its window
+    AVERAGING = "Averaging"  # brokers differ now, but not yet in the strategy's average over its window
     COOL_DOWN = "CoolDown"  # moved too recently to be moved again
     NO_BUNDLES = "NoBundles"  # the broker has no bundle that may leave it
     SOLE_BUNDLE = "SoleBundle"  # the broker is overloaded by a single bundle: split it or add partitions
@@ -69,11 +69,11 @@ class Reason(StrEnum):
     # why nothing moved: the guard
     PAUSED = "Paused"  # the policy, or an annotation, says so
     DRY_RUN = "DryRun"  # shown, not done
-    NOT_APPROVED = "NotApproved"  # proposed, and not approved by anybody
+    NOT_APPROVED = "NotApproved"  # proposed, and not approved yet
     PINNED = "Pinned"  # a person pinned the bundle to its owner
-    QUARANTINED = "Quarantined"  # it came back again and again: left alone for a while
-    OUTSIDE_WINDOW = "OutsideWindow"  # the policy's windows do not let it act by itself now
-    COMPETING_BALANCER = "CompetingBalancer"  # somebody else undoes what the policy moves: it only advises for a while
+    QUARANTINED = "Quarantined"  # it returned several times: left alone for a while
+    OUTSIDE_WINDOW = "OutsideWindow"  # the policy's windows do not let it act automatically now
+    COMPETING_BALANCER = "CompetingBalancer"  # another balancer reverts its moves: it only advises for a while
     PULSAR_BALANCER_ACTIVE = "PulsarBalancerActive"  # Pulsar's own shedding or automatic split must be off first
     IN_FLIGHT = "InFlight"  # an earlier move of this bundle has not landed
     SPLITTING = "Splitting"  # it is being divided
@@ -82,25 +82,25 @@ class Reason(StrEnum):
     HOUR_CAP = "HourCap"  # the policy's moves per hour are spent
     UNSCHEDULABLE = "Unschedulable"  # the broker takes no bundles
     NOT_READY = "NotReady"  # the broker is not ready
-    MASS_FAILURE = "MassFailure"  # so many brokers are missing that moving would make it worse
-    STORE_NOT_SYNCED = "StoreNotSynced"  # the operator's picture of the bundles is not complete or not fresh
+    MASS_FAILURE = "MassFailure"  # so many brokers are missing that moves would make it worse
+    STORE_NOT_SYNCED = "StoreNotSynced"  # the operator's data about the bundles is incomplete or old
 
     # how a move ended
     LANDED = "Landed"  # the destination confirmed it
-    CONFLICT = "Conflict"  # somebody else changed the bundle first
+    CONFLICT = "Conflict"  # another client changed the bundle first
     TIMED_OUT = "TimedOut"  # the destination did not confirm it in time
     ELSEWHERE = "Elsewhere"  # the bundle was released, and another broker than the destination took it
-    SUPERSEDED = "Superseded"  # a newer wish replaced it
+    SUPERSEDED = "Superseded"  # a newer desired owner replaced it
     DEADLINE = "Deadline"  # the cycle ran out of time
     UNKNOWN_BUNDLE = "UnknownBundle"  # the name belongs to no bundle
     INVALID_SPLIT = "InvalidSplit"  # the bundle can't be divided as asked
     UNKNOWN_BROKER = "UnknownBroker"  # the name belongs to no broker
     INVALID_POLICY = "InvalidPolicy"  # the policy can't be run as written
     EXCLUDED = "Excluded"  # the namespace is left out of balancing
-    UNKNOWN = "Unknown"  # Pulsar's word for a failure it has no other word for
+    UNKNOWN = "Unknown"  # Pulsar's word for any other failure
     TOO_SMALL = "TooSmall"  # the cluster needs more brokers to serve its load at the usage aimed at
     TOO_LARGE = "TooLarge"  # fewer brokers would serve the load at the usage aimed at
-    INTERNAL_ERROR = "InternalError"  # a defect of ours; the log has the traceback
+    INTERNAL_ERROR = "InternalError"  # a defect of Trimtab; the log has the traceback
 
     @classmethod
     def _missing_(cls, value: object) -> Reason | None:

@@ -1,16 +1,16 @@
 """LeastLongTermMessageRate: the broker with the fewest messages, over a long time.
 
-Idea. A broker's load is the sum of its bundles' long-term message rates, and of those that were given to it since the
-last picture. The least loaded one gets the bundle. A broker above `overload_threshold` is out of the question.
+Idea. A broker's load is the sum of the long-term message rates of its bundles, including those that it received since
+the last snapshot. The least loaded broker gets the bundle. A broker above `overload_threshold` gets none.
 
-Formula. score = long-term rate in plus out over what it owns and what was just given to it; infinite when its usage
+Formula. score = long-term rate in plus out over the bundles that it owns and has just received; infinite when its usage
 (weighted maximum of the resources' percent) is above the limit. best = those with the least score, all of them when
 every candidate is overloaded. A bundle that was never averaged counts 50 messages/s in each direction.
 
-When it helps. Brokers that are alike and messages of similar size; bundles placed one after the other spread well, as
-each sees the ones before it. It is Pulsar's default placement up to 4.x.
+When it helps. Similar brokers and messages of similar size; bundles placed one after the other spread well, as each
+placement counts the ones before it. It is Pulsar's default placement up to 4.x.
 When it hurts. Messages of very different sizes or cost, brokers of different sizes: it counts messages, not usage. A
-newcomer gets everything until it has as many messages as the others.
+new broker gets everything until it has as many messages as the others.
 
 Source. Pulsar 4.2.4 `org.apache.pulsar.broker.loadbalance.impl.LeastLongTermMessageRate`, with equal decisions.
 """
@@ -34,11 +34,11 @@ UNKNOWN_RATE = 50.0
 """Messages/s in, and out, of a bundle that was never averaged."""
 
 LARGEST_RATE = 1e300
-"""Messages/s that stand for infinity, which JSON can't carry."""
+"""Messages/s that stand for infinity, which JSON does not have."""
 
 
 class LeastLongTermMessageRateParams(WeightedParams):
-    """What can be tuned on LeastLongTermMessageRate."""
+    """Parameters of LeastLongTermMessageRate."""
 
     overload_threshold: Annotated[float, Field(gt=0, le=100)] = 85
     """Percent of usage above which a broker gets nothing.
@@ -49,8 +49,8 @@ class LeastLongTermMessageRateParams(WeightedParams):
 class LeastLongTermMessageRate:
     """See the module.
 
-    Memory: of the last picture of the cluster its ``now``, ``brokers.longTerm``, the messages/s of what each broker
-    owns, and ``brokers.preallocated``, those of what it was given since.
+    Memory: ``now`` of the last snapshot; ``brokers.longTerm``, the messages/s of the bundles that each broker owns in
+    it; and ``brokers.preallocated``, those of the bundles that it received since.
     """
 
     params: LeastLongTermMessageRateParams
@@ -65,18 +65,18 @@ class LeastLongTermMessageRate:
         return Choice(least if len(least) else candidates, memory)
 
     def chosen(self, cluster: ClusterLoad, bundle: int, broker: int, memory: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The memory once `bundle` was given to `broker` (rows)."""
+        """The memory after `bundle` goes to `broker` (rows)."""
         memory = self.seen(cluster, memory)
         name = [cluster.brokers.names[broker]]
         before = np.nan_to_num(recall(memory, "preallocated", name))
         return remember(memory, "preallocated", name, before + _both_ways(cluster.bundles.long[[bundle]]))
 
     def seen(self, cluster: ClusterLoad, memory: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The memory of this picture: found once, as summing all bundles up would be slow at every call."""
+        """The memory for this snapshot: computed once, as the sum over all bundles is slow."""
         if memory.get("now") == cluster.now:
             return memory
         carried = _carried(cluster.bundles.long, cluster.bundles.owner, len(cluster.brokers))
-        begun = {**memory, "now": cluster.now, "brokers": {}}  # a selection keeps its own in the same memory
+        begun = {**memory, "now": cluster.now, "brokers": {}}  # a selection keeps its memory in the same mapping
         return remember(begun, "longTerm", cluster.brokers.names, carried)
 
     def _overloaded(self, cluster: ClusterLoad, rows: IntArray) -> BoolArray:

@@ -1,19 +1,19 @@
 """LeastResourceUsageWithWeight: any broker that is clearly below the average, picked at random.
 
 Idea. Among the candidates take those whose smoothed usage is at least `average_difference` points below the average of
-the candidates; when there is none, every candidate is as good as any other. The random pick spreads what is placed
-together over all brokers that have room, which a strict minimum would not.
+the candidates; when there is none, all candidates are equally good. The random pick spreads bundles that are placed
+together over all brokers with room; a strict minimum would not.
 
 Formula. u = weighted maximum of the resources' percent; ema = history * ema + (1 - history) * u; a = mean of ema over
 the candidates; best = those with ema + d <= a.
 
 Two forms, as Pulsar has two managers. `LeastResourceUsageWithWeight` (modular) advances its average at *every call*, so
 it follows the number of placements rather than time; a broker without bundles or messages loses its history.
-`ExtensibleLeastResourceUsageWithWeight` counts heap memory too, and its average advances once per picture of the
-cluster, as it comes from the brokers' reports there; load that the plan has moved since counts at once and in full.
+`ExtensibleLeastResourceUsageWithWeight` counts heap memory too. Its average advances once per snapshot of the cluster,
+as in Pulsar, where brokers' reports advance it; load that the plan has moved since counts at once and in full.
 
-When it helps. Together with a shedder that moves several bundles at once. When it hurts. With brokers so even that
-nobody is `average_difference` below the average, placement is random, and may choose the fullest.
+When it helps. Together with a shedder that moves several bundles at once. When it hurts. If no broker is
+`average_difference` below the average, placement is random, and may choose the fullest.
 
 Source. Pulsar 4.2.4 `...loadbalance.impl.LeastResourceUsageWithWeight` and
 `...loadbalance.extensions.strategy.LeastResourceUsageWithWeight`, with equal decisions.
@@ -38,10 +38,10 @@ ALL_COLUMNS = tuple(range(len(RESOURCES)))
 
 
 class LeastResourceUsageWithWeightParams(WeightedParams):
-    """What can be tuned on LeastResourceUsageWithWeight."""
+    """Parameters of LeastResourceUsageWithWeight."""
 
     average_difference: Annotated[float, Field(ge=0, le=100)] = 10
-    """Percent points below the candidates' average at which a broker counts as having room.
+    """Percentage points below the candidates' average at which a broker counts as having room.
     Pulsar: loadBalancerAverageResourceUsageDifferenceThresholdPercentage"""
     history: Annotated[float, Field(ge=0, le=1)] = 0.9
     """Ratio of the smoothed usage that comes from earlier placements.
@@ -49,7 +49,7 @@ class LeastResourceUsageWithWeightParams(WeightedParams):
 
 
 class ExtensibleLeastResourceUsageWithWeightParams(LeastResourceUsageWithWeightParams):
-    """What can be tuned on ExtensibleLeastResourceUsageWithWeight."""
+    """Parameters of ExtensibleLeastResourceUsageWithWeight."""
 
     memory_weight: Weight = 0
     """Factor on heap memory percent.
@@ -62,7 +62,7 @@ class ExtensibleLeastResourceUsageWithWeightParams(LeastResourceUsageWithWeightP
 
 
 def with_room(ema: FloatArray, difference: float) -> BoolArray:
-    """Which of the brokers (`ema`: ratio, NaN unknown) are `difference` (points) below the average; all, if none is."""
+    """Which of the brokers (`ema`: ratio, NaN unknown) are `difference` (points) below the average; all if none is."""
     known = np.isfinite(ema)
     below: BoolArray = ema + difference / 100 <= mean(ema[known])
     return below if below.any() else np.ones(len(ema), dtype=bool)
@@ -72,8 +72,8 @@ def with_room(ema: FloatArray, difference: float) -> BoolArray:
 class LeastResourceUsageWithWeight:
     """The modular form, see the module.
 
-    Memory: ``brokers.ema``, smoothed usage (ratio), advanced by every call; and of the last picture of the cluster its
-    ``now`` and the names of the brokers that had no bundle (``empty``), which would be slow to find at every call.
+    Memory: ``brokers.ema``, smoothed usage (ratio), advanced by every call; and of the last snapshot its ``now`` and
+    the names of the brokers without a bundle (``empty``), which would be slow to find at every call.
     """
 
     params: LeastResourceUsageWithWeightParams
@@ -96,13 +96,13 @@ class LeastResourceUsageWithWeight:
 class ExtensibleLeastResourceUsageWithWeight:
     """The extensible form, see the module.
 
-    Memory: ``now`` of the picture that was last averaged in, and ``brokers.ema`` and ``brokers.usage`` (ratios) of it.
+    Memory: ``now`` of the last averaged snapshot, and its ``brokers.ema`` and ``brokers.usage`` (ratios).
     """
 
     params: ExtensibleLeastResourceUsageWithWeightParams
 
     def best(self, cluster: ClusterLoad, bundle: int, candidates: IntArray, memory: Mapping[str, Any]) -> Choice:  # noqa: ARG002 - every bundle is alike to it
-        """The candidates that have room; one without data only when nobody has."""
+        """The candidates that have room; one without data only when no candidate has data."""
         if memory.get("now") != cluster.now:
             memory = self.advanced(cluster, memory)
         names = _names(cluster, candidates)
@@ -111,7 +111,7 @@ class ExtensibleLeastResourceUsageWithWeight:
         return Choice(candidates[with_room(ema, self.params.average_difference)], memory)
 
     def advanced(self, cluster: ClusterLoad, memory: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The memory after one more picture of the cluster."""
+        """The memory after one more snapshot of the cluster."""
         names = cluster.brokers.names
         usage = _usage(cluster, np.arange(len(names)), self.params.weights, ALL_COLUMNS)
         ema = smooth(recall(memory, "ema", names), usage, self.params.history)
@@ -119,7 +119,7 @@ class ExtensibleLeastResourceUsageWithWeight:
 
 
 def _usage(cluster: ClusterLoad, rows: IntArray, weights: Weights, columns: tuple[int, ...]) -> FloatArray:
-    """Weighted usage (ratio) of the brokers `rows`, NaN where nothing is known."""
+    """Weighted usage (ratio) of the brokers `rows`, NaN where it is unknown."""
     percents = percent(cluster.brokers.usage[rows], cluster.brokers.limit[rows])
     usage = weighted_maximum(percents, weights, columns)
     return np.where(np.isfinite(usage), usage, np.nan)

@@ -1,16 +1,16 @@
-"""RoundRobin: one broker after the other, whatever they carry.
+"""RoundRobin: one broker after the other, whatever their load.
 
-Idea. Go round a list of the candidates. The list stays while its length and the broker whose turn it is are still
-right, so that the turn goes on although candidates come in another order.
+Idea. Go through a list of the candidates in turn. The list stays while its length is right and the next broker is still
+a candidate, so the sequence goes on when the candidates come in another order.
 
-Formula. k-th call: list[k mod length]; the list is made anew when its length is not the number of candidates, or when
-the broker at that place is no candidate.
+Formula. k-th call: list[k mod length]; the list is rebuilt when its length is not the number of candidates, or when the
+broker at that place is not a candidate.
 
-When it helps. For bundles without load data: a new namespace, a first start. When it hurts. As the placement of what a
-shedder moves: the next one in turn may be the busiest.
+When it helps. For bundles without load data: a new namespace, a first start. When it hurts. As the placement of a
+shedder's bundles: the next broker may be the busiest.
 
 Source. Pulsar 4.2.4 `org.apache.pulsar.broker.loadbalance.impl.RoundRobinBrokerSelector`, with equal decisions. Java
-makes its list in the order of a hash set, here it is that of the brokers' names.
+builds its list in the order of a hash set; here the brokers' names are in order.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ LARGEST_COUNT = 2147483647
 
 
 class RoundRobinParams(StrategyParams):
-    """There is nothing to tune on RoundRobin."""
+    """RoundRobin has no parameters."""
 
 
 @dataclass(frozen=True)
 class RoundRobin:
-    """See the module. Memory: ``count``, calls so far, and ``turns``, the names in their order."""
+    """See the module. Memory: ``count``, number of calls, and ``turns``, the names in their order."""
 
     params: RoundRobinParams
 
     def best(self, cluster: ClusterLoad, bundle: int, candidates: IntArray, memory: Mapping[str, Any]) -> Choice:  # noqa: ARG002 - every bundle is alike to it
-        """The candidate whose turn it is."""
+        """The next candidate."""
         name, after = next_turn(sorted(cluster.brokers.names[row] for row in candidates.tolist()), memory)
         return Choice(np.array([cluster.brokers.index[name]]), after)
 
 
 def next_turn(candidates: Sequence[str], memory: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The candidate whose turn it is, and the memory after it. A new list has the order of `candidates`."""
+    """The next candidate, and the memory after it. A new list has the order of `candidates`."""
     count, turns = int(memory.get("count", 0)), list(memory.get("turns", ()))
     place = count % len(candidates)
     if len(turns) != len(candidates) or turns[place] not in candidates:

@@ -1,4 +1,4 @@
-"""The planner: what becomes of a shedder's and a placement's answers before they are a `Plan`.
+"""The planner turns the answers of a shedder and a placement into a `Plan`.
 
-Belongs here: guards, drains, assignment of unowned bundles, splits, predictions. May not be here: a strategy.
+It holds drains, the assignment of unowned bundles, splits, and predictions. It holds no strategy.
 """

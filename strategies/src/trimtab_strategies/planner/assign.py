@@ -1,8 +1,8 @@
-"""Assignment: an owner for bundles that nobody serves. That is no balancing, so no cap and no cool-down applies.
+"""Assign an owner to bundles that no broker serves. This is not balancing, so no cap and no cool-down applies.
 
-Whoever has load data is asked through the placement; a bundle that was never measured counts as an average one, so that
-a hundred fresh bundles spread out instead of all going to whoever is least used at this moment. On a cluster without
-trusted data (a new one) the broker with the fewest bundles gets the next one.
+The placement chooses among the brokers with load data. A bundle that was never measured counts as an average one, so a
+hundred new bundles spread out instead of all going to the broker that is least used now. On a cluster without trusted
+data (a new one) the broker with the fewest bundles gets the next one.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from trimtab_strategies.filters import Selection
-from trimtab_strategies.guard import Limits, Verdict, measured, trusted_brokers
+from trimtab_strategies.filters import BrokerSelection
+from trimtab_strategies.guard import MoveLimits, Verdict, measured, trusted_brokers
 from trimtab_strategies.model import CPU, ClusterLoad, Decision, HeldBack, Memory, Move, Plan, Reason, counted
 from trimtab_strategies.model.cluster_load import FloatArray, IntArray
-from trimtab_strategies.planner.candidates import Choosing, LeastLoaded, selecting_on
+from trimtab_strategies.planner.candidates import DestinationChoice, LeastLoaded, selection_on
 from trimtab_strategies.planner.prediction import OVERLOAD_LINE, PredictedLoad
 from trimtab_strategies.protocols import Placement, forget_others
 from trimtab_strategies.usage import (
@@ -35,11 +35,11 @@ def assign(  # noqa: PLR0917 - the nouns of `decide`, in its order
     cluster: ClusterLoad,
     bundles: IntArray,
     placement: Placement,
-    limits: Limits,
+    limits: MoveLimits,
     memory: Memory,
     rng: np.random.Generator,
     reason: Reason,
-    selection: Selection | None = None,
+    selection: BrokerSelection | None = None,
     restarted: Collection[str] = (),
 ) -> Decision:
     """Give each of `bundles` (rows) an owner among the brokers that are ready and schedulable.
@@ -49,8 +49,8 @@ def assign(  # noqa: PLR0917 - the nouns of `decide`, in its order
     taken, then `rng`. `reason` is given to every move. A bundle that no broker may have (by `selection`, or by what its
     namespace asks for) waits.
 
-    restarted: names of the brokers that have restarted already while others are still to do so. They are asked first,
-    the least used one of them, as a bundle would have to leave any other once more; up to `OVERLOAD_LINE`.
+    restarted: names of the brokers that have already restarted while others have yet to. The least used of them comes
+    first, up to `OVERLOAD_LINE`: a bundle would have to leave any other broker again.
     """
     landed = believed(with_moves_in_flight(cluster), restarted)
     measured_brokers = trusted_brokers(landed)
@@ -61,9 +61,9 @@ def assign(  # noqa: PLR0917 - the nouns of `decide`, in its order
     predicted = PredictedLoad(landed, Weights())
     if not len(candidates):
         text = f"{len(bundles)} bundles wait: no broker is ready and schedulable"
-        nobody = HeldBack("", Reason.NO_CANDIDATE, text, len(bundles))
-        return Decision(Plan((), (nobody,) if len(bundles) else (), cluster.brokers.names, before, before), memory)
-    choosing = Choosing(placement if trusted else None, candidates, selecting_on(landed, selection))
+        held_back = HeldBack("", Reason.NO_CANDIDATE, text, len(bundles))
+        return Decision(Plan((), (held_back,) if len(bundles) else (), cluster.brokers.names, before, before), memory)
+    choosing = DestinationChoice(placement if trusted else None, candidates, selection_on(landed, selection))
     first = np.array([row for row in candidates.tolist() if cluster.brokers.names[row] in restarted], dtype=np.int64)
     housing = _Housing(landed, choosing, predicted, rng, memory.placement, first)
     moves = tuple(housing.moves(bundles, reason))
@@ -71,7 +71,7 @@ def assign(  # noqa: PLR0917 - the nouns of `decide`, in its order
     return Decision(plan, replace(memory, placement=forget_others(housing.memory, cluster.brokers.names)))
 
 
-def _enough(measured_brokers: Verdict, cluster: ClusterLoad, limits: Limits) -> bool:
+def _enough(measured_brokers: Verdict, cluster: ClusterLoad, limits: MoveLimits) -> bool:
     """Whether enough brokers have data, and one of them can receive."""
     trusted, ready = measured_brokers.allowed, cluster.brokers.ready
     receivers = bool((trusted & cluster.brokers.schedulable).any())
@@ -80,10 +80,10 @@ def _enough(measured_brokers: Verdict, cluster: ClusterLoad, limits: Limits) -> 
 
 @dataclass
 class _Housing:
-    """One assignment under way: the prediction, the bundle counts and the placement's memory so far."""
+    """State of one assignment: the prediction, the bundle counts and the placement's memory so far."""
 
     cluster: ClusterLoad
-    choosing: Choosing
+    choosing: DestinationChoice
     predicted: PredictedLoad
     rng: np.random.Generator
     memory: Mapping[str, Any]
@@ -145,9 +145,9 @@ class _Housing:
 
 
 def believed(cluster: ClusterLoad, restarted: Collection[str]) -> ClusterLoad:
-    """The cluster with a guess at the load of brokers that `restarted` (names) so lately that they are not measured.
+    """The cluster with an estimated load for brokers (names) that `restarted` so recently that they have no samples.
 
-    They carry what their bundles are expected to cause, and can carry as much as the median of the trusted brokers.
+    Each carries what its bundles are expected to cause. Its limit is the median of the trusted brokers' limits.
     """
     brokers, trusted = cluster.brokers, trusted_brokers(cluster).allowed
     young = np.array([name in restarted for name in brokers.names], dtype=bool) & brokers.ready & ~trusted
@@ -170,10 +170,10 @@ def believed(cluster: ClusterLoad, restarted: Collection[str]) -> ClusterLoad:
 
 
 def expected_load(cluster: ClusterLoad, bundles: IntArray) -> tuple[FloatArray, FloatArray]:
-    """Usage (k, 5) and traffic (k, 4) that bundles (rows) without a working owner will bring to whoever gets them.
+    """Usage (k, 5) and traffic (k, 4) that bundles (rows) without a working owner will add to their next broker.
 
-    Measured ones cause what that traffic causes on average over all trusted brokers, unmeasured ones what the average
-    measured bundle causes. 0 while nothing was ever measured.
+    A measured bundle causes what its traffic causes on average over all trusted brokers; an unmeasured one causes what
+    the average measured bundle causes. 0 as long as nothing has been measured.
     """
     known = measured(cluster)
     short = np.where(known[:, np.newaxis], cluster.bundles.short, 0.0)

@@ -1,6 +1,6 @@
-"""Considering: notes down what a decision weighed up, while it is made. It changes nothing of what is decided.
+"""A record of what a decision considered, written while the decision is made. It never changes the decision.
 
-The constants here bound the cost, whatever the size of the cluster.
+The constants bound the cost for a cluster of any size.
 """
 
 from __future__ import annotations
@@ -10,41 +10,41 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from trimtab_strategies.guard import Caps, Guarded
+from trimtab_strategies.guard import Guarded, MoveCaps
 from trimtab_strategies.model import CPU, TRAFFIC, ClusterLoad, HeldBack, Reason
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray
 from trimtab_strategies.model.plan import Candidates, Considered, Rejected, Staying
-from trimtab_strategies.planner.candidates import Choosing
+from trimtab_strategies.planner.candidates import DestinationChoice
 from trimtab_strategies.planner.prediction import PredictedLoad
 from trimtab_strategies.usage import bundle_throughput, percent
 
 MOVES = 20
-"""Moves of one decision whose other destinations are noted down."""
+"""Moves of one decision whose alternative destinations are recorded."""
 REJECTED = 5
-"""Brokers that each of them tells of singly; the rest is grouped by reason."""
+"""Rejected brokers listed one by one for each move; the others are grouped by reason."""
 BROKERS = 10
-"""Brokers whose bundles are looked at: those that should give bundles away, then the most used."""
+"""Brokers whose bundles are examined: those that should give bundles away, then the most used."""
 BUNDLES = 10
-"""Bundles of each of them, the largest."""
+"""Bundles listed for each of these brokers, the largest first."""
 
 
 @dataclass
-class Considering:
-    """Takes notes of one decision. answers: by bundle (row), why it found no destination."""
+class DecisionAudit:
+    """The record of one decision. answers: by bundle (row), why it found no destination."""
 
     cluster: ClusterLoad
-    choosing: Choosing
+    choosing: DestinationChoice
     allowed: Guarded
-    caps: Caps
+    caps: MoveCaps
     predicted: PredictedLoad
     answers: dict[int, Reason] = field(default_factory=dict)
     _moved: set[int] = field(default_factory=set)
     _candidates: list[Candidates] = field(default_factory=list)
 
     def move(self, bundle: int, source: int, destination: int, load: FloatArray, giving: BoolArray) -> None:
-        """A bundle (row) that causes `load` (5,) goes to `destination` (row): called before it is counted anywhere.
+        """Record the move of a bundle (row) that causes `load` (5,). Call it before the move is counted anywhere.
 
-        giving: brokers (n) that are to give bundles away, and get none.
+        giving: brokers (mask, n) that should give bundles away and therefore receive none.
         """
         self._moved.add(bundle)
         self.answers.pop(bundle, None)
@@ -53,8 +53,8 @@ class Considering:
 
     def _weighed(self, bundle: int, source: int, destination: int, load: FloatArray, giving: BoolArray) -> Candidates:
         names = self.cluster.brokers.names
-        everybody = np.arange(len(names))
-        after = self.predicted.with_load(everybody, load) * 100
+        all_brokers = np.arange(len(names))
+        after = self.predicted.with_load(all_brokers, load) * 100
         before = float(self.predicted.pressure(np.array([source]))[0]) * 100
         full, others = np.zeros(len(names), dtype=bool), np.ones(len(names), dtype=bool)
         full[self.caps.full] = True
@@ -78,7 +78,7 @@ class Considering:
         )
 
     def considered(self, sources: Sequence[int], held_back: Sequence[HeldBack]) -> Considered:
-        """All notes. sources: brokers (rows) asked to give bundles away. held_back: what the shedder said of others."""
+        """The whole record. sources: brokers (rows) that should shed. held_back: the shedder's reasons for others."""
         reasons = {held.subject: held.reason for held in reversed(held_back)}
         rows = self._brokers(sources, reasons)
         staying = [stays for row in rows for stays in self._staying(row, row in sources, reasons)]
@@ -87,7 +87,7 @@ class Considering:
         return Considered(tuple(self._candidates), tuple(staying), counts)
 
     def _brokers(self, sources: Sequence[int], reasons: Mapping[str, Reason]) -> list[int]:
-        """Brokers (rows): those to give bundles away, those of which something was said, then the most used."""
+        """Brokers (rows): first those that should shed, then those with a reason, then the most used."""
         names = self.cluster.brokers.names
         usage = self.predicted.pressure(np.arange(len(names)))
         busiest = np.argsort(-np.where(np.isfinite(usage), usage, -np.inf), kind="stable").tolist()
@@ -119,7 +119,7 @@ class Considering:
         return no_part or self.answers.get(bundle, otherwise), points, ""
 
     def _missing(self, bundle: int) -> str:
-        """Which averages of a bundle (row) are not known."""
+        """The averages of a bundle (row) that are unknown."""
         unknown = ~(self.cluster.bundles.short[bundle] >= 0)
         names = [name for name, gone in zip(TRAFFIC, unknown.tolist(), strict=True) if gone]
         return f"no {', '.join(names)}"

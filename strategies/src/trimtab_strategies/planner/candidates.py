@@ -1,8 +1,8 @@
-"""Choosing: which brokers a bundle may go to, and which of those the placement prefers.
+"""The brokers that a bundle may go to, and which of them the placement prefers.
 
-The one way from a bundle to a destination, for what is shed, for what nobody owns and for the children of a split. With
-a selection the brokers are filtered first (isolation, anti-affinity, topic limit and so on); without one every
-broker that may receive is a candidate.
+Shed bundles, unowned bundles and the children of a split all get their destination here. A selection filters the
+brokers first (isolation, anti-affinity, topic limit and so on); without one, every broker that may receive is a
+candidate.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from trimtab_strategies.filters import Selecting, Selection
+from trimtab_strategies.filters import ActiveSelection, BrokerSelection
 from trimtab_strategies.guard import Verdict
 from trimtab_strategies.model import ClusterLoad, HeldBack, Reason
 from trimtab_strategies.model.cluster_load import IntArray
@@ -21,27 +21,27 @@ from trimtab_strategies.planner.prediction import PredictedLoad
 from trimtab_strategies.protocols import NOTHING, Choice, Placement, RemembersChoices
 
 
-def selecting_on(cluster: ClusterLoad, selection: Selection | None) -> Selecting | None:
-    """The selection under way on `cluster`. What namespaces ask for is kept to also when no selection was chosen."""
+def selection_on(cluster: ClusterLoad, selection: BrokerSelection | None) -> ActiveSelection | None:
+    """The selection on `cluster`. The policies of namespaces hold even when no selection is configured."""
     if selection is None and cluster.policies:
-        selection = Selection()
+        selection = BrokerSelection()
     return None if selection is None else selection.on(cluster)
 
 
 @dataclass(frozen=True)
-class Choosing:
-    """Chooses among `brokers` (rows, ascending). placement: None, every broker is as good as any other."""
+class DestinationChoice:
+    """A choice among `brokers` (rows, ascending). placement: None means that all brokers are equally good."""
 
     placement: Placement | None
     brokers: IntArray
-    selecting: Selecting | None = None
+    selecting: ActiveSelection | None = None
 
     def best(self, bundle: int, cluster: ClusterLoad, memory: Mapping[str, Any], barred: IntArray = NOTHING) -> Choice:
         """The equally good brokers for `bundle` (row) on the predicted `cluster`; none when no broker may get it.
 
-        barred: rows that take nothing more in this decision.
+        barred: brokers (rows) that receive nothing more in this decision.
         """
-        placement = self.placement or _ANYBODY
+        placement = self.placement or _ANY_BROKER
         if self.selecting is not None:
             return self.selecting.choose(bundle, self.brokers, placement, memory, predicted=cluster, barred=barred)
         rows = self.brokers[~np.isin(self.brokers, barred)] if len(barred) else self.brokers
@@ -59,7 +59,7 @@ class Choosing:
         return rows
 
     def verdict(self, bundle: int) -> Verdict | None:
-        """Which of `brokers` may get `bundle` (row), with the reason of each other; None: nothing selects."""
+        """Which of `brokers` may get `bundle` (row), with a reason for each that may not; None without a selection."""
         return None if self.selecting is None else self.selecting.candidates(bundle, self.brokers)
 
     def may_leave(self, bundle: int) -> Reason | None:
@@ -67,16 +67,16 @@ class Choosing:
         return None if self.selecting is None else self.selecting.may_leave(bundle, self.brokers)
 
     def why_none(self, bundle: int) -> Reason:
-        """Why no broker may get `bundle` (row): what keeps most of them from it."""
+        """Why no broker may get `bundle` (row): the reason that rules out most of them."""
         counts = {} if self.selecting is None else self.selecting.candidates(bundle, self.brokers).counts()
         return max(counts, key=lambda reason: (counts[reason], reason)) if counts else Reason.NO_CANDIDATE
 
     def problems(self) -> tuple[HeldBack, ...]:
-        """What is wrong with what namespaces ask for, an entry for each that asks the impossible."""
+        """The namespace policies that can't be met, one entry per namespace."""
         return () if self.selecting is None else self.selecting.problems()
 
     def chosen(self, bundle: int, broker: int, cluster: ClusterLoad, memory: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The placement's memory once `bundle` went to `broker` (rows); what is chosen later counts it there."""
+        """The placement's memory after `bundle` goes to `broker` (rows). Later choices count the bundle there."""
         if self.selecting is not None:
             self.selecting.moved(bundle, broker)
         if isinstance(self.placement, RemembersChoices):
@@ -84,8 +84,8 @@ class Choosing:
         return memory
 
 
-class _Anybody:
-    """A placement to which all candidates are alike."""
+class _AnyBroker:
+    """A placement that ranks all candidates equally."""
 
     def best(self, cluster: ClusterLoad, bundle: int, candidates: IntArray, memory: Mapping[str, Any]) -> Choice:  # noqa: ARG002 - so it looks at nothing
         """All candidates."""
@@ -94,17 +94,17 @@ class _Anybody:
 
 @dataclass(frozen=True)
 class LeastLoaded:
-    """A placement that takes the least used broker of a prediction; one of which nothing is known counts as idle."""
+    """A placement that takes the least used broker of a prediction. A broker without data counts as idle."""
 
     predicted: PredictedLoad
 
     def best(self, cluster: ClusterLoad, bundle: int, candidates: IntArray, memory: Mapping[str, Any]) -> Choice:  # noqa: ARG002 - the load says it all
-        """The least used, and those that are used as little."""
+        """The least used broker, and those that are used as little."""
         usage = np.nan_to_num(self.predicted.pressure(candidates))
         return Choice(candidates[usage <= usage.min() + _ALIKE], memory)
 
 
 _ALIKE = 1e-9
-"""Ratio of usage below which two brokers are used alike."""
+"""Difference of usage (ratio) below which two brokers count as equally used."""
 
-_ANYBODY = _Anybody()
+_ANY_BROKER = _AnyBroker()

@@ -1,4 +1,4 @@
-"""The balancer: runs a pair of strategies under the guard and makes a `Plan` of what they say."""
+"""One decision: run a pair of strategies under the guard and make a `Plan` of their answers."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from trimtab_strategies.filters import Selection
-from trimtab_strategies.guard import Caps, Guarded, Limits, guard
+from trimtab_strategies.filters import BrokerSelection
+from trimtab_strategies.guard import Guarded, MoveCaps, MoveLimits, guard
 from trimtab_strategies.model import ClusterLoad, Decision, Memory, Move, Plan, Reason
 from trimtab_strategies.model.cluster_load import BoolArray
 from trimtab_strategies.planner.assign import assign, believed
-from trimtab_strategies.planner.candidates import Choosing, selecting_on
-from trimtab_strategies.planner.drain import NO_EVACUATION, Evacuating, Evacuation, resting, set_apart
-from trimtab_strategies.planner.moves import Placing
+from trimtab_strategies.planner.candidates import DestinationChoice, selection_on
+from trimtab_strategies.planner.drain import NO_DRAINS, DrainMoves, Drains, resting, set_apart
+from trimtab_strategies.planner.moves import MovePlanner
 from trimtab_strategies.planner.prediction import PredictedLoad
 from trimtab_strategies.planner.splits import Division, divide
 from trimtab_strategies.protocols import NOTHING, Placement, Shedder, Shedding, Splitter, Unload, forget_others
@@ -24,55 +24,55 @@ from trimtab_strategies.usage import DEFAULT_WEIGHTS, Weights, measured_percent,
 __all__ = ["Pair", "assign", "decide"]
 
 MAX_ROUNDS = 10
-"""How often in one decision the shedder is asked for others than those that no broker can take."""
+"""Rounds in one decision in which the shedder may offer other bundles when no broker can take the first ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """What decides together.
+    """The strategies of one decision.
 
-    weights:   by which the balancer compares brokers (those of the shedder).
-    selection: the filters before the placement; None: only what namespaces ask for is kept to.
-    splitter:  divides bundles before any are moved; None: nobody does.
+    weights:   resource weights by which the planner compares brokers; the shedder's own.
+    selection: the filters before the placement; None: only the policies of namespaces apply.
+    splitter:  divides bundles before any are moved; None: no bundle is divided.
     """
 
     shedder: Shedder
     placement: Placement
     weights: Weights = DEFAULT_WEIGHTS
-    selection: Selection | None = None
+    selection: BrokerSelection | None = None
     splitter: Splitter | None = None
 
 
 def decide(
     cluster: ClusterLoad,
     pair: Pair,
-    limits: Limits,
+    limits: MoveLimits,
     memory: Memory,
     rng: np.random.Generator,
     *,
     moved_last_hour: int = 0,
-    evacuation: Evacuation = NO_EVACUATION,
+    drains: Drains = NO_DRAINS,
 ) -> Decision:
-    """What `pair` would move now, within `limits`, and what it would not and why.
+    """The moves and splits of `pair` within `limits`, and what stays with its reason.
 
-    memory: what the last decision returned. rng: picks among equally good destinations. moved_last_hour: moves made in
-    the hour before `cluster.now`. When the guard refuses the cycle nothing moves and the memory stays as it is, since
-    doubtful data must not enter the averages. evacuation: what must leave whatever the load says; while it pauses the
-    rest neither the shedder nor the splitter is asked, and they remember what they knew.
+    memory: returned by the last decision. rng: picks among equally good destinations. moved_last_hour: moves made in
+    the hour before `cluster.now`. When the guard refuses the cycle, nothing moves and the memory stays unchanged, since
+    doubtful data must not enter the averages. drains: brokers to be emptied whatever the load is; while they pause
+    balancing, neither the shedder nor the splitter runs, and both keep their memory.
     """
     before = measured_percent(cluster.brokers.usage, cluster.brokers.limit)
-    landed = believed(with_moves_in_flight(cluster), evacuation.restarted)
+    landed = believed(with_moves_in_flight(cluster), drains.restarted)
     allowed = guard(landed, limits, moved_last_hour=moved_last_hour)
     predicted = PredictedLoad(landed, pair.weights)
     if allowed.refusal is not None:
         held_back = (allowed.refusal, *allowed.held_back)
         return Decision(Plan((), held_back, cluster.brokers.names, before, predicted.percent()), memory)
-    allowed = set_apart(allowed, landed, evacuation)
+    allowed = set_apart(allowed, landed, drains)
     receivers = np.flatnonzero(allowed.may_receive.allowed)
-    choosing = Choosing(pair.placement, receivers, selecting_on(landed, pair.selection))
-    caps = Caps(len(landed.brokers), budget=allowed.budget, per_broker=limits.max_moves_per_broker)
+    choosing = DestinationChoice(pair.placement, receivers, selection_on(landed, pair.selection))
+    caps = MoveCaps(len(landed.brokers), budget=allowed.budget, per_broker=limits.max_moves_per_broker)
     division = Division((), NOTHING, (), memory)
-    if pair.splitter is not None and evacuation.pause is None:
+    if pair.splitter is not None and drains.pause is None:
         most = limits.max_splits_per_cycle
         division = divide(
             landed,
@@ -86,18 +86,18 @@ def decide(
             max_splits=most,
         )
     allowed = without(allowed, division)
-    evacuating = Evacuating(landed, choosing, allowed, limits, caps, predicted, rng, division.memory.placement)
-    moves = list(evacuating.moves(evacuation))
-    allowed = replace(allowed, sheddable=allowed.sheddable.rule_out(evacuating.taken, Reason.DRAINED))
-    placing = Placing(landed, choosing, allowed, limits, caps, predicted, rng, evacuating.memory)
-    shedder = resting(pair.shedder, allowed, evacuation)
+    draining = DrainMoves(landed, choosing, allowed, limits, caps, predicted, rng, division.memory.placement)
+    moves = list(draining.moves(drains))
+    allowed = replace(allowed, sheddable=allowed.sheddable.rule_out(draining.taken, Reason.DRAINED))
+    placing = MovePlanner(landed, choosing, allowed, limits, caps, predicted, rng, draining.memory)
+    shedder = resting(pair.shedder, allowed, drains)
     shedding, shed_moves = _shed_and_place(landed, shedder, allowed, placing, memory.shedder)
     names = cluster.brokers.names
     plan = Plan(
         moves=(*moves, *shed_moves),
         held_back=(
             *shedding.held_back,
-            *evacuating.held_back(),
+            *draining.held_back(),
             *division.held_back,
             *placing.held_back(),
             *choosing.problems(),
@@ -116,37 +116,37 @@ def decide(
 
 
 def without(allowed: Guarded, division: Division) -> Guarded:
-    """What a decision may still touch after `division`: its bundles stay."""
+    """`allowed` without the bundles that are split: they stay with their owner."""
     divided = np.zeros(len(allowed.sheddable.allowed), dtype=bool)
     divided[division.rows] = True
     return replace(allowed, sheddable=allowed.sheddable.rule_out(divided, Reason.SPLITTING))
 
 
 def _shed_and_place(
-    cluster: ClusterLoad, shedder: Shedder, allowed: Guarded, placing: Placing, memory: Mapping[str, Any]
+    cluster: ClusterLoad, shedder: Shedder, allowed: Guarded, placing: MovePlanner, memory: Mapping[str, Any]
 ) -> tuple[Shedding, list[Move]]:
     """The shedder's answer, and the moves made of it.
 
-    A bundle that no broker could take without being worse off is taken off the table, and the shedder is asked again
-    on the same memory: else a broker with one huge bundle would offer it for ever and keep the small ones as well.
+    When no broker can take a bundle without ending up worse than its owner, the shedder runs again without that bundle
+    on the same memory. Otherwise a broker with one huge bundle would offer it in every cycle and keep its small ones.
     """
-    first = shed(cluster, shedder, allowed, placing.homeless, memory)
+    first = shed(cluster, shedder, allowed, placing.unplaced, memory)
     moves = list(placing.moves(first.unloads))
     known = 0
     for _ in range(MAX_ROUNDS - 1):
-        if placing.homeless.sum() == known:
+        if placing.unplaced.sum() == known:
             break
-        known = int(placing.homeless.sum())
-        moves += placing.moves(shed(cluster, shedder, allowed, placing.homeless, memory).unloads)
+        known = int(placing.unplaced.sum())
+        moves += placing.moves(shed(cluster, shedder, allowed, placing.unplaced, memory).unloads)
     return first, moves
 
 
 def shed(
-    cluster: ClusterLoad, shedder: Shedder, allowed: Guarded, homeless: BoolArray, memory: Mapping[str, Any]
+    cluster: ClusterLoad, shedder: Shedder, allowed: Guarded, unplaced: BoolArray, memory: Mapping[str, Any]
 ) -> Shedding:
-    """Ask the shedder about the brokers that take part, without the `homeless` bundles (m); in rows of `cluster`."""
+    """Run the shedder on the brokers that take part, without the `unplaced` bundles (mask, m); in rows of `cluster`."""
     part = allowed.may_shed.allowed
-    sheddable = allowed.sheddable.allowed & ~homeless
+    sheddable = allowed.sheddable.allowed & ~unplaced
     if part.all():
         return shedder.shed(cluster, sheddable, memory)
     rows = np.flatnonzero(part)
@@ -161,9 +161,9 @@ def shed(
 
 
 def only_brokers(cluster: ClusterLoad, part: BoolArray) -> ClusterLoad:
-    """The cluster with only the brokers marked in `part` (n); bundles of the others are left without an owner."""
+    """The cluster reduced to the brokers in `part` (mask, n). Bundles of the others have no owner in it."""
     brokers = cluster.brokers
-    row = np.append(np.where(part, np.cumsum(part) - 1, -1), -1)  # the last one is for bundles of nobody (-1)
+    row = np.append(np.where(part, np.cumsum(part) - 1, -1), -1)  # the last entry is for unowned bundles (-1)
     columns = ("usage", "limit", "traffic", "age", "ready", "schedulable", "trusted")
     fewer = replace(
         brokers,

@@ -1,12 +1,14 @@
-"""Evacuating: what must leave a broker whatever the load says, because a person drains it or it is about to restart.
+"""Moves off a broker whatever its load is, because a person drains it or because it restarts next.
 
-A broker that is *drained* gives all it has, through the placement. The broker that restarts *next* gives ahead of its
-restart, and only to brokers that have *restarted*: anywhere else its bundles would have to move once more. So over a
-rolling restart each bundle moves once, but for those of the first broker, which nobody can take for good.
+A broker that is *drained* gives away all its bundles, through the placement. The broker that restarts *next* gives its
+bundles away before its restart, and only to brokers that have *restarted*: from any other broker they would have to
+move again. So each bundle moves once in a rolling restart, except those of the first broker, for which no restarted
+broker exists yet.
 
-The caps hold, cool-down and quarantine don't: they protect from moves for the load's sake. A destination stays below
-`OVERLOAD_LINE`; of what goes ahead of a restart none gets more than its fair share with one broker missing, or those
-that came first would carry everything. What a person pinned, and namespaces that are left out of balancing, stay.
+The caps apply. Cool-down and quarantine don't: they limit moves made because of load. A destination stays below
+`OVERLOAD_LINE`. Before a restart no destination gets more than its fair share with one broker missing; otherwise the
+brokers that restarted first would carry everything. Pinned bundles stay, and so do namespaces that are excluded from
+balancing.
 """
 
 from __future__ import annotations
@@ -17,25 +19,25 @@ from typing import Any
 
 import numpy as np
 
-from trimtab_strategies.guard import Caps, Guarded, Limits, Verdict, movable_bundles
+from trimtab_strategies.guard import Guarded, MoveCaps, MoveLimits, Verdict, movable_bundles
 from trimtab_strategies.model import CPU, ClusterLoad, HeldBack, Move, Reason, counted, some
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
 from trimtab_strategies.planner.assign import expected_load
-from trimtab_strategies.planner.candidates import Choosing, LeastLoaded
+from trimtab_strategies.planner.candidates import DestinationChoice, LeastLoaded
 from trimtab_strategies.planner.prediction import OVERLOAD_LINE, PredictedLoad
 from trimtab_strategies.protocols import NOTHING, Shedder, Shedding
 from trimtab_strategies.usage import percent
 
 _NAMED = 5
-"""Bundles that stay, named in one entry."""
+"""Bundles that one entry names."""
 
 
 @dataclass(frozen=True, slots=True)
-class Evacuation:
-    """What is to be emptied, by names of brokers.
+class Drains:
+    """The brokers to be emptied, by name.
 
-    drained: of all they have. following: ahead of their restart, which comes next. restarted: those that have restarted
-    already. pause: why nothing is shed or divided meanwhile, None: it is.
+    drained: brokers that a person drains. following: brokers that restart next. restarted: brokers that have already
+    restarted. pause: why nothing is shed or split in the meantime; None: balancing goes on.
     """
 
     drained: frozenset[str] = frozenset()
@@ -44,30 +46,30 @@ class Evacuation:
     pause: HeldBack | None = None
 
 
-NO_EVACUATION = Evacuation()
-"""Nobody is to be emptied."""
+NO_DRAINS = Drains()
+"""No broker is to be emptied."""
 
 
 @dataclass(frozen=True, slots=True)
-class Rests:
-    """The shedder of a decision that sheds nothing, for the reason `why`; it keeps the memory of the other one."""
+class NoShedding:
+    """A shedder that sheds nothing, for the reason `why`. It keeps the memory of the shedder that it replaces."""
 
     why: HeldBack
 
-    def shed(self, cluster: ClusterLoad, sheddable: BoolArray, memory: Mapping[str, Any]) -> Shedding:  # noqa: ARG002 - so it looks at nothing
+    def shed(self, cluster: ClusterLoad, sheddable: BoolArray, memory: Mapping[str, Any]) -> Shedding:  # noqa: ARG002 - it uses none of them
         """Nothing."""
         return Shedding(held_back=(self.why,), memory=memory)
 
 
 @dataclass
-class Evacuating:
-    """One decision's evacuations. `taken` marks the bundles (m) that it moved, or that it tried to."""
+class DrainMoves:
+    """The drain moves of one decision. `taken` marks the bundles (m) that it moved or tried to move."""
 
     cluster: ClusterLoad
-    choosing: Choosing
+    choosing: DestinationChoice
     allowed: Guarded
-    limits: Limits
-    caps: Caps
+    limits: MoveLimits
+    caps: MoveCaps
     predicted: PredictedLoad
     rng: np.random.Generator
     memory: Mapping[str, Any]
@@ -78,10 +80,10 @@ class Evacuating:
         self._movable = movable_bundles(replace(self.cluster, withheld={}), unhurried)
         self.taken: BoolArray = np.zeros(len(self.cluster.bundles), dtype=bool)
 
-    def moves(self, evacuation: Evacuation) -> Iterator[Move]:
-        """The moves off drained brokers, then those ahead of a restart; of each broker the largest bundle first."""
-        restarted = rows_of(self.cluster, evacuation.restarted)
-        for source in rows_of(self.cluster, evacuation.drained).tolist():
+    def moves(self, drains: Drains) -> Iterator[Move]:
+        """The moves off drained brokers, then those before a restart; of each broker the largest bundle first."""
+        restarted = rows_of(self.cluster, drains.restarted)
+        for source in rows_of(self.cluster, drains.drained).tolist():
             yield from self._emptied(source, Reason.DRAINED, self.choosing, OVERLOAD_LINE)
         ahead = replace(
             self.choosing,
@@ -89,11 +91,11 @@ class Evacuating:
             brokers=np.intersect1d(restarted, self.choosing.brokers),
         )
         fair = self._fair_share()
-        for source in rows_of(self.cluster, evacuation.following - evacuation.drained).tolist():
+        for source in rows_of(self.cluster, drains.following - drains.drained).tolist():
             yield from self._emptied(source, Reason.ROLLING_OUT, ahead, fair)
 
-    def _emptied(self, source: int, reason: Reason, choosing: Choosing, line: float) -> Iterator[Move]:
-        """The moves off one broker by `choosing`, to brokers that stay below `line` (weighted usage, ratio)."""
+    def _emptied(self, source: int, reason: Reason, choosing: DestinationChoice, line: float) -> Iterator[Move]:
+        """The moves off one broker to brokers that stay below `line` (weighted usage, ratio)."""
         bundles = self._leaving(source)
         load, traffic = expected_load(self.cluster, bundles)
         for k in np.argsort(-traffic.sum(axis=1), kind="stable").tolist():
@@ -106,7 +108,7 @@ class Evacuating:
                 yield self._move(bundle, source, destination, load[k], traffic[k], reason)
 
     def _leaving(self, source: int) -> IntArray:
-        """The bundles (rows) of a broker that may leave it; why the others may not is noted."""
+        """The bundles (rows) of a broker that may leave it. Records why the others may not."""
         rows = self.cluster.bundles.owned_by(source)
         reasons = [_stays(self._movable, self.allowed.sheddable, row) for row in rows.tolist()]
         for row, reason in zip(rows.tolist(), reasons, strict=True):
@@ -115,7 +117,9 @@ class Evacuating:
         leaving: IntArray = rows[[reason is None for reason in reasons]] if len(rows) else NOTHING
         return leaving
 
-    def _destination(self, bundle: int, source: int, load: FloatArray, choosing: Choosing, line: float) -> int | Reason:
+    def _destination(
+        self, bundle: int, source: int, load: FloatArray, choosing: DestinationChoice, line: float
+    ) -> int | Reason:
         """The broker (row) that gets a bundle, or why none does."""
         if not self.caps.allow():
             return self.allowed.cap
@@ -135,9 +139,9 @@ class Evacuating:
         return int(best[self.rng.integers(len(best))])
 
     def _fair_share(self) -> float:
-        """Weighted usage (ratio) at which all brokers but one would carry the load alike, `OVERLOAD_LINE` at most.
+        """Weighted usage (ratio) if all brokers but one shared the load equally; `OVERLOAD_LINE` at most.
 
-        The one may be missing now, so brokers that carry nothing because they restart are counted, too.
+        Brokers that carry nothing because they restart are counted too: the missing one may be one of them.
         """
         pressure = self.predicted.pressure(np.flatnonzero(self.allowed.may_shed.allowed))
         return min(OVERLOAD_LINE, float(np.nansum(pressure)) / max(1, len(self.cluster.brokers) - 1))
@@ -166,7 +170,7 @@ class Evacuating:
 
 
 def _stays(movable: Verdict, sheddable: Verdict, row: int) -> Reason | None:
-    """Why a bundle stays; None when it may leave. That it was never measured does not keep it."""
+    """Why a bundle stays; None when it may leave. A bundle that was never measured may leave."""
     if sheddable.reason(row) is Reason.SPLITTING:
         return Reason.SPLITTING
     reason = movable.reason(row)
@@ -174,29 +178,29 @@ def _stays(movable: Verdict, sheddable: Verdict, row: int) -> Reason | None:
 
 
 def rows_of(cluster: ClusterLoad, brokers: frozenset[str]) -> IntArray:
-    """Rows of the brokers of these names that are there, ascending."""
+    """Rows of those named brokers that exist, ascending."""
     index = cluster.brokers.index
     return np.array(sorted(index[name] for name in brokers if name in index), dtype=np.int64)
 
 
-def set_apart(allowed: Guarded, cluster: ClusterLoad, evacuation: Evacuation) -> Guarded:
-    """`allowed` with drained brokers left out of the comparison: an empty one would make the others seem too full.
+def set_apart(allowed: Guarded, cluster: ClusterLoad, drains: Drains) -> Guarded:
+    """`allowed` without drained brokers in the comparison: an empty broker would make the others look too full.
 
-    Nor do brokers receive that are drained, or restart next.
+    Brokers that are drained or restart next receive nothing.
     """
     drained, closed = np.zeros(len(cluster.brokers), dtype=bool), np.zeros(len(cluster.brokers), dtype=bool)
-    drained[rows_of(cluster, evacuation.drained)] = True
-    closed[rows_of(cluster, evacuation.following)] = True
+    drained[rows_of(cluster, drains.drained)] = True
+    closed[rows_of(cluster, drains.following)] = True
     may_shed = allowed.may_shed.rule_out(drained, Reason.UNSCHEDULABLE)
     may_receive = allowed.may_receive.rule_out(drained, Reason.UNSCHEDULABLE)
     return replace(allowed, may_shed=may_shed, may_receive=may_receive.rule_out(closed, Reason.ROLLING_OUT))
 
 
-def resting(shedder: Shedder, allowed: Guarded, evacuation: Evacuation) -> Shedder:
-    """The shedder, or one that rests: while `evacuation` says so, and when it leaves nobody to compare."""
-    if evacuation.pause is not None:
-        return Rests(evacuation.pause)
+def resting(shedder: Shedder, allowed: Guarded, drains: Drains) -> Shedder:
+    """The shedder, or one that sheds nothing while drains pause balancing or leave too few brokers to compare."""
+    if drains.pause is not None:
+        return NoShedding(drains.pause)
     left = int(allowed.may_shed.allowed.sum())
-    if evacuation.drained and left < 2:  # noqa: PLR2004 - it takes two
-        return Rests(HeldBack("", Reason.NO_BROKERS, f"{counted(left, 'broker')} left that is not drained"))
+    if drains.drained and left < 2:  # noqa: PLR2004 - it takes two
+        return NoShedding(HeldBack("", Reason.NO_BROKERS, f"{counted(left, 'broker')} left that is not drained"))
     return shedder

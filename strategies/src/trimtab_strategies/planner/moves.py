@@ -1,10 +1,10 @@
-"""Placing: every bundle that should leave its broker gets a destination, until a cap is reached.
+"""A destination for every bundle that should leave its broker, until a cap is reached.
 
-A move is kept only if it makes things better: the destination, with the bundle, must stay below what the source is at
-now. That holds whatever the strategies answer, so two of them that disagree can't pass a bundle back and forth. A
-broker that should give bundles away is given none: among brokers that are almost level, bundles would go round in a
-ring. A swap is judged by both ends, and made as a whole or not at all. Only where a person fixed a broker's weight,
-the destination may end more used than the source, up to `OVERLOAD_LINE`.
+A move counts only if it improves the balance: with the bundle, the destination must stay below the source's current
+usage. This holds for any strategies, so two that disagree can't pass a bundle back and forth. A broker that should
+give bundles away receives none: among almost equal brokers, bundles would otherwise move in a circle. A swap must
+improve both ends, and happens as a whole or not at all. Only where a person fixed a broker's weight may the destination
+end up more used than the source, up to `OVERLOAD_LINE`.
 """
 
 from __future__ import annotations
@@ -16,31 +16,31 @@ from typing import Any
 
 import numpy as np
 
-from trimtab_strategies.guard import Caps, Guarded, Limits
+from trimtab_strategies.guard import Guarded, MoveCaps, MoveLimits
 from trimtab_strategies.model import CPU, ClusterLoad, HeldBack, Move, Reason, counted
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
-from trimtab_strategies.planner.audit import Considering
-from trimtab_strategies.planner.candidates import Choosing
+from trimtab_strategies.planner.audit import DecisionAudit
+from trimtab_strategies.planner.candidates import DestinationChoice
 from trimtab_strategies.planner.prediction import OVERLOAD_LINE, PredictedLoad
 from trimtab_strategies.protocols import Unload
 from trimtab_strategies.usage import attributed, percent
 
 _FOR_NOW = (Reason.SAME_BROKER, Reason.BROKER_CAP, Reason.CYCLE_CAP, Reason.HOUR_CAP)
-"""Reasons that say nothing of the bundle: asking the shedder for another one would not help."""
+"""Reasons that do not depend on the bundle: another bundle from the shedder would not help."""
 
 
 @dataclass
-class Placing:
-    """One decision's placements.
+class MovePlanner:
+    """The destinations of one decision.
 
-    Asked with the shedder's answers in turn; what no broker could take is marked in `homeless` (m).
+    It takes the shedder's answers one after the other. `unplaced` (mask, m) marks the bundles that no broker can take.
     """
 
     cluster: ClusterLoad
-    choosing: Choosing
+    choosing: DestinationChoice
     allowed: Guarded
-    limits: Limits
-    caps: Caps
+    limits: MoveLimits
+    caps: MoveCaps
     predicted: PredictedLoad
     rng: np.random.Generator
     memory: Mapping[str, Any]
@@ -50,11 +50,11 @@ class Placing:
         self._giving = np.zeros(len(self.cluster.brokers), dtype=bool)
         self._seen: set[int] = set()
         self._caused: dict[int, tuple[FloatArray, float]] = {}
-        self.homeless: BoolArray = np.zeros(len(self.cluster.bundles), dtype=bool)
-        self.notes = Considering(self.cluster, self.choosing, self.allowed, self.caps, self.predicted)
+        self.unplaced: BoolArray = np.zeros(len(self.cluster.bundles), dtype=bool)
+        self.notes = DecisionAudit(self.cluster, self.choosing, self.allowed, self.caps, self.predicted)
 
     def moves(self, unloads: tuple[Unload, ...]) -> Iterator[Move]:
-        """The moves that are kept, in the order in which they are to be made."""
+        """The accepted moves, in the order in which they should be made."""
         self._weigh(unloads)
         self._giving[[unload.broker for unload in unloads if not len(unload.returned)]] = True
         for offer in self.in_turn(unloads):
@@ -64,7 +64,7 @@ class Placing:
             self._seen.update(bundles)
             answer = self.swap(offer) if len(offer.returned) else self.place(offer)
             if isinstance(answer, Reason):
-                self.homeless[bundles] = answer not in _FOR_NOW
+                self.unplaced[bundles] = answer not in _FOR_NOW
                 names = [self.cluster.bundles.names[bundle] for bundle in bundles]
                 self.notes.answers.update(dict.fromkeys(bundles, answer))
                 self._left_out.setdefault((offer.broker, answer), []).extend(names)
@@ -72,7 +72,7 @@ class Placing:
                 yield from answer
 
     def _weigh(self, unloads: tuple[Unload, ...]) -> None:
-        """Look up at once what each bundle causes: usage (5,), and percent points of its owner's CPU."""
+        """Compute in one step what each bundle causes: usage (5,), and percentage points of its owner's CPU."""
         rows = [rows for unload in unloads for rows in (unload.bundles, unload.returned)]
         order = np.concatenate([*rows, np.empty(0, dtype=np.int64)])
         load = attributed(self.cluster, order)
@@ -80,7 +80,7 @@ class Placing:
         self._caused = dict(zip(order.tolist(), zip(load, points.tolist(), strict=True), strict=True))
 
     def in_turn(self, unloads: tuple[Unload, ...]) -> Iterator[Unload]:
-        """Every broker's first offer, the most used broker first, then every second one: caps hit all alike."""
+        """Every broker's first offer, the most used broker first, then every second one, so caps affect all equally."""
         sources = np.array([unload.broker for unload in unloads], dtype=np.int64)
         usage = self.predicted.pressure(sources)
         busiest = [unloads[k] for k in np.argsort(-usage, kind="stable")]
@@ -98,7 +98,7 @@ class Placing:
             yield unload
 
     def movable(self, bundles: IntArray, broker: int) -> IntArray:
-        """Those of `bundles` (rows) that `broker` (row) really has and that may be moved, whatever a strategy says."""
+        """Those of `bundles` (rows) that `broker` (row) owns and that may be moved, whatever a strategy answers."""
         allowed: IntArray = bundles[
             self.allowed.sheddable.allowed[bundles] & (self.cluster.bundles.owner[bundles] == broker)
         ]
@@ -113,18 +113,23 @@ class Placing:
             return Reason.BROKER_CAP
         if (stays := self.choosing.may_leave(bundle)) is not None:
             return stays
-        wish = self.wished(offer)
-        destination = self.chosen(bundle, source) if wish is None else wish
+        requested = self.requested(offer)
+        destination = self.chosen(bundle, source) if requested is None else requested
         return destination if isinstance(destination, Reason) else (self.made(offer, bundle, destination),)
 
-    def wished(self, offer: Unload) -> int | None:
-        """The destination that the shedder named, if it may receive and would be better off than the source is."""
-        wish, bundle = offer.destination, int(offer.bundles[0])
-        if wish < 0 or not self.caps.may_receive(wish) or self._giving[wish] or not self.choosing.allows(bundle, wish):
+    def requested(self, offer: Unload) -> int | None:
+        """The destination that the shedder named, if it may receive and stays below the source's current usage."""
+        requested, bundle = offer.destination, int(offer.bundles[0])
+        if (
+            requested < 0
+            or not self.caps.may_receive(requested)
+            or self._giving[requested]
+            or not self.choosing.allows(bundle, requested)
+        ):
             return None
         load = self._caused[bundle][0]
-        better = self.predicted.better(offer.broker, np.array([wish]), load, line=_line(offer))
-        return wish if len(better) else None
+        better = self.predicted.better(offer.broker, np.array([requested]), load, line=_line(offer))
+        return requested if len(better) else None
 
     def chosen(self, bundle: int, source: int) -> int | Reason:
         """The destination that the placement chooses, or why there is none."""
@@ -139,7 +144,7 @@ class Placing:
         return int(better[self.rng.integers(len(better))]) if len(better) else Reason.NO_CANDIDATE
 
     def only(self, bundle: int, source: int) -> bool:
-        """Whether the selection leaves no broker but the `source` (row) for a bundle (row) that others might have."""
+        """Whether the selection leaves only the `source` (row) for a bundle (row) that other brokers might take."""
         return len(self.choosing.brokers) > 1 and self.choosing.candidates(bundle).tolist() == [source]
 
     def swap(self, offer: Unload) -> tuple[Move, ...] | Reason:
@@ -176,7 +181,7 @@ class Placing:
         return None
 
     def _load(self, offer: Unload) -> FloatArray:
-        """What a swap shifts in all, (5,): what leaves less what comes back."""
+        """The net load of a swap (5,): what leaves minus what comes back."""
         nothing = np.zeros(5)
         leaves = sum((self._caused[bundle][0] for bundle in offer.bundles.tolist()), nothing)
         returns = sum((self._caused[bundle][0] for bundle in offer.returned.tolist()), nothing)
@@ -194,7 +199,7 @@ class Placing:
         return Move(cluster.bundles.names[bundle], names[source], names[destination], offer.reason, cpu)
 
     def held_back(self) -> list[HeldBack]:
-        """What was not moved, one entry per source and reason."""
+        """The bundles that did not move, one entry per source and reason."""
         words = {
             Reason.SAME_BROKER: "the placement chose no other broker",
             Reason.NO_CANDIDATE: "no broker would be better off than the source is now",
@@ -222,5 +227,5 @@ class Placing:
 
 
 def _line(offer: Unload) -> float:
-    """Weighted usage (ratio) that its ends may reach in any case."""
+    """Weighted usage (ratio) up to which both ends of this unload may go in any case."""
     return OVERLOAD_LINE if offer.fixed else 0.0

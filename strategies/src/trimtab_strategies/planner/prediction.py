@@ -1,7 +1,7 @@
 """The cluster as it will be once the moves planned so far have landed.
 
-Placing bundle after bundle against the same measured load piles them up on whoever was least used (Pulsar's modular
-manager does that). Here each placement sees what the ones before it added.
+Placing bundle after bundle against the same measured load piles them up on the broker that was least used (Pulsar's
+modular manager does this). Here each placement sees what the earlier ones added.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from trimtab_strategies.model.cluster_load import FloatArray, IntArray
 from trimtab_strategies.usage import MOVING, Weights, measured_percent
 
 OVERLOAD_LINE = 0.85
-"""Weighted usage (ratio) that nothing but the load itself lifts a broker to: no fixed weight, and no evacuation.
-Pulsar's default for an overloaded one."""
+"""Weighted usage (ratio) that moves for a drain or a fixed weight never exceed. Pulsar's default for overloaded."""
 
 _MOVING = np.array(MOVING)
 
@@ -33,24 +32,24 @@ class PredictedLoad:
         self._usage, self._traffic, self._limit = brokers.usage.copy(), brokers.traffic.copy(), brokers.limit
         limited = np.where(brokers.limit > 0, brokers.limit, np.inf)
         self._per_unit = (np.array(weights) / limited).T[_MOVING]  # (3, n): a resource's ratio per unit of it
-        with np.errstate(invalid="ignore"):  # infinite usage without a limit: unknown
+        with np.errstate(invalid="ignore"):  # usage without a limit is infinite: unknown
             self._ratios = self._usage.T[_MOVING] * self._per_unit  # (3, n)
         self.cluster = replace(cluster, brokers=replace(brokers, usage=self._usage, traffic=self._traffic))
 
     def percent(self) -> FloatArray:
-        """Usage in percent (n, 5), NaN unknown, at least 0: less is the rounding error of a broker that gave all."""
+        """Usage in percent (n, 5), NaN unknown. At least 0: a broker that gave everything away may round below it."""
         return np.maximum(measured_percent(self._usage, self._limit), 0)
 
     def pressure(self, brokers: IntArray) -> FloatArray:
         """Weighted usage (ratio, k) of `brokers` (rows, k).
 
-        The most used resource among those that follow a bundle: a full heap is no reason to keep a bundle away.
+        The most used resource among those that move with a bundle: a full heap does not keep a bundle away.
         """
         pressure: FloatArray = np.fmax.reduce(self._ratios[:, brokers], axis=0)
         return pressure
 
     def better(self, source: int, others: IntArray, load: FloatArray, *, line: float = 0.0) -> IntArray:
-        """Those of `others` (rows) that with `load` (5,) stay below what `source` (row) is at now, or below `line`.
+        """Those of `others` (rows) that with `load` (5,) stay below the usage of `source` (row), or below `line`.
 
         line: weighted usage (ratio) up to which a broker may go in any case.
         """
@@ -59,7 +58,7 @@ class PredictedLoad:
         return kept
 
     def with_load(self, brokers: IntArray, load: FloatArray) -> FloatArray:
-        """`pressure` of `brokers` (rows, k), each with `load` (5,) besides."""
+        """`pressure` of `brokers` (rows, k), each with `load` (5,) added."""
         added = load[_MOVING, np.newaxis] * self._per_unit[:, brokers]
         after: FloatArray = np.fmax.reduce(self._ratios[:, brokers] + added, axis=0)
         return after
@@ -67,13 +66,13 @@ class PredictedLoad:
     def fitting(self, others: IntArray, load: FloatArray, line: float) -> IntArray:
         """Those of `others` (rows) that with `load` (5,) stay below `line`, weighted usage (ratio).
 
-        One of which nothing is known passes: somebody has to take what must go.
+        A broker without data passes: the bundles must leave, so some broker has to take them.
         """
         kept: IntArray = others[~(self.with_load(others, load) >= line)]
         return kept
 
     def evens_out(self, source: int, destination: int, load: FloatArray, *, line: float = 0.0) -> bool:
-        """Whether shifting `load` (5,), which may be negative in parts, leaves both ends below what `source` is at.
+        """Whether shifting `load` (5,), which may be partly negative, leaves both ends below the usage of `source`.
 
         line: as for `better`.
         """

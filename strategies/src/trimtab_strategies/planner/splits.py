@@ -1,11 +1,10 @@
-"""Dividing: from a splitter's wishes to splits with an owner for each child, until the cap is reached.
+"""Splits with an owner for each child, made of a splitter's proposals until the cap is reached.
 
-Children of a wish that asks for it are placed one after the other, the heaviest first, each on the load as it will be
-with those before it: dividing a bundle and then waiting for the shedder to find the children would leave the owner as
-hot as it was. A child leaves only if its parent might have, if the caps allow, and if its new owner, with it, stays
-below what the old one is at then; else it stays.
+When a proposal asks for it, the children are placed one after the other, the heaviest first, each on the predicted load
+with the earlier ones. Waiting for the shedder to find the children would leave the owner as hot as before. A child
+leaves only if its parent was allowed to, if the caps permit, and if its new owner then stays below the old one.
 
-Nothing is divided on a broker whose data is not trusted: a split can't be undone, and its children would bring an
+No bundle is divided on a broker whose data is not trusted: a split can't be undone, and its children would bring an
 unmeasured load to brokers that have room.
 """
 
@@ -17,29 +16,29 @@ from typing import Any
 
 import numpy as np
 
-from trimtab_strategies.guard import Caps, Verdict, trusted_brokers
+from trimtab_strategies.guard import MoveCaps, Verdict, trusted_brokers
 from trimtab_strategies.hash_ring import is_monitoring, parse_bundle
 from trimtab_strategies.model import ClusterLoad, HeldBack, Memory, Reason, Split, counted
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
-from trimtab_strategies.planner.candidates import Choosing
+from trimtab_strategies.planner.candidates import DestinationChoice
 from trimtab_strategies.planner.prediction import PredictedLoad
-from trimtab_strategies.protocols import NOTHING, Splitter, Splitting, SplitWish
+from trimtab_strategies.protocols import NOTHING, SplitCandidate, Splitter, Splitting
 from trimtab_strategies.splitting.boundaries import children
 from trimtab_strategies.usage import attributed
 
 MAX_ROUNDS = 10
-"""How often a splitter is asked for others than those that the cap cut off."""
+"""Rounds in which the splitter may propose again without the bundles that the cap cut off."""
 
 
 @dataclass(frozen=True, slots=True)
 class Division:
-    """What is to be divided.
+    """The splits of one decision.
 
-    splits:    in the order in which they are to be made.
-    rows:      of the bundles that are divided; they must not be moved in the same plan.
+    splits:    in the order in which they should be made.
+    rows:      rows of the bundles that are divided; they must not move in the same plan.
     held_back: what was not divided, and why.
-    memory:    with the splitter's and the placement's after this decision.
-    moved:     how many children get another owner than their parent's.
+    memory:    the splitter's and the placement's after this decision.
+    moved:     number of children that get another owner than their parent's.
     """
 
     splits: tuple[Split, ...]
@@ -50,12 +49,12 @@ class Division:
 
 
 def splittable_bundles(cluster: ClusterLoad) -> BoolArray:
-    """The bundles (m) that may be divided: owned by a trusted broker, not pinned, not moving, no broker's heartbeat.
+    """The bundles (m) that may be divided: owned by a trusted broker, not pinned, not moving, not a heartbeat bundle.
 
-    Nor one that is withheld: its children would not be, and would be moved in its place.
+    A withheld bundle is not divided either: its children would not be withheld, and would move instead of it.
     """
     bundles = cluster.bundles
-    trusted = np.append(trusted_brokers(cluster).allowed, False)  # the last one is for bundles of nobody (-1)
+    trusted = np.append(trusted_brokers(cluster).allowed, False)  # the last entry is for unowned bundles (-1)
     monitoring = np.array([is_monitoring(name) for name in cluster.namespaces], dtype=bool)
     allowed: BoolArray = trusted[bundles.owner] & ~bundles.pinned & ~bundles.in_flight & ~monitoring[bundles.namespace]
     withheld = np.array([row for name in cluster.withheld if (row := bundles.index.get(name)) is not None], dtype=int)
@@ -66,31 +65,31 @@ def splittable_bundles(cluster: ClusterLoad) -> BoolArray:
 def divide(
     cluster: ClusterLoad,
     splitter: Splitter,
-    choosing: Choosing,
+    choosing: DestinationChoice,
     predicted: PredictedLoad,
     memory: Memory,
     *,
     sheddable: Verdict,
     rng: np.random.Generator,
-    caps: Caps,
+    caps: MoveCaps,
     max_splits: int,
 ) -> Division:
-    """What `splitter` wants divided, at most `max_splits` of it, and an owner for each child.
+    """At most `max_splits` of the splitter's proposals, with an owner for each child.
 
-    cluster: moves in flight counted as landed. choosing: of owners for children. predicted: follows the children.
-    sheddable: the guard's verdict on the bundles (m); children of those that it keeps stay with the owner. rng: picks
-    among equally good owners. caps: count children that leave as moves. max_splits: in one decision; 0 asks nobody, so
-    that no hit is counted.
+    cluster: pending moves counted as landed. choosing: chooses the children's owners. predicted: follows the children.
+    sheddable: the guard's verdict on the bundles (m); children of a bundle that it keeps stay with the owner. rng:
+    picks among equally good owners. caps: count children that leave as moves. max_splits: 0 skips the splitter, so it
+    counts no hits.
 
     Raises `InvalidBoundaryError` when a splitter's boundaries do not divide the bundle.
     """
     if max_splits < 1:
         return Division((), NOTHING, (_capped(0),), memory)
     splitting, cut = _within(cluster, splitter, memory.splitter, max_splits)
-    rows = np.array([wish.bundle for wish in splitting.wishes], dtype=np.int64)
+    rows = np.array([split.bundle for split in splitting.proposed], dtype=np.int64)
     loads = dict(zip(rows.tolist(), attributed(cluster, rows), strict=True))
     spreading = _Spreading(cluster, choosing, predicted, sheddable.allowed, rng, caps, memory.placement, loads)
-    splits = tuple(spreading.split(wish) for wish in splitting.wishes)
+    splits = tuple(spreading.split(split) for split in splitting.proposed)
     held_back = (*splitting.held_back, *((_capped(max_splits, cut),) if cut else ()))
     after = Memory(memory.shedder, spreading.memory, splitting.memory)
     return Division(splits, rows, held_back, after, spreading.moved)
@@ -104,69 +103,69 @@ def _capped(max_splits: int, cut: int = 0) -> HeldBack:
 def _within(
     cluster: ClusterLoad, splitter: Splitter, memory: Mapping[str, Any], max_splits: int
 ) -> tuple[Splitting, int]:
-    """An answer of at most `max_splits` wishes, and how many were cut off.
+    """An answer with at most `max_splits` proposals, and how many were cut off.
 
-    What is cut off is taken off the table and the splitter asked again on the same memory: else it would believe that
-    those bundles were divided, and spend their hits and its budget on them.
+    The splitter runs again on the same memory without the bundles that were cut off. Otherwise it would assume that
+    they were divided, and reset their hit counts and spend its budget on them.
     """
     splittable = splittable_bundles(cluster)
     cut = 0
     for _ in range(MAX_ROUNDS):
         splitting = _allowed(splitter.split(cluster, splittable, memory), splittable)
-        beyond = [wish.bundle for wish in splitting.wishes[max_splits:]]
+        beyond = [split.bundle for split in splitting.proposed[max_splits:]]
         if not beyond:
             return splitting, cut
         splittable[beyond] = False
         cut += len(beyond)
     only = np.zeros_like(splittable)
-    only[[wish.bundle for wish in splitting.wishes[:max_splits]]] = True
+    only[[split.bundle for split in splitting.proposed[:max_splits]]] = True
     return _allowed(splitter.split(cluster, only, memory), only), cut
 
 
 def _allowed(splitting: Splitting, splittable: BoolArray) -> Splitting:
-    """The answer with one wish for each bundle, and only for those that may be divided, whatever the splitter says."""
-    wishes: dict[int, SplitWish] = {}
-    for wish in splitting.wishes:
-        if splittable[wish.bundle]:
-            wishes.setdefault(wish.bundle, wish)
-    return replace(splitting, wishes=tuple(wishes.values()))
+    """The answer reduced to one split per bundle, of bundles that may be divided, whatever the splitter answers."""
+    proposed: dict[int, SplitCandidate] = {}
+    for split in splitting.proposed:
+        if splittable[split.bundle]:
+            proposed.setdefault(split.bundle, split)
+    return replace(splitting, proposed=tuple(proposed.values()))
 
 
 @dataclass
 class _Spreading:
-    """One decision's children under way: the prediction, the counts and the placement's memory so far."""
+    """State while children are placed: the prediction, the counts and the placement's memory so far."""
 
     cluster: ClusterLoad
-    choosing: Choosing
+    choosing: DestinationChoice
     predicted: PredictedLoad
     sheddable: BoolArray
     rng: np.random.Generator
-    caps: Caps
+    caps: MoveCaps
     memory: Mapping[str, Any]
     loads: Mapping[int, FloatArray]
     moved: int = 0
 
-    def split(self, wish: SplitWish) -> Split:
-        """The split of a wish, with its children's owners if any of them leaves."""
+    def split(self, split: SplitCandidate) -> Split:
+        """The proposed split, with its children's owners if any of them leaves."""
         bundles, brokers = self.cluster.bundles, self.cluster.brokers
-        name, source = bundles.names[wish.bundle], int(bundles.owner[wish.bundle])
-        boundaries = tuple(wish.boundaries.tolist())
+        name, source = bundles.names[split.bundle], int(bundles.owner[split.bundle])
+        boundaries = tuple(split.boundaries.tolist())
         count = len(children(*parse_bundle(name)[1:], boundaries))
-        owners = self.owners(wish, source, count) if wish.spread else [source] * count
+        owners = self.owners(split, source, count) if split.spread else [source] * count
         names = tuple(brokers.names[owner] for owner in owners)
         leaving = any(owner != source for owner in owners)
-        return Split(name, brokers.names[source], boundaries, wish.reason, names if leaving else ())
+        return Split(name, brokers.names[source], boundaries, split.reason, names if leaving else ())
 
-    def owners(self, wish: SplitWish, source: int, count: int) -> list[int]:
+    def owners(self, split: SplitCandidate, source: int, count: int) -> list[int]:
         """An owner (row) for each child, ascending by range; the heaviest chose first."""
-        shares = wish.shares if len(wish.shares) else np.full(count, 1 / count)
-        load = self.loads[wish.bundle]
-        traffic = np.nan_to_num(self.cluster.bundles.short[wish.bundle], posinf=0.0, neginf=0.0)
+        shares = split.shares if len(split.shares) else np.full(count, 1 / count)
+        load = self.loads[split.bundle]
+        traffic = np.nan_to_num(self.cluster.bundles.short[split.bundle], posinf=0.0, neginf=0.0)
         owners = [source] * count
-        if not self.sheddable[wish.bundle] or self.choosing.may_leave(wish.bundle) is not None:
+        if not self.sheddable[split.bundle] or self.choosing.may_leave(split.bundle) is not None:
             return owners
         for child in np.argsort(-shares, kind="stable").tolist():
-            owners[child] = self.owner(wish.bundle, source, load * shares[child], traffic * shares[child])
+            owners[child] = self.owner(split.bundle, source, load * shares[child], traffic * shares[child])
         return owners
 
     def owner(self, bundle: int, source: int, load: FloatArray, traffic: FloatArray) -> int:

@@ -1,1 +1,1 @@
-"""Shedders: one module per strategy that says which bundles should leave which brokers."""
+"""Shedders: one module per strategy that decides which bundles should leave which brokers."""

@@ -1,37 +1,33 @@
-"""Brokers two by two: the busiest with the idlest, the next with the next, and how long each pair has been apart.
-
-AvgShedder's plan: which broker a bundle is to go to, as Pulsar remembers it and as it was meant.
-
-Up to PR 26246 Pulsar's plan is a hash map whose key is the bundle's *statistics*, an object that goes on changing while
-it is in the map. An entry is found when its statistics at the time of the entry are those of the bundle asked for, and
-so are the statistics its own bundle has now. Two consequences: an entry is lost with the next report, and bundles
-with equal statistics share one. `look_up` and `put` keep to that exactly; from the fix on the key is the bundle's name.
-
-Forms in memory. By statistics: a list of entries [bundle (empty once it is gone), statistics at the time of the entry,
-the bundle's statistics last seen, destination]. By name: bundle to destination.
-
-AvgShedder: pairs the busiest broker with the idlest, the next with the next, and moves load inside each pair.
+"""AvgShedder: pair the busiest broker with the idlest, the next with the next, and move load inside each pair.
 
 Idea. Sort the brokers by usage. The first and the last make a pair, the second and the last but one, and so on. A pair
 that stays far apart for some cycles is evened out by bundles that go from its busier to its idler broker and nowhere
-else, so several pairs can act in one cycle without piling load up on the idlest.
+else. So several pairs can act in one cycle without overloading the idlest broker.
 
 Formula. score = weighted maximum of the resources' percent. A pair counts a hit for both its brokers while the scores
 differ by `low_threshold` points, and another one while they differ by `high_threshold`; a smaller difference clears the
 counters. After `hit_count_low` or `hit_count_high` hits in a row (of either broker) the pair acts, and its counters
-start anew. wanted = (rate of the busier - rate of the idler) * `max_unload` in messages if that is above `min_rate`,
-else in bytes if above `min_throughput`. Bundles leave in descending order while they fit into what is left of `wanted`.
+restart. wanted = (rate of the busier - rate of the idler) * `max_unload` in messages if that is above `min_rate`,
+else in bytes if above `min_throughput`. Bundles leave in descending order while they fit into the rest of `wanted`.
 
-When it helps. Brokers that are alike, noisy load (the counters wait), new or restarted brokers: many pairs even out at
-once. It is Pulsar's default from 5.0 on (PIP-364).
+When it helps. Similar brokers, noisy load (the counters wait), new or restarted brokers: many pairs even out at once.
+It is Pulsar's default from 5.0 on (PIP-364).
 When it hurts. Usage that does not follow the traffic: the pair may move the wrong way in messages; brokers of different
 sizes; a bundle larger than a share of the difference never moves.
 
-`AvgShedderPlacement` is the other half of the original's class: a bundle goes to the broker planned for it, and one
-without plan to any, which is then its plan.
+`AvgShedderPlacement` is the other half of the original's class: a bundle goes to the broker planned for it. A bundle
+without a plan goes to any broker, which then becomes its plan.
+
+The plan in Pulsar. Up to PR 26246 it is a hash map whose key is the bundle's *statistics*, an object that keeps
+changing while it is in the map. A look-up finds an entry when the statistics stored with it, and the current statistics
+of the entry's bundle, both equal those of the bundle in question. So an entry is lost with the next report, and bundles
+with equal statistics share one. `look_up` and `put` do exactly the same; after the fix the key is the bundle's name.
+
+Memory. By statistics: a list of entries [bundle (empty once it is gone), statistics at the time of the entry, the
+bundle's latest statistics, destination]. By name: bundle to destination.
 
 Source. Pulsar 4.2.4 `org.apache.pulsar.broker.loadbalance.impl.AvgShedder`, with equal decisions; brokers with equal
-scores come in the order of Java's hash map. A broker of whose resources nothing is known takes no part.
+scores come in the order of Java's hash map. A broker without known usage takes no part.
 """
 
 from __future__ import annotations
@@ -55,10 +51,10 @@ from trimtab_strategies.usage import Weights, both_directions, broker_usage
 
 @dataclass(frozen=True)
 class Pairs:
-    """Brokers two by two. names, score: of the brokers that take part (k,).
+    """Pairs of brokers. names, score: of the brokers that take part (k,).
 
-    idle, busy: positions of each pair's brokers, the widest pair first; the middle one of an odd number meets itself.
-    apart, far: which pairs differ by the low, or the high threshold.
+    idle, busy: positions of each pair's brokers, the widest pair first; with an odd number the middle broker is paired
+    with itself. apart, far: the pairs that differ by the low, or the high threshold.
     """
 
     names: list[str]
@@ -70,7 +66,7 @@ class Pairs:
 
     @classmethod
     def of(cls, names: list[str], score: FloatArray, *, low: float, high: float, java: bool) -> Pairs:
-        """Pair brokers up by score; apart by `low` points, far apart by `high`. java: ties as in its hash map."""
+        """Pair brokers by score; apart by `low` points, far apart by `high`. java: ties as in its hash map."""
         order = _ascending(names, score, java=java)
         half = (len(order) + 1) // 2
         idle, busy = order[:half], order[::-1][:half]
@@ -79,7 +75,7 @@ class Pairs:
         return cls(names, score, idle, busy, apart, apart & ~(gap < high))
 
     def counted(self, before: FloatArray, hit: BoolArray) -> FloatArray:
-        """The brokers' counters (k,) after this cycle, in which the pairs `hit`: NaN none, 0 begun anew."""
+        """The brokers' counters (k,) after this cycle, in which the pairs `hit`: NaN none, 0 restarted."""
         after = np.nan_to_num(before)
         after[self.members(~hit)] = 0
         np.add.at(after, self.members(hit), 1)
@@ -91,14 +87,14 @@ class Pairs:
         return np.concatenate([self.idle[which], self.busy[which]])
 
     def closest(self) -> str:
-        """How far the widest pair is apart, in words."""
+        """The difference of the widest pair, in words."""
         if not len(self.idle):
             return "no broker's usage is known"
         busy, idle = self.busy[0], self.idle[0]
         return f"{self.names[busy]} is {self.score[busy] - self.score[idle]:.1f} points above {self.names[idle]}"
 
     def apart_by(self, pair: int) -> str:
-        """How far a pair is apart, in words about its busier broker."""
+        """The difference of a pair, in words about its busier broker."""
         busy, idle = self.busy[pair], self.idle[pair]
         return f"{self.score[busy] - self.score[idle]:.1f} points above {self.names[idle]}"
 
@@ -114,7 +110,7 @@ def _ascending(names: list[str], score: FloatArray, *, java: bool) -> IntArray:
 
 
 MOST = 1000
-"""Entries kept by statistics, the newest: Pulsar keeps all for ever, though hardly any is ever found again."""
+"""Entries kept by statistics, the newest ones. Pulsar keeps all of them, but finds hardly any again."""
 
 
 Entry = Sequence[str]
@@ -123,20 +119,20 @@ Plan = Sequence[Entry]
 
 
 def followed(plan: Plan, cluster: ClusterLoad) -> list[Entry]:
-    """The plan once its bundles have moved on to the statistics they have in `cluster`."""
+    """The plan with its bundles' current statistics from `cluster`."""
     index = cluster.bundles.index
     rows = np.array([index.get(entry[0], -1) for entry in plan], dtype=np.int64)
     rows[rows >= 0] = np.where(np.isnan(cluster.bundles.short[rows[rows >= 0], 0]), -1, rows[rows >= 0])
     now = iter(statistics(cluster, rows[rows >= 0]))
     return [
-        # A bundle of the same name as one that is gone will be another object.
+        # A new bundle with the name of a removed one is another object in Java.
         (bundle, before, next(now), destination) if row >= 0 else ("", before, last_seen, destination)
         for row, (bundle, before, last_seen, destination) in zip(rows.tolist(), plan, strict=True)
     ]
 
 
 def extended(plan: Plan, cluster: ClusterLoad, goes: Iterable[tuple[int, str]]) -> list[list[str]]:
-    """The plan, `followed` until now, with the destinations of more bundles (row, broker), one after the other."""
+    """The plan, already `followed`, with further destinations (bundle row, broker), added one after the other."""
     entries, goes = [list(entry) for entry in plan], list(goes)
     live: dict[str, list[str]] = {}
     for entry in entries:
@@ -152,7 +148,7 @@ def extended(plan: Plan, cluster: ClusterLoad, goes: Iterable[tuple[int, str]]) 
 
 
 def put(plan: Plan, cluster: ClusterLoad, bundle: int, destination: str) -> list[Entry]:
-    """The plan with an entry more, or with another destination in the entry that is found for `bundle` (row)."""
+    """The plan with a new entry, or with a new destination in the entry that is found for `bundle` (row)."""
     entries = list(plan)
     for place, (name, before, last_seen, _) in _found(plan, cluster, bundle):
         entries[place] = [name, before, last_seen, destination]
@@ -167,7 +163,7 @@ def look_up(plan: Plan, cluster: ClusterLoad, bundle: int) -> str | None:
 
 
 def _found(plan: Plan, cluster: ClusterLoad, bundle: int) -> Iterator[tuple[int, Entry]]:
-    """The entries found for `bundle`: of which both statistics are the bundle's own now."""
+    """The entries found for `bundle`: those whose stored and current statistics both equal the bundle's."""
     (now,) = statistics(cluster, np.array([bundle])) if plan else ("",)
     for place, entry in enumerate(plan):
         if entry[1] == now and followed([entry], cluster)[0][2] == now:
@@ -175,9 +171,9 @@ def _found(plan: Plan, cluster: ClusterLoad, bundle: int) -> Iterator[tuple[int,
 
 
 def statistics(cluster: ClusterLoad, bundles: IntArray) -> list[str]:
-    """A fingerprint of what Pulsar's equality of bundle data looks at, of each of `bundles` (rows).
+    """A fingerprint of each of `bundles` (rows) for Pulsar's equality of bundle data.
 
-    That is both averages and the number of topics, to the last bit.
+    It covers both averages and the number of topics, to the last bit.
     """
     rows = bundles.astype(np.int64)
     known = cluster.bundles
@@ -189,17 +185,17 @@ def statistics(cluster: ClusterLoad, bundles: IntArray) -> list[str]:
 
 DEFECTS = (
     Defect(
-        "The counters of a pair that acts are spent even if no bundle could leave: the next try is cycles away.",
-        "They are spent only by a pair that moves something.",
+        "The counters of a pair that acts are reset even if no bundle could leave: the next try is cycles away.",
+        "Only a pair that moves something resets them.",
     ),
-    Defect("A broker's only bundle may leave it, which moves the hot spot along.", "An only bundle stays."),
+    Defect("A broker's only bundle may leave it, which only relocates the hot spot.", "An only bundle stays."),
     Defect(
-        "Any one of four counters lets a pair act: a broker that has long been idle makes another one shed after its"
+        "Any of four counters lets a pair act: a broker that has long been idle makes another one shed after its"
         " first busy cycle.",
         "The counters of the busier broker decide.",
     ),
 )
-"""What the original does against its purpose."""
+"""Known defects of the original."""
 
 
 PLACEMENT_DEFECTS = (
@@ -209,17 +205,17 @@ PLACEMENT_DEFECTS = (
         "The plan is looked up by the bundle's name, and made anew in every cycle.",
     ),
 )
-"""The same of the placement."""
+"""Known defects of the original's placement."""
 
 
 class AvgShedderParams(WeightedParams):
-    """What can be tuned on AvgShedder."""
+    """Parameters of AvgShedder."""
 
     low_threshold: Annotated[float, Field(gt=0, le=100)] = 15
-    """Percent points between the brokers of a pair that count as apart.
+    """Percentage points between the brokers of a pair that count as apart.
     Pulsar: loadBalancerAvgShedderLowThreshold"""
     high_threshold: Annotated[float, Field(gt=0, le=100)] = 40
-    """Percent points between the brokers of a pair that count as far apart.
+    """Percentage points between the brokers of a pair that count as far apart.
     Pulsar: loadBalancerAvgShedderHighThreshold"""
     hit_count_low: Annotated[int, Field(ge=1)] = 8
     """Cycles in a row after which a pair that is apart acts.
@@ -231,17 +227,17 @@ class AvgShedderParams(WeightedParams):
     """Ratio of a pair's difference that moves in one cycle; 0.5 evens it out.
     Pulsar: maxUnloadPercentage"""
     min_rate: Annotated[int, Field(ge=0)] = 1000
-    """Messages/s that must be worth moving.
+    """Messages/s below which nothing moves.
     Pulsar: minUnloadMessage"""
     min_throughput: Annotated[int, Field(ge=0)] = 1048576
-    """Bytes/s that must be worth moving.
+    """Bytes/s below which nothing moves.
     Pulsar: minUnloadMessageThroughput"""
     compatibility: Compatibility = Compatibility.JAVA
     """`java` decides as Pulsar does, `corrected` without its known defects."""
 
 
 def scores(cluster: ClusterLoad, weights: Weights) -> FloatArray:
-    """Weighted usage of each broker in percent (n,); -inf where nothing is known of it."""
+    """Weighted usage of each broker in percent (n,); -inf where it is unknown."""
     return broker_usage(cluster, weights) * 100
 
 
@@ -251,7 +247,7 @@ class AvgShedder:
 
     Memory: ``brokers.hitHigh`` and ``brokers.hitLow``, cycles in a row that each broker was far apart, or apart, from
     its partner; and the destinations, see `planned`: ``planByStatistics``, or ``plan`` and the ``now`` it was made at.
-    A placement that is handed this memory sends the bundles where they were meant to go.
+    A placement with this memory sends the bundles to their planned destinations.
     """
 
     params: AvgShedderParams
@@ -306,7 +302,7 @@ class AvgShedder:
         return f"{pairs.apart_by(pair)}: {told}"
 
     def _relieved(self, cluster: ClusterLoad, sheddable: BoolArray, busy: int, idle: int) -> Unload | HeldBack:
-        """What goes from broker `busy` to broker `idle` (rows), or why nothing does."""
+        """The bundles that go from broker `busy` to broker `idle` (rows), or why none do."""
         name, owned = cluster.brokers.names[busy], cluster.bundles.owned_by(busy)
         if len(owned) == 1 and not self.java:
             return sole_bundle(cluster, busy)
@@ -336,7 +332,7 @@ class AvgShedder:
 
 
 class AvgShedderPlacementParams(StrategyParams):
-    """What can be tuned on AvgShedder as a placement."""
+    """Parameters of AvgShedder as a placement."""
 
     compatibility: Compatibility = Compatibility.JAVA
     """`java` looks the plan up by statistics as Pulsar does, `corrected` by the bundle's name."""
@@ -344,35 +340,35 @@ class AvgShedderPlacementParams(StrategyParams):
 
 @dataclass(frozen=True)
 class AvgShedderPlacement:
-    """See the module. Memory: ``planByStatistics``, or ``plan`` and the ``now`` of the picture it belongs to."""
+    """See the module. Memory: ``planByStatistics``, or ``plan`` and the ``now`` of its snapshot."""
 
     params: AvgShedderPlacementParams
 
     def best(self, cluster: ClusterLoad, bundle: int, candidates: IntArray, memory: Mapping[str, Any]) -> Choice:
-        """The planned broker if it is a candidate; else all candidates alike."""
+        """The planned broker if it is a candidate; otherwise all candidates."""
         row = cluster.brokers.index.get(self.planned(cluster, bundle, memory) or "", -1)
         return Choice(candidates[candidates == row] if row in candidates else candidates, memory)
 
     def planned(self, cluster: ClusterLoad, bundle: int, memory: Mapping[str, Any]) -> str | None:
-        """Name of the broker that is planned for `bundle` (row)."""
+        """Name of the broker planned for `bundle` (row)."""
         if self.params.compatibility is Compatibility.JAVA:
             return look_up(memory.get("planByStatistics", ()), cluster, bundle)
         destination: str | None = _plan_of(cluster, memory).get(cluster.bundles.names[bundle])
         return destination
 
     def chosen(self, cluster: ClusterLoad, bundle: int, broker: int, memory: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The memory once `bundle` went to `broker` (rows): that is its plan from now on."""
+        """The memory after `bundle` goes to `broker` (rows): this is its plan from now on."""
         name = cluster.brokers.names[broker]
         if self.params.compatibility is Compatibility.CORRECTED:
             newest = list(_plan_of(cluster, memory).items())[1 - MOST :]
             return {**memory, "now": cluster.now, "plan": {**dict(newest), cluster.bundles.names[bundle]: name}}
         if np.isnan(cluster.bundles.short[bundle]).any():
-            return memory  # fresh bundles are all alike: by statistics the first one's plan would be everybody's
+            return memory  # new bundles have equal statistics: they would all share the first one's plan
         plan = put(memory.get("planByStatistics", ()), cluster, bundle, name)
         return {**memory, "planByStatistics": plan}
 
 
 def _plan_of(cluster: ClusterLoad, memory: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The plan by name if it is of this picture of the cluster."""
+    """The plan by name if it belongs to this snapshot of the cluster."""
     plan: Mapping[str, Any] = memory.get("plan", {}) if memory.get("now") == cluster.now else {}
     return plan

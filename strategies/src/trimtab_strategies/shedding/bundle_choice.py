@@ -1,4 +1,4 @@
-"""How shedders pick bundles: what brokers carry, and which of their bundles make up an amount or fit into one."""
+"""The bundles that shedders choose: what brokers carry, and which bundles add up to an amount or fit into it."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from trimtab_strategies.protocols import Shedding, Unload
 from trimtab_strategies.usage import both_directions, bundle_throughput, sum_by_broker
 
 MARGIN = 0.05
-"""Ratio of a broker's throughput that leaves beyond its excess, so that it does not end on the threshold."""
+"""Ratio of a broker's throughput that leaves in addition to its excess, so it does not end exactly on the threshold."""
 
 TWO_TIME_BASES = Defect(
-    "What has to leave is a share of the broker's own report, which is of this moment, but it is made up of bundles'"
-    " short-term averages: after a change of traffic too much or too little leaves.",
-    "The share is taken of the same averages, summed over the broker's bundles.",
+    "The amount to shed is a share of the broker's current report, but bundles are chosen by their short-term averages:"
+    " after a change of traffic too much or too little leaves.",
+    "The amount is a share of the same averages, summed over the broker's bundles.",
 )
 """A defect that several originals have."""
 
@@ -37,9 +37,9 @@ def carried(cluster: ClusterLoad) -> tuple[FloatArray, FloatArray]:
 
 
 def busiest_first(cluster: ClusterLoad, bundles: IntArray, wanted: float) -> IntArray:
-    """Of `bundles` (rows), the busiest by short-term throughput until `wanted` bytes/s are reached.
+    """The busiest of `bundles` (rows) by short-term throughput that together reach `wanted` bytes/s.
 
-    At least one if there is any. Equal ones keep their order. The one that reaches `wanted` is taken whole.
+    At least one if there is any. Ties keep their order. The bundle that reaches `wanted` is included.
     """
     throughput = bundle_throughput(cluster, bundles)
     order = np.argsort(-throughput, kind="stable")
@@ -49,22 +49,22 @@ def busiest_first(cluster: ClusterLoad, bundles: IntArray, wanted: float) -> Int
 
 
 def sole_bundle(cluster: ClusterLoad, broker: int) -> HeldBack:
-    """That the only bundle of `broker` (row) stays: the hot spot would move along with it."""
+    """The entry for the only bundle of `broker` (row), which stays: the hot spot would move with it."""
     bundle = cluster.bundles.names[cluster.bundles.owned_by(broker)[0]]
     told = f"all of its load is {bundle}: split it or add partitions"
     return HeldBack(cluster.brokers.names[broker], Reason.SOLE_BUNDLE, told)
 
 
 def too_little(name: str, *minima: str) -> HeldBack:
-    """That broker `name` stays as it is, as it would move less than each of `minima` wants (`minimum`)."""
+    """The entry for broker `name`, which would move less than each of the `minima` (see `minimum`)."""
     return HeldBack(name, Reason.BELOW_MINIMUM, "; or ".join(minima))
 
 
 def minimum(field: str, least: float, wanted: float, unit: str, *, above: bool = False) -> str:
-    """What a minimum of the policy is, what there is to move, and which value would let that move, in words.
+    """A minimum of the policy, the amount to move, and the value that would allow the move, in words.
 
-    field: path below spec.shedder; least: its value, an int where it is a whole number. wanted: what there is to move.
-    above: whether that must exceed the minimum.
+    field: path below spec.shedder; least: its value, an int where it is a whole number. wanted: the amount to move.
+    above: whether it must exceed the minimum.
     """
     text = f"{field} is {least if isinstance(least, int) else f'{least:g}'} {unit}"
     if not wanted > 0:
@@ -74,12 +74,12 @@ def minimum(field: str, least: float, wanted: float, unit: str, *, above: bool =
 
 
 def _whole(value: float, *, above: bool) -> str:
-    """The largest whole number up to `value`, or below it if that must be `above`."""
+    """The largest whole number up to `value`, or below it if `value` must be `above` the result."""
     return str(max(0, ceil(value) - 1 if above else floor(value)))
 
 
 def _two_digits(value: float) -> str:
-    """The largest number of two digits up to `value`, which is above 0, or the next one below."""
+    """The largest number with two significant digits up to `value` (above 0), or the next one below."""
     digits = 1 - floor(log10(value))
     found = floor(value * 10.0**digits) / 10.0**digits
     return f"{found if found <= value else found - 10.0**-digits:g}"
@@ -102,8 +102,8 @@ def relieved(
 def that_fit(values: FloatArray, room: float, *, whole: bool = False) -> IntArray:
     """Positions of the `values` that fit into `room` one after the other, the largest first; equal ones in order.
 
-    One that is larger than what is left is passed over. whole: only its integer part is taken off the room (Pulsar's
-    UniformLoadShedder counts so).
+    One that is larger than the remaining room is skipped. whole: subtract only its integer part from the room, as
+    Pulsar's UniformLoadShedder does.
     """
     order = np.argsort(-values, kind="stable")
     taken = []
@@ -115,7 +115,7 @@ def that_fit(values: FloatArray, room: float, *, whole: bool = False) -> IntArra
 
 
 def sorted_out(found: Iterable[Unload | HeldBack]) -> Shedding:
-    """The answer made of what was found, in order: what leaves, and what was held back."""
+    """The answer from these findings, in order: what leaves, and what stays."""
     found = tuple(found)
     return Shedding(
         tuple(answer for answer in found if isinstance(answer, Unload)),

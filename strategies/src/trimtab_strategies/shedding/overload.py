@@ -1,18 +1,18 @@
-"""OverloadShedder: whoever is above a fixed limit gives its excess away, however the others are doing.
+"""OverloadShedder: a broker above a fixed limit gives its excess away, whatever the load of the others.
 
-Idea. Every broker is judged by itself, by its current usage alone. One that reaches `overload_threshold` sheds its
-busiest bundles until the excess, and five points more, have left.
+Idea. Each broker counts alone, by its current usage. A broker that reaches `overload_threshold` sheds its busiest
+bundles until the excess, and five points more, have left.
 
 Formula. u = weighted maximum of the resources' percent. A broker sheds when u >= t; wanted = throughput * (u - t +
-0.05), where throughput is what the broker itself reports. Its bundles leave in descending short-term throughput until
+0.05), where throughput is the broker's own report. Its bundles leave in descending short-term throughput until
 `wanted` is reached: always at least one, so the last one may overshoot.
 
 When it helps. As a safety net: nothing moves in normal times, and there is no average that a hot broker could lift.
-When it hurts. When the whole cluster is busy, everybody sheds to everybody, as it never asks whether others have room;
+When it hurts. When the whole cluster is busy, every broker sheds to the others without checking whether they have room;
 there is no smoothing, so a burst of one cycle sheds; brokers at 84 and 5 % are left as they are.
 
 Source. Pulsar 4.2.4 `org.apache.pulsar.broker.loadbalance.impl.OverloadShedder`, with equal decisions. One difference:
-a broker of whose resources nothing is known takes no part.
+a broker without known usage takes no part.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from trimtab_strategies.usage import broker_usage
 DEFECTS = (
     TWO_TIME_BASES,
     Defect(
-        "When every broker is above the limit all of them shed, and bundles wander between brokers that have no room.",
+        "When every broker is above the limit, all of them shed, and bundles move between brokers that have no room.",
         "Nothing is shed when no broker is below the limit.",
     ),
 )
-"""What the original does against its purpose."""
+"""Known defects of the original."""
 
 
 class OverloadShedderParams(WeightedParams):
-    """What can be tuned on OverloadShedder."""
+    """Parameters of OverloadShedder."""
 
     overload_threshold: Annotated[float, Field(gt=0, le=100)] = 85
     """Percent of usage at which a broker sheds.
@@ -53,7 +53,7 @@ class OverloadShedderParams(WeightedParams):
 
 @dataclass(frozen=True)
 class OverloadShedder:
-    """See the module. Remembers nothing."""
+    """See the module. It has no memory."""
 
     params: OverloadShedderParams
 
@@ -64,7 +64,7 @@ class OverloadShedder:
         known = np.isfinite(usage)
         over = known & ~(usage < limit)
         if not over.any():
-            return Shedding(held_back=(HeldBack("", Reason.BALANCED, self._nobody(cluster, usage)),))
+            return Shedding(held_back=(HeldBack("", Reason.BALANCED, self._none_above(cluster, usage)),))
         if self.params.compatibility is Compatibility.CORRECTED and over[known].all():
             told = f"all {known.sum()} brokers are at {self.params.overload_threshold:g} % or more: add brokers"
             return Shedding(held_back=(HeldBack("", Reason.NO_CANDIDATE, told),))
@@ -77,8 +77,8 @@ class OverloadShedder:
         java = self.params.compatibility is Compatibility.JAVA
         return reported(cluster)[1] if java else carried(cluster)[1]
 
-    def _nobody(self, cluster: ClusterLoad, usage: FloatArray) -> str:
-        """Who comes closest, in words."""
+    def _none_above(self, cluster: ClusterLoad, usage: FloatArray) -> str:
+        """The broker closest to the limit, in words."""
         if not np.isfinite(usage).any():
             return "no broker's usage is known"
         top = int(np.argmax(usage))

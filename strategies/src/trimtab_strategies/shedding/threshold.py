@@ -1,20 +1,20 @@
-"""ThresholdShedder: whoever is well above the average gives some load away.
+"""ThresholdShedder: a broker well above the average gives some load away.
 
 Idea. Smooth each broker's usage over the cycles. A broker whose smoothed usage reaches the average of all plus
 `threshold` points sheds its busiest bundles until the excess, and five points more, have left.
 
 Formula. u = weighted maximum of the resources' percent; ema = history * ema + (1 - history) * u; a = mean of ema.
-A broker sheds when ema >= a + t, wanted = throughput * (ema - a - t + 0.05), where throughput is what the broker itself
-reports. Its bundles leave in descending short-term throughput until `wanted` is reached: always at least one, so the
-last one may overshoot. With `lower_boundary`, when nobody sheds: the busiest broker gives half of t when some broker is
-more than t below the average.
+A broker sheds when ema >= a + t, wanted = throughput * (ema - a - t + 0.05), where throughput is the broker's own
+report. Its bundles leave in descending short-term throughput until `wanted` is reached: always at least one, so the
+last one may overshoot. With `lower_boundary`, when no broker sheds: the busiest broker gives half of t when some broker
+is more than t below the average.
 
-When it helps. Any cluster whose brokers are alike; it is Pulsar's default up to 4.x and is widely understood.
-When it hurts. Few brokers (one hot broker lifts the average, so half of two at 90 and 50 % is not seen); a single big
-bundle; right after a burst, as the smoothed usage lags and a broker that has already cooled keeps shedding.
+When it helps. Any cluster of similar brokers; it is Pulsar's default up to 4.x and is widely understood.
+When it hurts. Few brokers (one hot broker lifts the average, so two brokers at 90 and 50 % stay as they are); a single
+big bundle; right after a burst, when the smoothed usage lags and a broker that has already cooled keeps shedding.
 
 Source. Pulsar 4.2.4 `org.apache.pulsar.broker.loadbalance.impl.ThresholdShedder`, with equal decisions. One difference:
-a broker of whose resources nothing is known takes no part, where Pulsar would compute with minus infinity.
+a broker without known usage takes no part, where Pulsar would compute with minus infinity.
 """
 
 from __future__ import annotations
@@ -45,24 +45,24 @@ from trimtab_strategies.usage import MEBIBYTE, broker_usage, mean, smooth
 DEFECTS = (
     TWO_TIME_BASES,
     Defect(
-        "With the lower boundary, the smoothed usage advances twice in a cycle in which nobody is above the threshold.",
+        "With the lower boundary, the smoothed usage advances twice in a cycle without a broker above the threshold.",
         "It advances once a cycle.",
     ),
 )
-"""What the original does against its purpose."""
+"""Known defects of the original."""
 
 
 class ThresholdShedderParams(WeightedParams):
-    """What can be tuned on ThresholdShedder."""
+    """Parameters of ThresholdShedder."""
 
     threshold: Annotated[float, Field(gt=0, le=100)] = 10
-    """Percent points above the average of all brokers at which a broker sheds.
+    """Percentage points above the average of all brokers at which a broker sheds.
     Pulsar: loadBalancerBrokerThresholdShedderPercentage"""
     history: Annotated[float, Field(ge=0, le=1)] = 0.9
-    """Ratio of the smoothed usage that comes from earlier cycles; 0 looks at this cycle alone.
+    """Ratio of the smoothed usage that comes from earlier cycles; 0 uses this cycle alone.
     Pulsar: loadBalancerHistoryResourcePercentage"""
     min_throughput: Annotated[float, Field(ge=0)] = 10
-    """MiB/s that must be worth moving, or the broker is left alone.
+    """MiB/s below which a broker sheds nothing.
     Pulsar: loadBalancerBundleUnloadMinThroughputThreshold"""
     lower_boundary: bool = False
     """Also move from the busiest broker when one is far below the average.
@@ -87,7 +87,7 @@ class ThresholdShedder:
         usage = broker_usage(cluster, self.params.weights)
         brokers = np.flatnonzero(np.isfinite(usage))
         names = [cluster.brokers.names[row] for row in brokers]
-        view = _View(cluster, sheddable, brokers, self.params)
+        view = _ThresholdView(cluster, sheddable, brokers, self.params)
         ema = smooth(recall(memory, "ema", names), usage[brokers], self.params.history)
         shedding = view.upper(ema)
         if self.params.lower_boundary and not shedding.unloads and mean(ema) != 0:
@@ -98,8 +98,8 @@ class ThresholdShedder:
 
 
 @dataclass(frozen=True)
-class _View:
-    """The cluster as this shedder sees it: `brokers` are the rows (k,) that take part."""
+class _ThresholdView:
+    """The cluster reduced to the `brokers` (rows, k) that take part."""
 
     cluster: ClusterLoad
     sheddable: BoolArray
@@ -113,7 +113,7 @@ class _View:
 
     @property
     def throughput(self) -> FloatArray:
-        """What the brokers themselves report, bytes/s (k,); corrected: what their bundles carry on average."""
+        """The brokers' own reports, bytes/s (k,); corrected: the averages of their bundles."""
         _, of_all = reported(self.cluster) if self.params.java else carried(self.cluster)
         return of_all[self.brokers]
 
@@ -126,7 +126,7 @@ class _View:
         wanted = self.throughput * (ema - average - self.threshold + MARGIN)
         found = [self.relieve(int(self.brokers[k]), float(wanted[k]), Reason.OVERLOADED) for k in hit]
         if not found:
-            found = [HeldBack("", Reason.BALANCED, self.nobody_above(ema, average))]
+            found = [HeldBack("", Reason.BALANCED, self.none_above(ema, average))]
         return sorted_out(found)
 
     def lower(self, ema: FloatArray, before: Shedding) -> Shedding:
@@ -148,8 +148,8 @@ class _View:
             return too_little(self.cluster.brokers.names[broker], minimum(*named))
         return relieved(self.cluster, self.sheddable, broker, wanted, reason)
 
-    def nobody_above(self, ema: FloatArray, average: float) -> str:
-        """Who comes closest, in words."""
+    def none_above(self, ema: FloatArray, average: float) -> str:
+        """The broker closest to the threshold, in words."""
         top = int(np.argmax(ema))
         name = self.cluster.brokers.names[self.brokers[top]]
         return (

@@ -1,19 +1,19 @@
-"""UniformLoadShedder: the busiest broker gives a share of its lead over the idlest away.
+"""UniformLoadShedder: the busiest broker gives away a share of its lead over the idlest.
 
-Idea. Compare the brokers by the messages and the bytes that they themselves report, not by CPU or network percent. When
-the busiest has much more than the idlest, some bundles leave it, together no more than a share of the difference.
+Idea. Compare the brokers by the messages and the bytes that they report, not by CPU or network percent. When the
+busiest has much more than the idlest, some bundles leave it, together at most a share of the difference.
 
 Formula. Messages count when (max - min) * 100 / min > `rate_difference`, bytes when max / min > `throughput_factor`;
 messages come first. wanted = (max - min) * `max_unload`; nothing happens below `min_rate` or `min_throughput`. The
-busiest broker's bundles are walked in descending order, and each leaves that still fits into what is left of `wanted`.
+busiest broker's bundles are visited in descending order; each one that fits into the rest of `wanted` leaves.
 
-When it helps. Brokers that are alike, with traffic that is cheap per message or per byte in the same way everywhere. It
-never overshoots, as a bundle that does not fit stays.
-When it hurts. Brokers of different sizes (it would make them equal in traffic, not in usage); a near-idle newcomer
-makes the ratio huge however little the others do; only one broker is relieved a cycle; no smoothing.
+When it helps. Similar brokers whose traffic costs the same per message or per byte everywhere. It never overshoots, as
+a bundle that does not fit stays.
+When it hurts. Brokers of different sizes (it would make them equal in traffic, not in usage); a near-idle new broker
+makes the ratio huge even if the others do little; it relieves only one broker per cycle; no smoothing.
 
 Source. Pulsar 4.2.4 `org.apache.pulsar.broker.loadbalance.impl.UniformLoadShedder`, with equal decisions; among brokers
-that tie, the one that Java's hash map would show first.
+that tie, the first one in the order of Java's hash map.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from trimtab_strategies.usage import both_directions
 LARGEST_INT = 2147483647
 SMALLEST_INT = -2147483648
 ALMOST_NOTHING = 1e-6
-"""An idlest broker with less than this counts as having 1, so that there is something to divide by."""
+"""An idlest broker with less than this counts as having 1, to avoid a division by zero."""
 
 DEFECTS = (
     Defect(
@@ -50,34 +50,34 @@ DEFECTS = (
         "Amounts are what they are.",
     ),
     Defect(
-        "When message rates differ too much but nothing can be done about it, bytes are not looked at.",
+        "When message rates differ too much but no bundle can be moved for it, bytes are ignored.",
         "Then bytes are tried.",
     ),
     Defect("Bundles without any traffic are unloaded as well: they always fit.", "Bundles without traffic stay."),
 )
-"""What the original does against its purpose."""
+"""Known defects of the original."""
 
 
 class UniformLoadShedderParams(StrategyParams):
-    """What can be tuned on UniformLoadShedder."""
+    """Parameters of UniformLoadShedder."""
 
     rate_difference: Annotated[float, Field(ge=0)] = 50
-    """Percent by which the most messages/s of a broker may exceed the least; 0 leaves messages aside.
+    """Percent by which the most messages/s of a broker may exceed the least; 0 ignores messages.
     Pulsar: loadBalancerMsgRateDifferenceShedderThreshold"""
     throughput_factor: Annotated[float, Field(ge=0)] = 4
-    """Factor by which the most bytes/s of a broker may exceed the least; 0 leaves bytes aside.
+    """Factor by which the most bytes/s of a broker may exceed the least; 0 ignores bytes.
     Pulsar: loadBalancerMsgThroughputMultiplierDifferenceShedderThreshold"""
     max_unload: Annotated[float, Field(gt=0, le=1)] = 0.2
     """Ratio of the difference that leaves in one cycle.
     Pulsar: maxUnloadPercentage"""
     min_rate: Annotated[int, Field(ge=0)] = 1000
-    """Messages/s that must be worth moving.
+    """Messages/s below which nothing moves.
     Pulsar: minUnloadMessage"""
     min_throughput: Annotated[int, Field(ge=0)] = 1048576
-    """Bytes/s that must be worth moving.
+    """Bytes/s below which nothing moves.
     Pulsar: minUnloadMessageThroughput"""
     max_bundles: Annotated[int, Field(ge=-1)] = -1
-    """Bundles that leave in one cycle at most; -1 any number.
+    """The most bundles that leave in one cycle; -1 any number.
     Pulsar: maxUnloadBundleNumPerShedding"""
     compatibility: Compatibility = Compatibility.JAVA
     """`java` decides as Pulsar does, `corrected` without its known defects."""
@@ -85,7 +85,7 @@ class UniformLoadShedderParams(StrategyParams):
 
 @dataclass(frozen=True)
 class UniformLoadShedder:
-    """See the module. Remembers nothing."""
+    """See the module. It has no memory."""
 
     params: UniformLoadShedderParams
 
@@ -113,7 +113,7 @@ class UniformLoadShedder:
         return allowed > 0 and scale.difference > allowed
 
     def _relieved(self, cluster: ClusterLoad, sheddable: BoolArray, scale: _Scale) -> Unload | HeldBack:
-        """What leaves the busiest broker of `scale`, or why nothing does."""
+        """The bundles that leave the busiest broker of `scale`, or why none do."""
         broker = self._first(cluster, np.flatnonzero(scale.values == scale.most))
         name, owned = cluster.brokers.names[broker], cluster.bundles.owned_by(broker)
         if len(owned) == 1:
@@ -132,7 +132,7 @@ class UniformLoadShedder:
         return Unload(broker, rows, Reason.OVERLOADED)
 
     def _first(self, cluster: ClusterLoad, tied: IntArray) -> int:
-        """The one of several equally busy brokers (rows) that Java's map shows first, or the first by name."""
+        """The first of several equally busy brokers (rows) in the order of Java's map, or by name."""
         names = {cluster.brokers.names[row] for row in tied}
         walked = concurrent_map_order(cluster.brokers.names) if self.java and len(names) > 1 else sorted(names)
         return cluster.brokers.index[next(name for name in walked if name in names)]

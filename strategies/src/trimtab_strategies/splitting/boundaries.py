@@ -1,13 +1,11 @@
-"""Where to divide a bundle: Pulsar's algorithms as functions of a range and of its topics' places on the ring.
+"""Split boundaries: Pulsar's algorithms as functions of a range and of its topics' places on the ring, and our own.
 
 A bundle holds the hashes from `lower` up to, not including, `upper` (only a namespace's last bundle includes its upper
-end). n boundaries strictly inside make n + 1 children. Two answers mean "not here": None is what Java calls null, and
-an empty array is the list without entries that `flow_or_qps_equally_divide` gives when its condition holds and yet no
-topic overflows a child.
+end). n boundaries strictly inside make n + 1 children. Two answers mean "not here": None is Java's null, and an empty
+array is the empty list that `flow_or_qps_equally_divide` returns when its condition holds but no topic overflows a
+child. `cut_into` divides a bundle between its topics into children of about equal weight.
 
 Source. Pulsar 4.2.4 `org.apache.pulsar.common.naming.*BundleSplitAlgorithm` and `NamespaceBundleFactory.splitBundles`.
-
-Cutting a bundle between its topics so that its children carry about the same.
 """
 
 from __future__ import annotations
@@ -24,13 +22,13 @@ from trimtab_strategies.model.cluster_load import FloatArray, IntArray
 from trimtab_strategies.params import Compatibility, Defect
 
 FEWEST_TOPICS = 2
-"""Topics that a bundle must have before dividing it can help."""
+"""The fewest topics of a bundle for which a split can help."""
 
 
 DEFECTS = (
     Defect(
         original="Of topics with the same hash only the last one's rate and throughput count, and they count once for"
-        " each of these topics; a boundary may be put between them although none can part them.",
+        " each of these topics; a boundary may lie between them although no boundary can separate them.",
         corrected="Topics with the same hash are one, with the sum of their rates and throughputs.",
     ),
 )
@@ -38,11 +36,11 @@ DEFECTS = (
 
 
 class InvalidBoundaryError(ValueError):
-    """A bundle can't be divided as asked; the text names the value, its bound and what to do. Java: IllegalArgument."""
+    """A bundle can't be divided as requested. The text names value, bound and fix. Java: IllegalArgument."""
 
 
 class SplitAlgorithm(StrEnum):
-    """The algorithms that can be used without a person naming positions, spelt as in Pulsar."""
+    """The algorithms that need no positions from a person, spelled as in Pulsar."""
 
     RANGE = "range_equally_divide"
     TOPIC_COUNT = "topic_count_equally_divide"
@@ -50,15 +48,15 @@ class SplitAlgorithm(StrEnum):
 
 
 def can_split(lower: int, upper: int) -> bool:
-    """Whether a range holds two children at all: it must be wider than one hash."""
+    """Whether a range can hold two children: it must be wider than one hash."""
     return upper - lower > 1
 
 
 def children(lower: int, upper: int, boundaries: Sequence[int] = (), count: int = 2) -> list[tuple[int, int]]:
     """The ranges that `boundaries` (in any order) make of a bundle, ascending; without any, `count` equal ones.
 
-    The last of the equal ones takes what the division leaves over. Raises `InvalidBoundaryError` when the range is too
-    narrow, a boundary is not strictly inside or given twice, or there would be a child without a hash.
+    The last of the equal ones gets the remainder. Raises `InvalidBoundaryError` when the range is too narrow, a
+    boundary is not strictly inside or given twice, or a child would have no hash.
     """
     whole = range_text(lower, upper)
     if not can_split(lower, upper):
@@ -100,7 +98,7 @@ def specified_positions_divide(lower: int, upper: int, positions: Sequence[int],
 
 
 def specified_positions_force(lower: int, upper: int, positions: Sequence[int]) -> IntArray | None:
-    """`specified_positions_divide` however few topics there are: what Pulsar's state channel uses inside."""
+    """`specified_positions_divide` for any number of topics, as Pulsar's state channel uses it internally."""
     if not len(positions):
         raise InvalidBoundaryError(f"no position was given for {range_text(lower, upper)}: name at least one inside it")
     inside = sorted(position for position in positions if lower < position < upper)
@@ -119,8 +117,8 @@ def flow_or_qps_equally_divide(
 ) -> IntArray | None:
     """Boundaries (any number) after each run of topics that fills a child: msg/s, bytes/s and places, (t,) each.
 
-    None unless two different places have load, and their sum reaches `max_rate` or `max_throughput` and `difference`
-    percent more. Topics without stats are to be left out by the caller; those without load are left out here.
+    None unless two different places have load, and their sum reaches `max_rate` or `max_throughput` plus `difference`
+    percent. The caller leaves out topics without stats; this function leaves out those without load.
     """
     loaded = ~((rates <= 0) & (throughputs <= 0))
     places, load = places[loaded], np.stack([rates[loaded], throughputs[loaded]], axis=1)
@@ -132,7 +130,7 @@ def flow_or_qps_equally_divide(
 
 
 def _in_ring_order(places: IntArray, load: FloatArray, compatibility: Compatibility) -> tuple[IntArray, FloatArray]:
-    """Places and load (t, 2) by place. In Java's form topics on one place all have the load of the last one given."""
+    """Places and load (t, 2) by place. In Java's form all topics on one place have the load of the last one."""
     if compatibility is Compatibility.CORRECTED:
         distinct, group = np.unique(places, return_inverse=True)
         summed = np.zeros((len(distinct), load.shape[1]))
@@ -158,19 +156,19 @@ def _run_ends(places: IntArray, load: FloatArray, limit: FloatArray) -> IntArray
 
 
 def checked(lower: int, upper: int, boundaries: IntArray) -> IntArray:
-    """The boundaries, ascending, if they divide the range into children; else raises `InvalidBoundaryError`."""
+    """The boundaries, ascending, if they divide the range into children. Raises `InvalidBoundaryError` otherwise."""
     edges = children(lower, upper, boundaries.tolist())
     return np.array([left for left, _ in edges[1:]], dtype=np.int64)
 
 
 def child_of(boundaries: IntArray, places: IntArray) -> IntArray:
-    """Which child (0 the lowest) each place (t,) of a bundle falls into when it is divided at `boundaries` (b,)."""
+    """The child (0 the lowest) of each place (t,) of a bundle that is divided at `boundaries` (b,)."""
     found: IntArray = np.searchsorted(boundaries, np.minimum(places, LAST_HASH), side="right").astype(np.int64)
     return found
 
 
 class Cut(NamedTuple):
-    """Boundaries, ascending and strictly inside, and the ratio 0-1 of the weight in the heaviest child."""
+    """A cut: boundaries, ascending and strictly inside, and the ratio 0-1 of the weight in the heaviest child."""
 
     boundaries: IntArray
     heaviest: float
@@ -179,8 +177,8 @@ class Cut(NamedTuple):
 def distinct_places(places: IntArray, weights: FloatArray, lower: int, upper: int) -> tuple[IntArray, FloatArray]:
     """The places between which a bundle can be cut, ascending, and the weight up to and including each (ratio).
 
-    places, weights: (t,) of the bundle's topics. Topics that are not in the bundle are left out; the hash that only a
-    namespace's last bundle has, its upper end, can't be parted from the one before it.
+    places, weights: (t,) of the bundle's topics. Topics outside the bundle are left out. Only a namespace's last bundle
+    has the hash of its upper end, which can't be separated from the one before it.
     """
     inside = (places >= lower) & (places <= upper)
     distinct, group = np.unique(np.minimum(places[inside], upper - 1), return_inverse=True)
@@ -189,9 +187,9 @@ def distinct_places(places: IntArray, weights: FloatArray, lower: int, upper: in
 
 
 def cut_into(places: IntArray, sums: FloatArray, count: int) -> Cut:
-    """The cut into at most `count` children that comes closest to equal ones; fewer when a topic is too heavy.
+    """The cut into at most `count` children that is closest to equal ones; fewer when a topic is too heavy.
 
-    places, sums: (p,) two or more, as `distinct_places` gives them. Cut k lies where the sum is closest to k/count,
+    places, sums: (p,) two or more, as `distinct_places` returns them. Cut k lies where the sum is closest to k/count,
     halfway between the two places there.
     """
     aims = np.arange(1, count) / count

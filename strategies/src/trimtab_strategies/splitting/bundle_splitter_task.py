@@ -1,15 +1,16 @@
-"""BundleSplitterTask: a bundle that is too large now is divided now, whoever owns it.
+"""BundleSplitterTask: a bundle that is too large now is divided now, on any broker.
 
-Idea. The leader looks through the last report of every broker. A bundle of two topics or more that exceeds one of four
-limits is divided, as long as its namespace has fewer bundles than it may have.
+Idea. The leader checks the last report of every broker. A bundle of two topics or more that exceeds one of four limits
+is divided, as long as its namespace has fewer bundles than it may have.
 
 Formula. too large = topics > max_topics, or sessions > max_sessions, or rate > max_msg_rate, or throughput >
-max_bandwidth; topics and sessions as they are now, rate and throughput as long-term averages (0 when never averaged).
-Of a namespace with c bundles at most max_bundles - c are chosen, by the names of their owners and then their own.
+max_bandwidth; current topics and sessions, long-term averages of rate and throughput (0 when never averaged). Of a
+namespace with c bundles at most max_bundles - c are chosen, by the names of their owners and then their own.
 
 When it helps. A namespace that outgrows its first few bundles; the long-term averages keep a burst from splitting it.
-When it hurts. A bundle with one hot topic: halving the range leaves the topic, and the next cycle halves again, until
-the namespace is full of empty bundles. There is no hit count and no cap per cycle, and a split is for ever.
+When it hurts. A bundle with one hot topic: halving the range does not divide the topic, and the next cycle halves
+again, until the namespace is full of empty bundles. There is no hit count and no cap per cycle, and a split is
+permanent.
 
 Source. Pulsar 4.2.4 `org.apache.pulsar.broker.loadbalance.impl.BundleSplitterTask`, with equal decisions.
 """
@@ -25,7 +26,7 @@ import numpy as np
 from trimtab_strategies.hash_ring import parse_bundle
 from trimtab_strategies.model import ClusterLoad, HeldBack, Reason
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
-from trimtab_strategies.protocols import Splitting, SplitWish
+from trimtab_strategies.protocols import SplitCandidate, Splitting
 from trimtab_strategies.splitting.boundaries import DEFECTS as BOUNDARY_DEFECTS, can_split
 from trimtab_strategies.splitting.limits import (
     OVERFLOW,
@@ -37,32 +38,32 @@ from trimtab_strategies.splitting.limits import (
     carried,
     first_exceeded,
     held_back,
-    nobody_above,
+    none_above,
     valid_boundaries,
 )
 
 DEFECTS = (OVERFLOW, *BOUNDARY_DEFECTS)
 
 FEWEST_BROKERS = 2
-"""Brokers that must be known before anything is split."""
+"""The fewest ready brokers for a split."""
 
 
 class BundleSplitterTaskParams(PulsarSplitParams):
-    """What can be tuned on BundleSplitterTask."""
+    """Parameters of BundleSplitterTask."""
 
     unload: bool = True
-    """Whether the children are placed anew; else they stay with the owner.
+    """Whether the children get new owners; otherwise they stay with the owner.
     Pulsar: loadBalancerAutoUnloadSplitBundlesEnabled"""
 
 
 @dataclass(frozen=True)
 class BundleSplitterTask:
-    """See the module. It remembers nothing."""
+    """See the module. It has no memory."""
 
     params: BundleSplitterTaskParams
 
     def split(self, cluster: ClusterLoad, splittable: BoolArray, memory: Mapping[str, Any]) -> Splitting:
-        """Divide every splittable bundle that exceeds a limit, as far as its namespace has room."""
+        """Divide every splittable bundle that exceeds a limit, as long as its namespace may have more bundles."""
         brokers = int(cluster.brokers.ready.sum())
         if brokers < FEWEST_BROKERS:
             words = f"{brokers} of {len(cluster.brokers)} brokers are ready: splitting needs {FEWEST_BROKERS}"
@@ -71,14 +72,14 @@ class BundleSplitterTask:
         exceeded = self.too_large(load)
         rows = by_name(cluster, np.flatnonzero(splittable & (cluster.bundles.owner >= 0) & (exceeded >= 0)))
         chosen, full = self.with_room(cluster, rows, bundle_counts(cluster))
-        wishes, failed = self.wishes(cluster, chosen, exceeded)
+        proposed, failed = self.proposed(cluster, chosen, exceeded)
         left_out = held_back(cluster, full, Reason.MAX_BUNDLES, f"a namespace has at most {self.params.max_bundles}")
         if not len(rows):
-            left_out = [nobody_above(cluster, load, self.params.ceilings, splittable)]
-        return Splitting(tuple(wishes), (*left_out, *failed), memory)
+            left_out = [none_above(cluster, load, self.params.ceilings, splittable)]
+        return Splitting(tuple(proposed), (*left_out, *failed), memory)
 
     def load(self, cluster: ClusterLoad) -> FloatArray:
-        """What each bundle has, (m, 4) in columns `REASONS`; 0 where it was never averaged."""
+        """The load of each bundle, (m, 4) in columns `REASONS`; 0 where it was never averaged."""
         return np.nan_to_num(carried(cluster, cluster.bundles.long), nan=0.0, posinf=np.inf, neginf=-np.inf)
 
     def too_large(self, load: FloatArray) -> IntArray:
@@ -86,23 +87,23 @@ class BundleSplitterTask:
         return np.where(load[:, 0] < 2, -1, first_exceeded(load, self.params.ceilings))  # noqa: PLR2004 - see the module
 
     def with_room(self, cluster: ClusterLoad, rows: IntArray, counts: IntArray) -> tuple[IntArray, IntArray]:
-        """Those of `rows` that fit into their namespace, which has `counts` bundles, in turn; and the rest.
+        """Those of `rows`, in order, that fit into their namespace, and the rest.
 
-        counts: (namespaces,) numbers of bundles now.
+        counts: (namespaces,) current numbers of bundles.
         """
         spaces = cluster.bundles.namespace[rows]
         order = np.argsort(spaces, kind="stable")
-        place = np.empty(len(rows), dtype=np.int64)  # how many of its namespace come before it
+        place = np.empty(len(rows), dtype=np.int64)  # number of earlier rows of the same namespace
         place[order] = np.arange(len(rows)) - np.searchsorted(spaces[order], spaces[order])
         fits = counts[spaces] + place < self.params.max_bundles
         return rows[fits], rows[~fits]
 
-    def wishes(
+    def proposed(
         self, cluster: ClusterLoad, rows: IntArray, exceeded: IntArray
-    ) -> tuple[list[SplitWish], list[HeldBack]]:
-        """A wish for each of `rows` that can be divided, and why the others can't."""
+    ) -> tuple[list[SplitCandidate], list[HeldBack]]:
+        """A split for each of `rows` that can be divided, and why the others can't."""
         inside = Inside(cluster)
-        wishes, narrow, nowhere = [], [], []
+        proposed, narrow, nowhere = [], [], []
         for row in rows.tolist():
             _, lower, upper = parse_bundle(cluster.bundles.names[row])
             if not can_split(lower, upper):
@@ -114,9 +115,9 @@ class BundleSplitterTask:
                 continue
             reason = REASONS[exceeded[row]]
             shares = inside.shares(row, found) if self.params.unload else np.empty(0)
-            wishes.append(SplitWish(row, found, reason, spread=self.params.unload, shares=shares))
+            proposed.append(SplitCandidate(row, found, reason, spread=self.params.unload, shares=shares))
         words = f"{self.params.algorithm} finds no boundary among the topics it knows"
-        return wishes, [
+        return proposed, [
             *held_back(cluster, narrow, Reason.TOO_NARROW, "a single hash wide"),
             *held_back(cluster, nowhere, Reason.TOO_FEW_TOPICS, words),
         ]

@@ -1,4 +1,4 @@
-"""What a bundle may carry, and what all splitters need: who exceeds it, how full a namespace is, what is inside."""
+"""The limits of a bundle, and shared functions of all splitters: excess, bundles per namespace, topics of a bundle."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ from trimtab_strategies.splitting.boundaries import (
 from trimtab_strategies.usage import MEBIBYTE, both_directions
 
 REASONS = (Reason.TOPICS, Reason.SESSIONS, Reason.MSG_RATE, Reason.BANDWIDTH)
-"""Columns of what a bundle carries, in the order in which Pulsar looks: the first one exceeded is the reason."""
+"""Columns of a bundle's load, in the order in which Pulsar checks them: the first exceeded one is the reason."""
 
 OVERFLOW = Defect(
     original="The bandwidth limit in bytes is computed in 32 bits: at 2048 MiB/s and above it becomes negative (or"
     " small), so every bundle of two topics is split.",
-    corrected="The limit is what was configured.",
+    corrected="The configured limit applies.",
 )
 """A defect of both of Pulsar's splitters."""
 
 
 class SplitLimits(StrategyParams):
-    """What a bundle, and a namespace, may have. Limits are strict: a bundle is too large above them."""
+    """Limits of a bundle and of a namespace. A bundle is too large only above a limit, not at it."""
 
     max_topics: Annotated[int, Field(ge=1, le=2**31 - 1)] = 1000
     """Topics of a bundle.
@@ -65,16 +65,16 @@ class SplitLimits(StrategyParams):
 
 
 class PulsarSplitParams(SplitLimits):
-    """What both of Pulsar's splitters have besides the limits."""
+    """Parameters of both of Pulsar's splitters besides the limits."""
 
     algorithm: SplitAlgorithm = SplitAlgorithm.RANGE
-    """Where bundles are divided.
+    """Algorithm that chooses the boundary.
     Pulsar: defaultNamespaceBundleSplitAlgorithm"""
     flow_difference: Annotated[float, Field(ge=0, le=1000)] = 10
     """Percent above the limits that a bundle must reach to be divided by `flow_or_qps_equally_divide`.
     Pulsar: flowOrQpsDifferenceThresholdPercentage"""
     compatibility: Compatibility = Compatibility.JAVA
-    """`java` keeps the known defects of the original, `corrected` does what was meant."""
+    """`java` keeps the known defects of the original, `corrected` fixes them."""
 
     @property
     def ceilings(self) -> FloatArray:
@@ -86,12 +86,12 @@ class PulsarSplitParams(SplitLimits):
 
 
 def carried(cluster: ClusterLoad, traffic: FloatArray) -> FloatArray:
-    """What each bundle has, (m, 4) in columns `REASONS`, with rates and throughputs of `traffic` (m, 4)."""
+    """The load of each bundle, (m, 4) in columns `REASONS`, with rates and throughputs of `traffic` (m, 4)."""
     return np.stack([cluster.bundles.topics, cluster.bundles.sessions, *both_directions(traffic)], axis=1)
 
 
 def first_exceeded(load: FloatArray, ceilings: FloatArray) -> IntArray:
-    """Per bundle (m,) the first column of `load` (m, 4) above its ceiling, -1 none; NaN is not above anything."""
+    """Per bundle (m,) the first column of `load` (m, 4) above its ceiling, -1 none; NaN is above nothing."""
     above = load > ceilings
     first: IntArray = np.where(above.any(axis=1), np.argmax(above, axis=1), -1)
     return first
@@ -103,14 +103,14 @@ def bundle_counts(cluster: ClusterLoad) -> IntArray:
 
 
 def by_name(cluster: ClusterLoad, rows: IntArray) -> IntArray:
-    """Bundles (rows) by their owner's name, then their own: an order that does not hang on that of the rows."""
+    """Bundles (rows) by their owner's name, then their own: an order that does not depend on the order of rows."""
     brokers, names = cluster.brokers.names, cluster.bundles.names
     owner = cluster.bundles.owner
     return np.array(sorted(rows.tolist(), key=lambda row: (brokers[owner[row]], names[row])), dtype=np.int64)
 
 
 def held_back(cluster: ClusterLoad, rows: Sequence[int] | IntArray, reason: Reason, words: str) -> list[HeldBack]:
-    """One entry for all bundles (rows) that were not split for one reason; none when there are none."""
+    """One entry for all bundles (rows) that were not split for one reason; none without bundles."""
     if not len(rows):
         return []
     names = cluster.bundles.names
@@ -119,8 +119,8 @@ def held_back(cluster: ClusterLoad, rows: Sequence[int] | IntArray, reason: Reas
     return [HeldBack("", reason, f"{counted(len(rows), 'bundle')}, first {names[rows[0]]}: {words}", len(rows))]
 
 
-def nobody_above(cluster: ClusterLoad, load: FloatArray, ceilings: FloatArray, among: BoolArray) -> HeldBack:
-    """That no bundle is too large, and which of those marked in `among` (m) comes closest."""
+def none_above(cluster: ClusterLoad, load: FloatArray, ceilings: FloatArray, among: BoolArray) -> HeldBack:
+    """The entry when no bundle is too large, with the closest of those marked in `among` (mask, m)."""
     known = np.isfinite(load) & among[:, np.newaxis]
     highest = np.max(load, axis=0, where=known, initial=0.0)
     with np.errstate(divide="ignore", invalid="ignore"):  # an overflown ceiling can be 0
@@ -135,10 +135,10 @@ def nobody_above(cluster: ClusterLoad, load: FloatArray, ceilings: FloatArray, a
 
 
 class Inside:
-    """The topics of each bundle whose inside is known."""
+    """The known topics of each bundle."""
 
     def __init__(self, cluster: ClusterLoad) -> None:
-        """Of one picture of the cluster; grouped when first asked."""
+        """The topics of one snapshot; grouped on first use."""
         self.cluster = cluster
 
     @cached_property
@@ -161,8 +161,8 @@ class Inside:
     def shares(self, bundle: int, boundaries: IntArray) -> FloatArray:
         """Ratio 0-1 of a bundle's load in each child, summing to 1.
 
-        By the bytes of its topics, else by their number; by width when nothing is known of its inside. Bytes that can't
-        be (NaN, infinite, negative) count 0.
+        By the bytes of its topics, else by their number; by width when its topics are unknown. Invalid bytes (NaN,
+        infinite, negative) count 0.
         """
         topics = self.of(bundle)
         lower, upper = parse_bundle(self.cluster.bundles.names[bundle])[1:]
@@ -178,7 +178,7 @@ class Inside:
 
 
 def pulsar_boundaries(inside: Inside, bundle: int, params: PulsarSplitParams) -> IntArray | None:
-    """Where `params.algorithm` divides a bundle (row): None or empty for nowhere. Topics count as far as known."""
+    """The boundaries of a bundle (row) by `params.algorithm`; None or empty: none. Only known topics count."""
     _, lower, upper = parse_bundle(inside.cluster.bundles.names[bundle])
     if params.algorithm is SplitAlgorithm.RANGE:
         return range_equally_divide(lower, upper)
@@ -200,7 +200,7 @@ def pulsar_boundaries(inside: Inside, bundle: int, params: PulsarSplitParams) ->
 
 
 def valid_boundaries(inside: Inside, bundle: int, params: PulsarSplitParams) -> IntArray | None:
-    """`pulsar_boundaries` if they divide the bundle, else None: no boundary, or one that is not strictly inside."""
+    """`pulsar_boundaries` if they divide the bundle; else None: no boundary, or one that is not strictly inside."""
     _, lower, upper = parse_bundle(inside.cluster.bundles.names[bundle])
     if params.algorithm is SplitAlgorithm.RANGE:
         return range_equally_divide(lower, upper) if can_split(lower, upper) else None  # the middle is always inside

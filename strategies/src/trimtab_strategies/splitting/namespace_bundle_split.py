@@ -1,15 +1,15 @@
 """DefaultNamespaceBundleSplitStrategy: a bundle that stays too large for some cycles is halved by its owner.
 
-Idea. Every broker looks through its own bundles. One that exceeds a limit counts a hit, one that does not loses its
-hits; only beyond `hit_count` of them is it divided, and only a few per cycle.
+Idea. Every broker checks its own bundles. A bundle that exceeds a limit counts a hit; one that does not loses its hits.
+Above `hit_count` hits it is divided, and only a few per cycle.
 
 Formula. too large = topics > max_topics, or sessions > max_sessions, or rate > max_msg_rate, or throughput >
-max_bandwidth, all as they are now; hits > hit_count (so 3 splits in the fourth cycle); its namespace has fewer than
-max_bundles, those chosen here counted; no bundle that shares its lower or its upper end is being split; and the
-algorithm finds exactly one boundary. A broker stops at `max_splits` and leaves the hits of later bundles as they are.
-Bundles are taken by name (Pulsar: in the order of a hash map).
+max_bandwidth, all current values; hits > hit_count (so 3 splits in the fourth cycle); its namespace has fewer than
+max_bundles, including the splits of this cycle; no bundle that shares its lower or its upper end is being split; and
+the algorithm finds exactly one boundary. A broker stops at `max_splits` and keeps the hits of later bundles. Bundles
+come by name (Pulsar: in the order of a hash map).
 
-When it helps. Pulsar's extensible manager; the hits keep a burst from splitting a bundle for ever. When it hurts. A
+When it helps. Pulsar's extensible manager; the hits keep a burst from splitting a bundle permanently. When it hurts. A
 bundle with one hot topic, as the range is halved and not the load. `flow_or_qps_equally_divide` mostly finds several
 boundaries and then never splits. Both halves stay with the owner: the load moves only when the shedder acts.
 
@@ -31,7 +31,7 @@ from trimtab_strategies.hash_ring import parse_bundle
 from trimtab_strategies.model import ClusterLoad, HeldBack, Reason
 from trimtab_strategies.model.cluster_load import BoolArray, IntArray
 from trimtab_strategies.params import Compatibility, Defect
-from trimtab_strategies.protocols import Splitting, SplitWish
+from trimtab_strategies.protocols import SplitCandidate, Splitting
 from trimtab_strategies.splitting.boundaries import DEFECTS as BOUNDARY_DEFECTS, FEWEST_TOPICS, can_split
 from trimtab_strategies.splitting.limits import (
     OVERFLOW,
@@ -43,14 +43,14 @@ from trimtab_strategies.splitting.limits import (
     carried,
     first_exceeded,
     held_back,
-    nobody_above,
+    none_above,
     valid_boundaries,
 )
 
 DEFECTS = (
     OVERFLOW,
     Defect(
-        original="A bundle is held back by one that is being split in any namespace whose name merely begins with its"
+        original="A bundle is held back by a split in any namespace whose name merely begins with the name of its"
         " own (``t/n2`` for ``t/n``).",
         corrected="Only by one of its own namespace.",
     ),
@@ -64,10 +64,10 @@ DEFECTS = (
 
 
 class DefaultNamespaceBundleSplitStrategyParams(PulsarSplitParams):
-    """What can be tuned on DefaultNamespaceBundleSplitStrategy."""
+    """Parameters of DefaultNamespaceBundleSplitStrategy."""
 
     hit_count: Annotated[int, Field(ge=0, le=1000)] = 3
-    """Cycles in a row in which a bundle was too large that are not enough: it is split in the next one.
+    """Cycles in a row in which a bundle may be too large; it is split in the next one.
     Pulsar: loadBalancerNamespaceBundleSplitConditionHitCountThreshold"""
     max_splits: Annotated[int, Field(ge=1, le=10000)] = 10
     """Bundles that a broker splits in one cycle.
@@ -75,8 +75,8 @@ class DefaultNamespaceBundleSplitStrategyParams(PulsarSplitParams):
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What the rule looks at besides the bundles themselves.
+class SplitContext:
+    """The context of a split besides the bundles.
 
     counts:     how many bundles each namespace (row) has, -1 unknown.
     splitting:  names of bundles that are being split now.
@@ -90,7 +90,7 @@ class Surroundings:
 
 @dataclass(frozen=True)
 class DefaultNamespaceBundleSplitStrategy:
-    """See the module. Memory: ``hits``, by bundle in how many cycles in a row it was too large."""
+    """See the module. Memory: ``hits``, by bundle the number of cycles in a row in which it was too large."""
 
     params: DefaultNamespaceBundleSplitStrategyParams
 
@@ -106,17 +106,17 @@ class DefaultNamespaceBundleSplitStrategy:
             of_interest[[bundles.index[name] for name in hits]] = True
         mine = splittable & (bundles.owner >= 0) & (bundles.topics >= FEWEST_TOPICS)
         inside = Inside(cluster)
-        around = Surroundings(
+        around = SplitContext(
             bundle_counts(cluster),
             [bundles.names[row] for row in np.flatnonzero(bundles.in_flight)],
             lambda row: valid_boundaries(inside, row, self.params),
         )
         walk = self.walk(cluster, by_name(cluster, np.flatnonzero(mine & of_interest)), exceeded, hits, around)
-        quiet = () if walk.held_back or walk.wishes else (nobody_above(cluster, load, self.params.ceilings, mine),)
-        return Splitting(tuple(walk.wishes), (*quiet, *walk.held_back), {"hits": walk.hits})
+        quiet = () if walk.held_back or walk.proposed else (none_above(cluster, load, self.params.ceilings, mine),)
+        return Splitting(tuple(walk.proposed), (*quiet, *walk.held_back), {"hits": walk.hits})
 
     def walk(
-        self, cluster: ClusterLoad, rows: IntArray, exceeded: IntArray, hits: Mapping[str, int], around: Surroundings
+        self, cluster: ClusterLoad, rows: IntArray, exceeded: IntArray, hits: Mapping[str, int], around: SplitContext
     ) -> Walk:
         """One cycle over bundles (rows) of two topics or more, in the given order.
 
@@ -124,7 +124,7 @@ class DefaultNamespaceBundleSplitStrategy:
         """
         walk = Walk(cluster, self.params, around, dict(hits))
         for row in rows.tolist():
-            # Java compares after a split only, so a cap of 0 is none.
+            # Java compares only after a split, so a cap of 0 has no effect.
             if not 0 < self.params.max_splits <= walk.chosen[int(cluster.bundles.owner[row])]:
                 walk.visit(row, int(exceeded[row]))
         return walk
@@ -132,13 +132,13 @@ class DefaultNamespaceBundleSplitStrategy:
 
 @dataclass
 class Walk:
-    """One cycle under way: the hits so far, what is to be split, and what is not and why (rows by reason)."""
+    """State of one cycle: the hits so far, the splits, and what is not split (rows by reason)."""
 
     cluster: ClusterLoad
     params: DefaultNamespaceBundleSplitStrategyParams
-    around: Surroundings
+    around: SplitContext
     hits: dict[str, int]
-    wishes: list[SplitWish] = field(default_factory=list)
+    proposed: list[SplitCandidate] = field(default_factory=list)
     chosen: Counter[int] = field(default_factory=Counter)
     left_out: defaultdict[Reason, list[int]] = field(default_factory=lambda: defaultdict(list))
     _chosen_in: Counter[tuple[int, int]] = field(default_factory=Counter)
@@ -156,7 +156,7 @@ class Walk:
             self.consider(row, name, REASONS[exceeded])
 
     def consider(self, row: int, name: str, reason: Reason) -> None:
-        """Split a bundle that has just been hit, or note why not."""
+        """Split a bundle that just got a hit, or record why not."""
         counter = self.counter(row)
         count = int(self.around.counts[counter[1]])
         if self.hits[name] <= self.params.hit_count:
@@ -170,13 +170,13 @@ class Walk:
         elif (found := self.around.boundaries(row)) is None or len(found) != 1:
             self.left_out[Reason.UNKNOWN].append(row)
         else:
-            self.wishes.append(SplitWish(row, found, reason))
+            self.proposed.append(SplitCandidate(row, found, reason))
             del self.hits[name]
             self.chosen[int(self.cluster.bundles.owner[row])] += 1
             self._chosen_in[counter] += 1
 
     def counter(self, row: int) -> tuple[int, int]:
-        """Who counts splits against the maximum of a bundle's namespace: its owner alone in Java's form, else all."""
+        """The brokers whose splits count against a namespace's maximum: in Java's form only the owner, else all."""
         bundles = self.cluster.bundles
         alone = self.params.compatibility is Compatibility.JAVA
         return (int(bundles.owner[row]) if alone else -1, int(bundles.namespace[row]))

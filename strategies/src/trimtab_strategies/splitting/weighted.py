@@ -1,21 +1,21 @@
-"""WeightedSplitter: a bundle that stays too large is divided once, into as many children as it takes, by its load.
+"""WeightedSplitter: a bundle that stays too large is divided once, by its load, into as many children as needed.
 
 Idea. Halving the range of a hot bundle divides its hashes, not its load, so it takes many rounds, each of which
-disconnects the clients again. Here the boundaries lie between topics so that each of n children carries about 1/n, n is
-chosen so that every child has room to grow, and the children are placed at once. As a split can't be undone, it is
-refused when it would not help, and every namespace has only so many of them.
+disconnects the clients again. Here the boundaries lie between topics so that each of n children carries about 1/n; n
+gives every child room to grow, and the children are placed at once. As a split can't be undone, it is refused when it
+would not help, and every namespace has a budget of splits.
 
-Formula. fill = what the bundle has / what it may have, for topics, sessions, rate and throughput; the largest of the
+Formula. fill = load of the bundle / its limit, for topics, sessions, rate and throughput; the largest of the
 four is the reason and gives the weights of the topics (sessions of a topic are not known: all topics count alike).
 n = the smallest from fill / target up for which no child is above target, else the n with the lightest heaviest child.
 Boundary k lies between the two topics next to which the weights, summed up along the ring, come closest to k/n.
 It is divided when fill > 1 in `hit_count` cycles in a row, unless one topic has more than `hot_topic` of the weight.
 
 When it helps. Namespaces in which some bundles outgrow the others. When it hurts. Load that comes and goes: the bundles
-stay. It needs the load of each topic in the bundles concerned, and says so where that is missing.
+stay. It needs the load of each topic in the bundle, and reports where that is missing.
 
-Source. Ours. The four limits are those of Pulsar's splitters; placing the children at once, the budget and the refusals
-answer what these leave open (`modular`, `extensible`).
+Source. Trimtab's own. The four limits are those of Pulsar's splitters (`modular`, `extensible`); placing the children
+at once, the budget and the refusals fix their weaknesses.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from pydantic import Field
 from trimtab_strategies.hash_ring import parse_bundle
 from trimtab_strategies.model import ClusterLoad, HeldBack, Reason, counted
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
-from trimtab_strategies.protocols import Splitting, SplitWish
+from trimtab_strategies.protocols import SplitCandidate, Splitting
 from trimtab_strategies.splitting.boundaries import FEWEST_TOPICS, can_split, cut_into, distinct_places
 from trimtab_strategies.splitting.limits import (
     REASONS,
@@ -40,26 +40,26 @@ from trimtab_strategies.splitting.limits import (
     bundle_counts,
     carried,
     held_back,
-    nobody_above,
+    none_above,
 )
 
-MOST_TOLD = 3
-"""Bundles per reason that are told of one by one; the others are counted."""
+MOST_LISTED = 3
+"""Bundles per reason that are listed one by one; the others are counted."""
 
 
 class WeightedSplitterParams(SplitLimits):
-    """What can be tuned on WeightedSplitter."""
+    """Parameters of WeightedSplitter."""
 
     target: Annotated[float, Field(gt=0, le=1)] = 0.6
-    """Ratio of what a bundle may have that no child should exceed."""
+    """Ratio of a bundle's limits that no child should exceed."""
     max_children: Annotated[int, Field(ge=2, le=256)] = 8
-    """Children of one split."""
+    """The most children of one split."""
     hot_topic: Annotated[float, Field(gt=0, le=1)] = 0.5
     """Ratio of the bundle's load above which a single topic makes a split useless."""
     known_load: Annotated[float, Field(ge=0, le=1)] = 0.8
-    """Ratio of the bundle's load that its known topics must make up."""
+    """Ratio of the bundle's load that its known topics must account for."""
     hit_count: Annotated[int, Field(ge=1, le=1000)] = 3
-    """Cycles in a row in which the bundle must be too large, the one that splits it included."""
+    """Cycles in a row in which the bundle must be too large, including the one that splits it."""
     budget: Annotated[int, Field(ge=0, le=100000)] = 4
     """Splits of a namespace within `budgetWindow`."""
     budget_window: Annotated[float, Field(gt=0, le=31536000)] = 86400
@@ -77,8 +77,8 @@ class Refusal(NamedTuple):
 class WeightedSplitter:
     """See the module.
 
-    Memory: ``hits``, by bundle in how many cycles in a row it was too large; ``splits``, by namespace the times
-    (epoch seconds) of its splits within the window.
+    Memory: ``hits``, by bundle the number of cycles in a row in which it was too large; ``splits``, by namespace the
+    times (epoch seconds) of its splits within the window.
     """
 
     params: WeightedSplitterParams
@@ -95,19 +95,19 @@ class WeightedSplitter:
         cycle = _Cycle(cluster, self.params, load, fill, hits, spent)
         for row in order:
             cycle.visit(row)
-        quiet = () if order else (nobody_above(cluster, load, ceilings, mine),)
+        quiet = () if order else (none_above(cluster, load, ceilings, mine),)
         after = {"hits": cycle.hits, "splits": cycle.spent}
-        return Splitting(tuple(cycle.wishes), (*quiet, *cycle.held_back()), after)
+        return Splitting(tuple(cycle.proposed), (*quiet, *cycle.held_back()), after)
 
     def hits(self, cluster: ClusterLoad, mine: BoolArray, hot: list[int], memory: Mapping[str, Any]) -> dict[str, int]:
-        """The hits after this cycle: one more for `hot` (rows); others only keep theirs if they can't be split now."""
+        """The hits after this cycle: one more for `hot` (rows); others keep theirs only if they can't be split now."""
         before, names = memory.get("hits", {}), cluster.bundles.names
         elsewhere = (names[row] for row in np.flatnonzero(~mine)) if before else ()
         kept = {name: before[name] for name in elsewhere if name in before}
         return kept | {names[row]: before.get(names[row], 0) + 1 for row in hot}
 
     def spent(self, cluster: ClusterLoad, memory: Mapping[str, Any]) -> dict[str, list[float]]:
-        """The times of each namespace's splits that still count. One in the future came from a clock that was wrong."""
+        """The times of each namespace's splits that still count. A time in the future comes from a wrong clock."""
         oldest = cluster.now - self.params.budget_window
         counting = {
             namespace: [time for time in times if oldest < time <= cluster.now]
@@ -118,7 +118,7 @@ class WeightedSplitter:
 
 @dataclass
 class _Cycle:
-    """One decision under way: hits and budgets so far, what is to be split, and what is not and why."""
+    """State of one decision: hits and budgets so far, the splits, and what is not split and why."""
 
     cluster: ClusterLoad
     params: WeightedSplitterParams
@@ -126,7 +126,7 @@ class _Cycle:
     fill: Mapping[int, FloatArray]
     hits: dict[str, int]
     spent: dict[str, list[float]]
-    wishes: list[SplitWish] = field(default_factory=list)
+    proposed: list[SplitCandidate] = field(default_factory=list)
     _refused: defaultdict[Reason, list[tuple[int, str]]] = field(default_factory=lambda: defaultdict(list))
     _added: Counter[int] = field(default_factory=Counter)
 
@@ -135,7 +135,7 @@ class _Cycle:
         self._counts = bundle_counts(self.cluster)
 
     def visit(self, row: int) -> None:
-        """Divide a bundle that is too large, or note why not."""
+        """Divide a bundle that is too large, or record why not."""
         name = self.cluster.bundles.names[row]
         if self.hits[name] < self.params.hit_count:
             self.refuse(
@@ -146,24 +146,24 @@ class _Cycle:
         if isinstance(boundaries, Refusal):
             self.refuse(row, boundaries)
         else:
-            self.wish(row, boundaries)
+            self.propose(row, boundaries)
 
     def refuse(self, row: int, refusal: Refusal) -> None:
-        """Note that a bundle is not divided. Its hits stay, so that it is looked at again in the next cycle."""
+        """Record that a bundle is not divided. Its hits stay, so the next cycle considers it again."""
         self._refused[refusal.reason].append((row, refusal.words))
 
-    def wish(self, row: int, boundaries: IntArray) -> None:
+    def propose(self, row: int, boundaries: IntArray) -> None:
         """Divide a bundle, and count it against its namespace's room and budget."""
         space = int(self.cluster.bundles.namespace[row])
         reason = REASONS[int(np.argmax(self.fill[row]))]
         shares = self._inside.shares(row, boundaries)
-        self.wishes.append(SplitWish(row, boundaries, reason, spread=True, shares=shares))
+        self.proposed.append(SplitCandidate(row, boundaries, reason, spread=True, shares=shares))
         self._added[space] += len(boundaries)
         self.spent.setdefault(self.cluster.namespaces[space], []).append(self.cluster.now)
         del self.hits[self.cluster.bundles.names[row]]
 
     def boundaries(self, row: int) -> IntArray | Refusal:
-        """Where to divide a bundle, or why not at all."""
+        """The boundaries of a bundle, or why there are none."""
         _, lower, upper = parse_bundle(self.cluster.bundles.names[row])
         if not can_split(lower, upper):
             return Refusal(Reason.TOO_NARROW, "a single hash wide")
@@ -179,14 +179,14 @@ class _Cycle:
         return self.lightest(row, places, sums)
 
     def weights(self, topics: IntArray, column: int) -> FloatArray:
-        """How much each of `topics` (rows, t) counts for the limit in `column`: (t,), 0 where it is unknown."""
+        """The weight of each of `topics` (rows, t) for the limit in `column`: (t,), 0 where it is unknown."""
         if REASONS[column] in (Reason.TOPICS, Reason.SESSIONS):
             return np.ones(len(topics))
         load = self._inside.load(topics)[:, 0 if REASONS[column] is Reason.MSG_RATE else 1]
         return np.where(np.isfinite(load) & (load > 0), load, 0.0)
 
     def unknown(self, row: int, column: int, weights: FloatArray) -> Refusal | None:
-        """Whether too little is known of what is inside the bundle."""
+        """Why too little is known of the bundle's topics, if so."""
         if self.cluster.bundles.topics[row] < FEWEST_TOPICS and not len(weights):
             return Refusal(Reason.TOO_FEW_TOPICS, "a single topic can't be divided: add partitions")
         whole = self.load[row, 0 if REASONS[column] is Reason.SESSIONS else column]
@@ -197,7 +197,7 @@ class _Cycle:
         return Refusal(Reason.NO_LOAD_DATA, what)
 
     def hot_topic(self, topics: IntArray, weights: FloatArray, column: int) -> Refusal | None:
-        """Whether a single topic is the load."""
+        """Why a single topic is the load, if so."""
         top = int(np.argmax(weights))
         share = float(weights[top] / weights.sum())
         if share <= self.params.hot_topic:
@@ -208,7 +208,7 @@ class _Cycle:
         )
 
     def no_room(self, row: int) -> Refusal | None:
-        """Whether the namespace may not have another bundle, or not now."""
+        """Why the namespace may not have another bundle, or not now, if so."""
         space = int(self.cluster.bundles.namespace[row])
         times = self.spent.get(self.cluster.namespaces[space], [])
         if self.room(space) < 1:
@@ -222,13 +222,13 @@ class _Cycle:
         return Refusal(Reason.SPLIT_BUDGET, f"{spent}, one more in {soon:.0f} s" if times else f"{spent} (budget)")
 
     def room(self, space: int) -> int:
-        """How many bundles a namespace (row) may still get."""
+        """The number of bundles that a namespace (row) may still get."""
         return self.params.max_bundles - int(self._counts[space]) - self._added[space]
 
     def lightest(self, row: int, places: IntArray, sums: FloatArray) -> IntArray:
         """The boundaries of the fewest children that all stay within the target, or of those that come closest.
 
-        places, sums: (p,) of the topics' distinct places, ascending, and the weight up to and including each (ratio).
+        places, sums: (p,) the topics' distinct places, ascending, and the weight up to and including each (ratio).
         """
         space = int(self.cluster.bundles.namespace[row])
         fill = float(self.fill[row].max())
@@ -239,10 +239,10 @@ class _Cycle:
         return best.boundaries
 
     def held_back(self) -> list[HeldBack]:
-        """What was not divided: the fullest bundles of each reason one by one, the rest in one entry."""
+        """The bundles that were not divided: the fullest of each reason one by one, the rest in one entry."""
         told = []
         for reason, refused in self._refused.items():
-            for row, words in refused[:MOST_TOLD]:
+            for row, words in refused[:MOST_LISTED]:
                 told += held_back(self.cluster, [row], reason, words)
-            told += held_back(self.cluster, [row for row, _ in refused[MOST_TOLD:]], reason, "as those above")
+            told += held_back(self.cluster, [row for row, _ in refused[MOST_LISTED:]], reason, "as those above")
         return told

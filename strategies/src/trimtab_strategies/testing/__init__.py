@@ -1,4 +1,4 @@
-"""For tests of strategies, ours and yours: small clusters drawn in one line, and the checks every strategy must pass.
+"""For tests of built-in and own strategies: small clusters in one line, and the checks that every strategy must pass.
 
     cluster(a=0.9, b=0.1)                                   two brokers at 90 and 10 % CPU, four equal bundles each
     cluster(a=0.9, b=0.1, bundles={"a": [8, 1, 1], "b": []})  a's load in one large and two small bundles, b has none

@@ -15,7 +15,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from trimtab_strategies import registry
-from trimtab_strategies.guard import Guarded, Limits, guard
+from trimtab_strategies.guard import Guarded, MoveLimits, guard
 from trimtab_strategies.model import ClusterLoad, Plan, Split
 from trimtab_strategies.model.cluster_load import IntArray
 from trimtab_strategies.params import Compatibility, StrategyParams
@@ -27,12 +27,12 @@ from trimtab_strategies.testing.strategy_checks import SHEDDER_CHECKS, SPLITTER_
 from trimtab_strategies.usage import MOVING, weighted_maximum
 
 SPLIT_ROUNDS = 6
-"""Plans in a row after which every splitter that counts hits has answered."""
+"""Number of plans in a row after which every splitter that counts hits has answered."""
 
 
 def plan_keeps_the_guard_s_rules(pair: Pair, cluster: ClusterLoad) -> None:
     """Only movable bundles move, once, from their owner to another broker that may receive, within every cap."""
-    limits = Limits(max_moves_per_cycle=5, max_moves_per_broker=3)
+    limits = MoveLimits(max_moves_per_cycle=5, max_moves_per_broker=3)
     for shown, plan in plans(pair, cluster, limits):
         _check_moves(shown, plan, limits)
         assert len({move.bundle for move in plan.moves}) == len(plan.moves) <= limits.max_moves_per_cycle
@@ -41,7 +41,7 @@ def plan_keeps_the_guard_s_rules(pair: Pair, cluster: ClusterLoad) -> None:
             assert all(names.count(name) <= limits.max_moves_per_broker for name in names), f"too many: one {end}"
 
 
-def _check_moves(cluster: ClusterLoad, plan: Plan, limits: Limits) -> None:
+def _check_moves(cluster: ClusterLoad, plan: Plan, limits: MoveLimits) -> None:
     allowed = guard(cluster, limits, moved_last_hour=0)
     for move in plan.moves:
         bundle, destination = cluster.bundles.index[move.bundle], cluster.brokers.index[move.destination]
@@ -54,7 +54,7 @@ def _check_moves(cluster: ClusterLoad, plan: Plan, limits: Limits) -> None:
 
 
 def _may_own(cluster: ClusterLoad, bundle: int, broker: str) -> bool:
-    """Whether isolation lets the bundle (row) be there: among its own hosts, or on one that is nobody's primary."""
+    """Whether isolation allows the bundle (row) there: on its own hosts, or on one that is primary in no policy."""
     own = cluster.policy_of(bundle).isolation
     if own is not None:
         return any(re.fullmatch(host, broker) for host in (*own.primary, *own.secondary))
@@ -64,8 +64,8 @@ def _may_own(cluster: ClusterLoad, bundle: int, broker: str) -> bool:
 
 def plan_never_makes_the_busiest_busier(pair: Pair, cluster: ClusterLoad) -> None:
     """The most used broker is not more used after the plan than before."""
-    trusted = guard(cluster, Limits(), moved_last_hour=0).may_shed.allowed
-    for _, plan in plans(pair, cluster, Limits()):
+    trusted = guard(cluster, MoveLimits(), moved_last_hour=0).may_shed.allowed
+    for _, plan in plans(pair, cluster, MoveLimits()):
         before, after = (
             weighted_maximum(percents[trusted].astype(np.float32), pair.weights, MOVING).max(initial=0)
             for percents in (plan.before, plan.after)
@@ -75,18 +75,18 @@ def plan_never_makes_the_busiest_busier(pair: Pair, cluster: ClusterLoad) -> Non
 
 def idle_plan_says_why(pair: Pair, cluster: ClusterLoad) -> None:
     """A plan that does nothing gives a reason, and no plan gives one per bundle."""
-    for _, plan in plans(pair, cluster, Limits()):
+    for _, plan in plans(pair, cluster, MoveLimits()):
         assert not plan.empty or plan.held_back
         assert len(plan.held_back) <= 10 + 8 * len(cluster.brokers)
 
 
 def plan_splits_only_what_it_may(pair: Pair, cluster: ClusterLoad) -> None:
     """A bundle is split once and is not moved in the same plan, and what `_check_split` says."""
-    for shown, plan in plans(pair, cluster, Limits(), count=SPLIT_ROUNDS):
+    for shown, plan in plans(pair, cluster, MoveLimits(), count=SPLIT_ROUNDS):
         names = [split.bundle for split in plan.splits]
         assert len(names) == len(set(names)), "a bundle is split twice"
         assert not {move.bundle for move in plan.moves} & set(names), "a bundle is split and moved"
-        allowed = guard(shown, Limits(), moved_last_hour=0)
+        allowed = guard(shown, MoveLimits(), moved_last_hour=0)
         for split in plan.splits:
             _check_split(shown, split, allowed)
 
@@ -106,9 +106,9 @@ def _check_split(cluster: ClusterLoad, split: Split, allowed: Guarded) -> None:
 
 
 def deciding_leaves_its_input_alone(pair: Pair, cluster: ClusterLoad) -> None:
-    """The picture of the cluster is not changed, and equal input with equal chance gives equal plans."""
+    """The snapshot is not changed, and equal input with an equal random seed gives equal plans."""
     with Unchanged(cluster, {}):
-        first, second = ([plan for _, plan in plans(pair, cluster, Limits(), count=2)] for _ in range(2))
+        first, second = ([plan for _, plan in plans(pair, cluster, MoveLimits(), count=2)] for _ in range(2))
     assert [(plan.moves, plan.held_back) for plan in first] == [(plan.moves, plan.held_back) for plan in second]
 
 
@@ -119,7 +119,7 @@ PAIR_CHECKS: tuple[Callable[[Pair, ClusterLoad], None], ...] = (
     plan_splits_only_what_it_may,
     deciding_leaves_its_input_alone,
 )
-"""What every pair must keep to under the balancer."""
+"""The checks of every pair under the planner."""
 
 
 def chooses_among_the_candidates(placement: Placement, cluster: ClusterLoad) -> None:
@@ -142,7 +142,7 @@ def placing_leaves_its_input_alone(placement: Placement, cluster: ClusterLoad) -
 
 
 def placement_memory_survives_a_restart(placement: Placement, cluster: ClusterLoad) -> None:
-    """The memory is plain JSON, and a placement that reads it back goes on as if nothing had happened."""
+    """The memory is plain JSON, and a placement that reads it back continues unchanged."""
     for candidates in _candidate_sets(cluster):
         memory = placement.best(cluster, 0, candidates, {}).memory
         ours, again = (placement.best(cluster, 0, candidates, kept) for kept in (memory, restored(memory)))
@@ -151,7 +151,7 @@ def placement_memory_survives_a_restart(placement: Placement, cluster: ClusterLo
 
 
 def remembering_a_choice_leaves_its_input_alone(placement: Placement, cluster: ClusterLoad) -> None:
-    """A placement that is told which broker was taken changes nothing in place, and remembers plain JSON."""
+    """A placement that learns which broker was taken changes nothing in place, and its memory is plain JSON."""
     if not isinstance(placement, RemembersChoices):
         return
     for candidates in _candidate_sets(cluster):
@@ -200,7 +200,7 @@ PLACEMENT_CHECKS: tuple[Callable[[Placement, ClusterLoad], None], ...] = (
     broker_order_does_not_matter_to_placing,
     bundle_order_does_not_matter_to_placing,
 )
-"""What every placement must keep to."""
+"""The checks of every placement."""
 
 
 Strategy = TypeVar("Strategy", Shedder, Placement, Splitter)

@@ -1,4 +1,4 @@
-"""Small clusters drawn in one line."""
+"""Small clusters in one line."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from trimtab_strategies.model import CPU, NETWORK_IN, NETWORK_OUT, Brokers, Bund
 from trimtab_strategies.model.cluster_load import FloatArray, IntArray
 
 FULL = 2.0**30
-"""Throughput (bytes/s) that a drawn broker has at 100 % CPU; its network limits are four times as much."""
+"""Throughput (bytes/s) of a test broker at 100 % CPU; its network limits are four times as much."""
 
 NOW = 1_000_000.0
-"""Time of a drawn cluster."""
+"""Time (epoch seconds) of a test cluster."""
 
 
 def cluster(
@@ -30,9 +30,9 @@ def cluster(
 ) -> ClusterLoad:
     """A cluster of the brokers named by keyword, each with its CPU ratio.
 
-    bundles: how many equal ones each broker has, or per broker the relative sizes of its own. A broker's throughput is
-    its CPU ratio times `FULL`, a third of it in, and divided among its bundles by size.
-    unowned: bundles of nobody, never measured. lost, untrusted, unschedulable: names of such brokers.
+    bundles: number of equal bundles of each broker, or per broker the relative sizes of its bundles. A broker's
+    throughput is its CPU ratio times `FULL`, a third of it in, divided among its bundles by size.
+    unowned: number of bundles without an owner, never measured. lost, untrusted, unschedulable: names of such brokers.
     """
     sizes = [([1.0] * bundles if isinstance(bundles, int) else list(bundles.get(name, ()))) for name in cpu]
     owner = [row for row, own in enumerate(sizes) for _ in own] + [-1] * unowned

@@ -1,4 +1,4 @@
-"""What the checks share: a cluster in another order, decisions in a row, answers in words, and what a call changed."""
+"""Helpers of the checks: a cluster in another order, decisions in a row, answers in words, changes made by a call."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from trimtab_strategies.guard import Limits, movable_bundles
+from trimtab_strategies.guard import MoveLimits, movable_bundles
 from trimtab_strategies.model import Brokers, Bundles, ClusterLoad, Memory, Plan
 from trimtab_strategies.model.cluster_load import BoolArray, IntArray
 from trimtab_strategies.planner.decide import Pair, decide
 from trimtab_strategies.protocols import Shedder, Shedding
 
 ROUNDS = 9
-"""Decisions in a row after which every strategy that counts hits has answered, with the original's default counts."""
+"""Decisions in a row after which every strategy that counts hits has acted, with the original's default counts."""
 
 MINUTE = 60.0
 """Seconds between two decisions."""
@@ -29,14 +29,14 @@ def restored(memory: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def movable(cluster: ClusterLoad) -> BoolArray:
-    """The bundles (m) that a shedder is offered under the default limits."""
-    return movable_bundles(cluster, Limits()).allowed
+    """The bundles (mask, m) that a shedder gets under the default limits."""
+    return movable_bundles(cluster, MoveLimits()).allowed
 
 
 def sheddings(
     shedder: Shedder, cluster: ClusterLoad, sheddable: BoolArray, count: int = ROUNDS
 ) -> Iterator[tuple[ClusterLoad, Shedding]]:
-    """`count` answers in a row, a minute apart on the same load, each with the cluster as it was shown."""
+    """`count` answers in a row, a minute apart on the same load, each with the cluster that it got."""
     memory: Mapping[str, Any] = {}
     for turn in range(count):
         shown = replace(cluster, now=cluster.now + MINUTE * turn)
@@ -45,7 +45,7 @@ def sheddings(
         memory = shedding.memory
 
 
-def plans(pair: Pair, cluster: ClusterLoad, limits: Limits, count: int = 4) -> Iterator[tuple[ClusterLoad, Plan]]:
+def plans(pair: Pair, cluster: ClusterLoad, limits: MoveLimits, count: int = 4) -> Iterator[tuple[ClusterLoad, Plan]]:
     """`count` plans in a row, a minute apart on the same load as if no move landed; the memory survives restarts."""
     memory, rng = Memory(), np.random.default_rng(0)
     for turn in range(count):
@@ -55,7 +55,7 @@ def plans(pair: Pair, cluster: ClusterLoad, limits: Limits, count: int = 4) -> I
 
 
 def _decided(
-    cluster: ClusterLoad, pair: Pair, limits: Limits, memory: Memory, rng: np.random.Generator
+    cluster: ClusterLoad, pair: Pair, limits: MoveLimits, memory: Memory, rng: np.random.Generator
 ) -> tuple[Plan, Memory]:
     decision = decide(cluster, pair, limits, memory, rng)
     kept = {f.name: restored(getattr(decision.memory, f.name)) for f in fields(decision.memory)}
@@ -66,7 +66,7 @@ def reordered(cluster: ClusterLoad, brokers: IntArray | None = None, bundles: In
     """The same cluster with its rows in another order: `brokers` (n) and `bundles` (m) name the old row of each."""
     order = np.arange(len(cluster.brokers)) if brokers is None else brokers
     rows = np.arange(len(cluster.bundles)) if bundles is None else bundles
-    place = np.append(np.argsort(order), -1)  # the last one is for nobody (-1)
+    place = np.append(np.argsort(order), -1)  # the last entry is for no owner (-1)
     columns = {f.name: _taken(getattr(cluster.bundles, f.name), rows) for f in fields(cluster.bundles)}
     columns["owner"], columns["moving_from"] = place[columns["owner"]], place[columns["moving_from"]]
     return replace(
@@ -87,14 +87,14 @@ def upside_down(count: int) -> IntArray:
 
 
 def in_words(cluster: ClusterLoad, shedding: Shedding, *, by_traffic: bool = False) -> list[tuple[Any, ...]]:
-    """The unloads by name, sorted; `by_traffic` tells bundles by what they carry, so that equal ones are the same."""
+    """The unloads by name, sorted; `by_traffic` names bundles by their traffic, so equal ones are the same."""
 
     def bundles(rows: IntArray) -> list[Any]:
         if by_traffic:
             return sorted(tuple(traffic) for traffic in cluster.bundles.short[rows].tolist())
         return [cluster.bundles.names[row] for row in rows.tolist()]
 
-    names = (*cluster.brokers.names, "")  # the last one is for no destination (-1)
+    names = (*cluster.brokers.names, "")  # the last entry is for no destination (-1)
     return sorted(
         (names[u.broker], names[u.destination], str(u.reason), bundles(u.bundles), bundles(u.returned))
         for u in shedding.unloads
@@ -102,22 +102,22 @@ def in_words(cluster: ClusterLoad, shedding: Shedding, *, by_traffic: bool = Fal
 
 
 class Unchanged:
-    """A block that must leave a cluster and a memory as they are; AssertionError if it does not."""
+    """A block that must not change a cluster and a memory. Raises AssertionError if it does."""
 
     def __init__(self, cluster: ClusterLoad, memory: Mapping[str, Any]) -> None:
-        """Take a picture of both."""
+        """Take a snapshot of both."""
         self.cluster, self.memory = cluster, memory
-        self.picture, self.text = _picture(cluster), json.dumps(memory)
+        self.picture, self.text = _snapshot(cluster), json.dumps(memory)
 
     def __enter__(self) -> None:
-        """Nothing to do: the pictures were taken when the block was made."""
+        """Do nothing: the constructor took the snapshots."""
 
     def __exit__(self, *_: object) -> None:
         """Compare."""
         assert json.dumps(self.memory) == self.text, "the memory was changed in place"
-        assert _picture(self.cluster) == self.picture, "the cluster was changed in place"
+        assert _snapshot(self.cluster) == self.picture, "the cluster was changed in place"
 
 
-def _picture(cluster: ClusterLoad) -> list[bytes]:
+def _snapshot(cluster: ClusterLoad) -> list[bytes]:
     parts = [getattr(part, f.name) for part in (cluster.brokers, cluster.bundles, cluster.topics) for f in fields(part)]
     return [part.tobytes() if isinstance(part, np.ndarray) else repr(part).encode() for part in parts]

@@ -11,7 +11,7 @@ import numpy as np
 from trimtab_strategies.hash_ring import parse_bundle
 from trimtab_strategies.model import ClusterLoad
 from trimtab_strategies.model.cluster_load import BoolArray
-from trimtab_strategies.protocols import Shedder, Shedding, Splitter, Splitting, SplitWish, Unload
+from trimtab_strategies.protocols import Shedder, Shedding, SplitCandidate, Splitter, Splitting, Unload
 from trimtab_strategies.testing.clusters import cluster as drawn
 from trimtab_strategies.testing.compare import (
     MINUTE,
@@ -27,7 +27,7 @@ from trimtab_strategies.testing.compare import (
 
 
 def level_cluster_is_left_alone(shedder: Shedder, cluster: ClusterLoad) -> None:
-    """Brokers that are all alike shed nothing, and the answer says why."""
+    """Equal brokers shed nothing, and the answer gives a reason."""
     brokers = cluster.brokers
     alike: dict[str, Any] = {
         name: np.tile(getattr(brokers, name)[:1], (len(brokers), 1)) for name in ("usage", "limit", "traffic")
@@ -65,7 +65,7 @@ def broker_order_does_not_matter_to_shedding(shedder: Shedder, cluster: ClusterL
 
 
 def bundle_order_does_not_matter_to_shedding(shedder: Shedder, cluster: ClusterLoad) -> None:
-    """The rows of the bundles may be in any order; of bundles that carry the same, any may be taken."""
+    """The rows of the bundles may be in any order; of bundles with equal load any may be taken."""
     other = reordered(cluster, bundles=upside_down(len(cluster.bundles)))
     assert _all_in_words(shedder, cluster, by_traffic=True) == _all_in_words(shedder, other, by_traffic=True)
 
@@ -101,7 +101,7 @@ def _check_destination(cluster: ClusterLoad, unload: Unload) -> None:
 
 
 def shedder_memory_survives_a_restart(shedder: Shedder, cluster: ClusterLoad) -> None:
-    """The memory is plain JSON, and a shedder that reads it back goes on as if nothing had happened."""
+    """The memory is plain JSON, and a shedder that reads it back continues unchanged."""
     sheddable = movable(cluster)
     for shown, shedding in sheddings(shedder, cluster, sheddable):
         memory = restored(shedding.memory)
@@ -111,14 +111,14 @@ def shedder_memory_survives_a_restart(shedder: Shedder, cluster: ClusterLoad) ->
 
 
 def shedding_an_empty_cluster_is_fine(shedder: Shedder, _: ClusterLoad) -> None:
-    """No broker and no bundle: nothing is shed, and the answer says why."""
+    """No broker and no bundle: nothing is shed, and the answer gives a reason."""
     shedding = shedder.shed(drawn(), np.zeros(0, dtype=bool), {})
     assert not shedding.unloads
     assert shedding.held_back, "nothing is shed, and no reason is given"
 
 
-def a_lone_broker_sheds_to_nobody(shedder: Shedder, _: ClusterLoad) -> None:
-    """With one broker there is no destination to name, and nothing breaks."""
+def a_single_broker_sheds_nothing(shedder: Shedder, _: ClusterLoad) -> None:
+    """With a single broker, the shedder names no destination and does not fail."""
     alone = drawn(a=0.95, bundles={"a": [3, 2, 1]})
     for shown, shedding in sheddings(shedder, alone, movable(alone)):
         _check_unloads(shown, shedding, movable(alone))
@@ -141,39 +141,39 @@ SHEDDER_CHECKS: tuple[Callable[[Shedder, ClusterLoad], None], ...] = (
     sheds_only_what_may_leave,
     shedder_memory_survives_a_restart,
     shedding_an_empty_cluster_is_fine,
-    a_lone_broker_sheds_to_nobody,
+    a_single_broker_sheds_nothing,
 )
-"""What every shedder must keep to."""
+"""The checks of every shedder."""
 
 
 def splits_only_what_may_be_split(splitter: Splitter, cluster: ClusterLoad) -> None:
     """Each bundle is split at most once, only if it is splittable, at boundaries strictly inside its range."""
     splittable = np.arange(len(cluster.bundles)) % 3 != 0
     for shown, splitting in splittings(splitter, cluster, splittable):
-        rows = [wish.bundle for wish in splitting.wishes]
+        rows = [split.bundle for split in splitting.proposed]
         assert splittable[rows].all(), "a bundle that may not be split is split"
         assert len(rows) == len(set(rows)), "a bundle is split twice"
-        for wish in splitting.wishes:
-            _check_wish(shown, wish)
+        for split in splitting.proposed:
+            _check_split(shown, split)
     for _, splitting in splittings(splitter, cluster, np.zeros(len(cluster.bundles), dtype=bool)):
-        assert not splitting.wishes, "no bundle may be split, yet some are"
+        assert not splitting.proposed, "no bundle may be split, yet some are"
 
 
-def _check_wish(cluster: ClusterLoad, wish: SplitWish) -> None:
-    bundle = parse_bundle(cluster.bundles.names[wish.bundle])
-    edges = np.array([bundle.lower, *wish.boundaries.tolist(), bundle.upper])
-    assert len(wish.boundaries), "a split without a boundary"
-    assert (np.diff(edges) > 0).all(), f"boundaries {wish.boundaries} do not ascend inside {bundle}"
-    if len(wish.shares):
-        assert len(wish.shares) == len(wish.boundaries) + 1, "not a share for each child"
-        assert (wish.shares >= 0).all(), "a negative share"
-        assert abs(float(wish.shares.sum()) - 1) < 1e-9, "the shares do not sum to 1"  # noqa: PLR2004 - rounding
+def _check_split(cluster: ClusterLoad, split: SplitCandidate) -> None:
+    bundle = parse_bundle(cluster.bundles.names[split.bundle])
+    edges = np.array([bundle.lower, *split.boundaries.tolist(), bundle.upper])
+    assert len(split.boundaries), "a split without a boundary"
+    assert (np.diff(edges) > 0).all(), f"boundaries {split.boundaries} do not ascend inside {bundle}"
+    if len(split.shares):
+        assert len(split.shares) == len(split.boundaries) + 1, "not a share for each child"
+        assert (split.shares >= 0).all(), "a negative share"
+        assert abs(float(split.shares.sum()) - 1) < 1e-9, "the shares do not sum to 1"  # noqa: PLR2004 - rounding
 
 
 def says_why_nothing_is_split(splitter: Splitter, cluster: ClusterLoad) -> None:
-    """An answer without a wish gives a reason, and no answer gives one per bundle of a large cluster."""
+    """An answer without a split gives a reason, and no answer gives one per bundle of a large cluster."""
     for _, splitting in splittings(splitter, cluster, _whole(cluster)):
-        assert splitting.wishes or splitting.held_back, "nothing is split, and no reason is given"
+        assert splitting.proposed or splitting.held_back, "nothing is split, and no reason is given"
 
 
 def splitting_leaves_its_input_alone(splitter: Splitter, cluster: ClusterLoad) -> None:
@@ -192,7 +192,7 @@ def broker_order_does_not_matter_to_splitting(splitter: Splitter, cluster: Clust
 
 
 def splitter_memory_survives_a_restart(splitter: Splitter, cluster: ClusterLoad) -> None:
-    """The memory is plain JSON, and a splitter that reads it back goes on as if nothing had happened."""
+    """The memory is plain JSON, and a splitter that reads it back continues unchanged."""
     for shown, splitting in splittings(splitter, cluster, _whole(cluster)):
         memory = restored(splitting.memory)
         assert memory == splitting.memory
@@ -202,7 +202,7 @@ def splitter_memory_survives_a_restart(splitter: Splitter, cluster: ClusterLoad)
 
 def splitting_an_empty_cluster_is_fine(splitter: Splitter, _: ClusterLoad) -> None:
     """No broker and no bundle: nothing is split."""
-    assert not splitter.split(drawn(), np.zeros(0, dtype=bool), {}).wishes
+    assert not splitter.split(drawn(), np.zeros(0, dtype=bool), {}).proposed
 
 
 def _whole(cluster: ClusterLoad) -> BoolArray:
@@ -212,7 +212,7 @@ def _whole(cluster: ClusterLoad) -> BoolArray:
 def splittings(
     splitter: Splitter, cluster: ClusterLoad, splittable: BoolArray
 ) -> Iterator[tuple[ClusterLoad, Splitting]]:
-    """`ROUNDS` answers in a row, a minute apart on the same load, each with the cluster as it was shown."""
+    """`ROUNDS` answers in a row, a minute apart on the same load, each with the cluster that it got."""
     memory: Mapping[str, Any] = {}
     for turn in range(ROUNDS):
         shown = replace(cluster, now=cluster.now + MINUTE * turn)
@@ -223,7 +223,8 @@ def splittings(
 
 def _in_words(cluster: ClusterLoad, splitting: Splitting) -> list[tuple[str, list[int], str]]:
     return sorted(
-        (cluster.bundles.names[wish.bundle], wish.boundaries.tolist(), str(wish.reason)) for wish in splitting.wishes
+        (cluster.bundles.names[split.bundle], split.boundaries.tolist(), str(split.reason))
+        for split in splitting.proposed
     )
 
 
@@ -239,4 +240,4 @@ SPLITTER_CHECKS: tuple[Callable[[Splitter, ClusterLoad], None], ...] = (
     splitter_memory_survives_a_restart,
     splitting_an_empty_cluster_is_fine,
 )
-"""What every splitter must keep to."""
+"""The checks of every splitter."""

@@ -16,9 +16,9 @@ from rich.text import Text
 
 from trimtab_operator.cli.common import FINDING, FINE, HELP, CommandError, iso, length, moment, size, written
 from trimtab_operator.cli.tables import Grid, console, print_grid
-from trimtab_pipeline.exchange import ExchangeError, Window, export, import_window
-from trimtab_pipeline.past import DamagedError, NoHistoryError, Past, Summary, policies
-from trimtab_pipeline.renaming import Renaming, kept_key
+from trimtab_pipeline.anonymizer import Renaming, kept_key
+from trimtab_pipeline.exchange import ExchangeError, ExportedWindow, export, import_window
+from trimtab_pipeline.history_reader import DamagedError, HistoryReader, HistorySummary, NoHistoryError, policies
 
 _KEY = "names.key"
 _SHOWN = 10
@@ -137,9 +137,9 @@ def run(arguments: argparse.Namespace) -> int:
         raise CommandError(f"{error.filename or arguments.dir}: {error.strerror or error}") from error
 
 
-def _chosen(arguments: argparse.Namespace) -> list[Past]:
+def _chosen(arguments: argparse.Namespace) -> list[HistoryReader]:
     names = [arguments.policy] if arguments.policy else policies(arguments.dir)
-    return [Past(arguments.dir, name) for name in names]
+    return [HistoryReader(arguments.dir, name) for name in names]
 
 
 def _show(arguments: argparse.Namespace) -> int:
@@ -156,7 +156,7 @@ def _show(arguments: argparse.Namespace) -> int:
     return FINDING if arguments.check and found else FINE
 
 
-def as_data(summary: Summary, now: float) -> dict[str, Any]:
+def as_data(summary: HistorySummary, now: float) -> dict[str, Any]:
     """Plain data: times in ISO 8601, durations in seconds, sizes in bytes; null if unknown."""
     return {
         "policy": summary.policy,
@@ -177,7 +177,7 @@ def _known(value: float) -> float | None:
     return round(value, 3) if math.isfinite(value) else None
 
 
-def print_summaries(screen: Console, summaries: Sequence[Summary], now: float) -> None:
+def print_summaries(screen: Console, summaries: Sequence[HistorySummary], now: float) -> None:
     """Print a row for each policy, then gaps and damaged files, the newest first."""
     rows = [_cells(summary, now) for summary in summaries]
     print_grid(screen, Grid("", ("Policy", *_COLUMNS), rows, _COLUMNS, _SPARE))
@@ -185,7 +185,7 @@ def print_summaries(screen: Console, summaries: Sequence[Summary], now: float) -
         _print_findings(screen, summary)
 
 
-def _cells(summary: Summary, now: float) -> tuple[str, ...]:
+def _cells(summary: HistorySummary, now: float) -> tuple[str, ...]:
     return (
         summary.policy,
         written(summary.begin)[:-3],
@@ -199,7 +199,7 @@ def _cells(summary: Summary, now: float) -> tuple[str, ...]:
     )
 
 
-def _print_findings(screen: Console, summary: Summary) -> None:
+def _print_findings(screen: Console, summary: HistorySummary) -> None:
     for gap in reversed(summary.gaps[-_SHOWN:]):
         span = f"{written(gap.begin)} to {written(gap.end)}"
         screen.print(Text(f"{summary.policy}: gap of {length(gap.end - gap.begin)}, {span}", style="yellow"))
@@ -237,7 +237,7 @@ def _import(arguments: argparse.Namespace) -> int:
     return FINE
 
 
-def _print_window(what: str, window: Window) -> None:
+def _print_window(what: str, window: ExportedWindow) -> None:
     print(f"{what}: {written(window.begin)} to {written(window.end)} UTC")
     for policy, cycles in window.cycles.items():
         print(f"  {policy}: {cycles:,} cycle{'' if cycles == 1 else 's'}")

@@ -34,8 +34,8 @@ from trimtab_operator.loop.preview import measured_load
 from trimtab_operator.state.settings import InvalidPolicyError
 from trimtab_operator.telemetry.metrics import Metrics
 from trimtab_pipeline.api import LoadSources, SourceUnavailableError
+from trimtab_pipeline.history_reader import DamagedError, HistoryReader, NoHistoryError, policies
 from trimtab_pipeline.metrics_topology import topology_from_metrics
-from trimtab_pipeline.past import DamagedError, NoHistoryError, Past, policies
 from trimtab_strategies.model import ClusterLoad, counted
 
 _POINTS = 600
@@ -209,15 +209,15 @@ def _with_note(load: ClusterLoad) -> ClusterLoad:
     return replace(load, quality=replace(load.quality, notes=(*load.quality.notes, _NO_BUNDLES)))
 
 
-def _past(arguments: argparse.Namespace) -> Past:
+def _past(arguments: argparse.Namespace) -> HistoryReader:
     """The history of the named policy, or of the only one. Raises `CommandError`."""
     names = [arguments.policy] if arguments.policy else policies(arguments.history)
     if len(names) > 1:
         raise CommandError(f"{arguments.history} holds several policies; choose one with --policy: {', '.join(names)}")
-    return Past(arguments.history, names[0])
+    return HistoryReader(arguments.history, names[0])
 
 
-def _until(arguments: argparse.Namespace, past: Past) -> float:
+def _until(arguments: argparse.Namespace, past: HistoryReader) -> float:
     """The latest time to read, epoch seconds."""
     return float(arguments.at(past.summary().end)) if arguments.at else math.inf
 

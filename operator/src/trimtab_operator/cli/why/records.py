@@ -28,7 +28,7 @@ from trimtab_operator.resources.policy import ActuatorType
 from trimtab_operator.resources.policy_status import PAUSE_ANNOTATION
 from trimtab_operator.state.strategy_state import PolicyStateStore
 from trimtab_pipeline.decisions import decisions
-from trimtab_pipeline.past import DamagedError, NoHistoryError, Past, policies
+from trimtab_pipeline.history_reader import DamagedError, HistoryReader, NoHistoryError, policies
 
 Object = Mapping[str, Any]
 
@@ -183,7 +183,7 @@ def recalled(folder: Path, policy: str | None, kind: str, name: str, at: Moment 
     `CommandError`.
     """
     try:
-        past = Past(folder, policy or _only(folder))
+        past = HistoryReader(folder, policy or _only(folder))
         records = _recalled(past, at)
         newest = records[-1]
         owners = {} if kind == "broker" else _owners(past, newest.at)
@@ -211,7 +211,7 @@ def _only(folder: Path) -> str:
     return found[0]
 
 
-def _recalled(past: Past, at: Moment | None) -> tuple[DecisionRecord, ...]:
+def _recalled(past: HistoryReader, at: Moment | None) -> tuple[DecisionRecord, ...]:
     """Oldest first; never empty. Raises `CommandError`, `UnreadableContentError`."""
     newest = decisions(past.folder, count=1)
     if not newest:
@@ -223,7 +223,7 @@ def _recalled(past: Past, at: Moment | None) -> tuple[DecisionRecord, ...]:
     return tuple(DecisionRecord.from_json(entry.record) for entry in found)
 
 
-def _owners(past: Past, at: float) -> Mapping[str, str]:
+def _owners(past: HistoryReader, at: float) -> Mapping[str, str]:
     """The owner of each bundle (name of the object) in the newest cycle up to `at`, empty for none."""
     try:
         load = past.load(at)

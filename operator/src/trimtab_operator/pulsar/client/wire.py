@@ -16,7 +16,7 @@ from yarl import URL
 
 from trimtab_operator.pulsar.client.errors import PulsarRefusedError
 from trimtab_pipeline.bodies import TooLargeError
-from trimtab_pipeline.connecting import proxy_of
+from trimtab_pipeline.connections import proxy_of
 
 COMPLAINT = 2**16
 """Bytes that are read of an answer that is an error, or leads elsewhere."""

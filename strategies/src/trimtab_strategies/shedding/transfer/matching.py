@@ -1,7 +1,7 @@
-"""One cycle of TransferShedder: how far the brokers are apart, and who gives what to whom.
+"""One cycle of TransferShedder: how much the brokers' usage differs, and which bundles move between which brokers.
 
-Brokers stand in a row by smoothed usage. The top one gives to the lowest, the next to the next, until the standard
-deviation, computed forward after each pair, is small enough.
+The brokers are sorted by smoothed usage. The top one gives to the lowest, the next to the next, until the standard
+deviation, predicted after each pair, is small enough.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from trimtab_strategies.protocols import Unload
 from trimtab_strategies.shedding.transfer.reports import Reports
 
 MOST_MINIMUM = 0.5
-"""A broker is underloaded below this ratio of the average at most, however large the target deviation."""
+"""A broker is underloaded below this ratio of the average at most, for any target deviation."""
 
 WORTH_A_SWAP = 0.75
 """A swap must bring the giving broker below this ratio of its throughput."""
@@ -26,9 +26,10 @@ WORTH_A_SWAP = 0.75
 
 @dataclass(frozen=True, slots=True)
 class Loads:
-    """What the cycle compares, by broker row (n,): smoothed usage (ratio), smoothed and current throughput (bytes/s).
+    """The loads that the cycle compares, by broker row (n,): smoothed usage (ratio), smoothed and current throughput
+    (bytes/s).
 
-    receives: who may be given bundles.
+    receives: the brokers that may receive bundles.
     """
 
     usage: FloatArray
@@ -48,7 +49,7 @@ class Spread:
 
     @staticmethod
     def of(usage: FloatArray, *, exact: bool) -> Spread:
-        """Of these usages, summed one by one in this order. exact: as in Java, NaN where rounding makes it negative."""
+        """The spread of these usages, summed in this order. exact: as in Java, NaN where rounding makes it negative."""
         mean = float(np.cumsum(usage)[-1]) / len(usage)
         squares = float(np.cumsum(usage * usage)[-1])
         variance = squares / len(usage) - mean * mean
@@ -56,7 +57,7 @@ class Spread:
             return Spread(len(usage), mean, squares, float(np.sqrt(variance if exact else max(0.0, variance))))
 
     def shift(self, top: float, low: float, amount: float) -> None:
-        """`amount` (ratio) of usage went from a broker at `top` to one at `low`."""
+        """Account for `amount` (ratio) of usage that goes from a broker at `top` to one at `low`."""
         self.squares -= top * top + low * low
         left, right = float(np.maximum(0, top - amount)), low + amount
         self.squares += left * left + right * right
@@ -64,11 +65,11 @@ class Spread:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
-    """The numbers of a cycle: see the parameters of the same names; ratios where those are percent.
+class TransferSettings:
+    """The settings of a cycle: see the parameters of the same names; ratios where those are percent.
 
-    counts_returned: what a swap gives back counts. rewinds: each swap looks at all of the low broker's bundles again.
-    sheds_at_zero: a broker without usage has bundles to give.
+    counts_returned: bundles that a swap gives back count. rewinds: each swap considers all of the low broker's bundles
+    again. sheds_at_zero: a broker without usage has bundles to give.
     """
 
     target: float
@@ -81,13 +82,13 @@ class Settings:
 
 
 @dataclass
-class Cycle:
-    """One cycle under way. `order`: brokers (rows) from the least to the most used one."""
+class TransferCycle:
+    """State of one cycle. `order`: brokers (rows) from the least to the most used one."""
 
     loads: Loads
     order: IntArray
     spread: Spread
-    settings: Settings
+    settings: TransferSettings
     reports: Reports
     unreported: int = 0
     too_few: int = 0
@@ -99,7 +100,7 @@ class Cycle:
         self._skip_closed()
 
     def cause(self) -> Reason | None:
-        """Why something should move now, None if the brokers are close enough."""
+        """Why bundles should move now; None if the brokers are close enough."""
         if self.spread.deviation > self.settings.target:
             return Reason.OVERLOADED
         if self.underloaded(int(self.order[self._low])):
@@ -107,19 +108,19 @@ class Cycle:
         return Reason.OVERLOADED if self.overloaded(int(self.order[self._top])) else None
 
     def underloaded(self, broker: int) -> bool:
-        """Far below the average in usage, or below the broker that is on top now in throughput."""
+        """Whether a broker is far below the average usage, or far below the top broker's throughput."""
         ratio = min(MOST_MINIMUM, max(0.0, self.settings.target / 2))
         loads, top = self.loads, self.order[self._top]
         low_usage = loads.usage[broker] < self.spread.mean * ratio
         return bool(low_usage or loads.smoothed[broker] < loads.smoothed[top] * ratio)
 
     def overloaded(self, broker: int) -> bool:
-        """Above the limit, and above the average by more than the target."""
+        """Whether a broker is above the limit, and above the average by more than the target."""
         usage = self.loads.usage[broker]
         return bool(usage > self.settings.overload and usage > self.spread.mean + self.settings.target)
 
     def unloads(self) -> Iterator[Unload]:
-        """What should move, one bundle or swap at a time, in the order of decision."""
+        """The moves, one bundle or swap at a time, in the order of decision."""
         shed = 0
         while shed < self.settings.max_brokers and self._low < self._top and (reason := self.cause()) is not None:
             top, low = int(self.order[self._top]), int(self.order[self._low])
@@ -138,7 +139,7 @@ class Cycle:
                 self.too_few += 1
 
     def _reported(self, broker: int) -> IntArray | None:
-        """The bundles a broker could give, None and counted if there are not enough."""
+        """The bundles that a broker could give; None, and counted, if there are too few."""
         bundles = self.reports.of(broker)
         if bundles is None or not len(bundles):
             self.unreported += 1
@@ -161,9 +162,9 @@ class _Swap(NamedTuple):
 
 
 class Relief:
-    """One pair: what `top` gives to `low`, and what it gets back. All amounts are throughput in bytes/s."""
+    """One pair: the bundles that `top` gives to `low`, and those it gets back. Amounts are throughput in bytes/s."""
 
-    def __init__(self, cycle: Cycle, top: int, low: int, bundles: IntArray) -> None:
+    def __init__(self, cycle: TransferCycle, top: int, low: int, bundles: IntArray) -> None:
         """Let `top` (row) give of its reported `bundles` (rows, lightest first) to `low` (row)."""
         self.cycle, self.top, self.low = cycle, top, low
         self.bundles = bundles.tolist()
@@ -174,16 +175,16 @@ class Relief:
         self.marked = self.gained = 0.0
         returning = cycle.reports.of(low) if cycle.settings.transfer else None
         self._returning = None if returning is None else returning.tolist()
-        self._looked_at = 0
+        self._considered = 0
         self._returned: set[int] = set()
 
     @property
     def shifted(self) -> float:
-        """Usage (ratio) that goes from top to low."""
+        """The usage (ratio) that goes from top to low."""
         return _quotient((self.marked - self.gained) * self.usage, self.throughput)
 
     def unloads(self, reason: Reason) -> Iterator[Unload]:
-        """The bundles that leave, each with what is given back for it."""
+        """The bundles that leave, each with those given back for it."""
         remaining = len(self.bundles)
         transfer, reports = self.cycle.settings.transfer, self.cycle.reports
         for bundle in self.bundles:
@@ -207,14 +208,14 @@ class Relief:
             remaining -= 1
 
     def _swap(self, amount: float) -> _Swap | None:
-        """What could come back for `amount` so that both ends are better off, None if nothing."""
+        """The bundles that could come back for `amount` so that both ends improve; None if none."""
         if self._returning is None:
             return None
         reports = self.cycle.reports
         at_top = self.throughput - self.marked + self.gained - amount
         at_low = self.low_throughput + self.marked - self.gained + amount
         swap, total = [], 0.0
-        for bundle in self._not_looked_at():
+        for bundle in self._not_considered():
             back = reports.throughput(bundle)
             if back == 0 or not reports.may_return(bundle) or not reports.transferable(bundle, self.top):
                 continue
@@ -225,19 +226,19 @@ class Relief:
                     return _Swap(swap, total)
         return None
 
-    def _not_looked_at(self) -> Iterator[int]:
-        """The low broker's bundles from where the last swap stopped, or from the first, without those taken."""
+    def _not_considered(self) -> Iterator[int]:
+        """The low broker's remaining bundles, from where the last swap stopped, or from the first one."""
         assert self._returning is not None
         if self.cycle.settings.rewinds:
             yield from (bundle for bundle in self._returning if bundle not in self._returned)
             return
-        while self._looked_at < len(self._returning):
-            self._looked_at += 1
-            yield self._returning[self._looked_at - 1]
+        while self._considered < len(self._returning):
+            self._considered += 1
+            yield self._returning[self._considered - 1]
 
 
 def _quotient(dividend: float, divisor: float) -> float:
-    """Division as computers do it: NaN or infinite by 0."""
+    """Floating-point division: NaN or infinite by 0."""
     with np.errstate(all="ignore"):
         return float(np.float64(dividend) / np.float64(divisor))
 

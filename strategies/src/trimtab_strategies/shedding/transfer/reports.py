@@ -1,7 +1,7 @@
-"""What TransferShedder is told of bundles: the few heaviest of each broker, lightest first, and which of them may move.
+"""The bundles that TransferShedder knows: the heaviest of each broker, lightest first, and which of them may move.
 
-Pulsar's brokers report only their heaviest bundles. `Reports` is what a shedder asks; `PictureReports` answers from a
-picture of the cluster in which all bundles are known.
+Pulsar's brokers report only their heaviest bundles. A shedder uses `Reports`; `SnapshotReports` implements it on a
+snapshot of the cluster with all bundles.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
-from trimtab_strategies.filters import SYSTEM_NAMESPACE, Selecting
+from trimtab_strategies.filters import SYSTEM_NAMESPACE, ActiveSelection
 from trimtab_strategies.hash_ring import is_monitoring
 from trimtab_strategies.model import NO_POLICY, THROUGHPUT_IN, THROUGHPUT_OUT, ClusterLoad
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
@@ -25,7 +25,7 @@ class Reports(Protocol):
         """A broker's heaviest bundles, lightest first; None if it reported none."""
 
     def throughput(self, bundle: int) -> float:
-        """In plus out, bytes/s."""
+        """Throughput of a bundle in plus out, bytes/s."""
 
     def may_leave(self, bundle: int) -> bool:
         """Whether a reported bundle may be given away."""
@@ -38,13 +38,13 @@ class Reports(Protocol):
 
 
 def heaviest(cluster: ClusterLoad, bundles: IntArray, count: int, weight: IntArray | FloatArray) -> IntArray:
-    """Of `bundles` (rows, k) the `count` heaviest, lightest first; equal ones by name, the later being the heavier.
+    """The `count` heaviest of `bundles` (rows, k), lightest first; ties by name, the later one counts as heavier.
 
     weight: (k, c) compared column by column, the first column first.
     """
     if count < len(bundles):
         edge = np.partition(weight[:, 0], -count)[-count]
-        within = weight[:, 0] >= edge  # by their first column, the others can't be among them
+        within = weight[:, 0] >= edge  # the first column already rules out the others
         bundles, weight = bundles[within], weight[within]
     order = np.lexsort(weight.T[::-1])
     if count < len(bundles):
@@ -58,10 +58,10 @@ def heaviest(cluster: ClusterLoad, bundles: IntArray, count: int, weight: IntArr
     return np.array([row for _, _, row in named], dtype=np.int64)
 
 
-class PictureReports:
-    """Reports made from a picture of the cluster.
+class SnapshotReports:
+    """Reports computed from a snapshot of the cluster.
 
-    Left out are bundles without throughput, of Pulsar's own namespaces, of the `excluded` ones, and, unless
+    They leave out bundles without throughput, of Pulsar's own namespaces, of the `excluded` ones, and, unless
     `with_policies`, of namespaces with an isolation or anti-affinity policy.
     """
 
@@ -69,7 +69,7 @@ class PictureReports:
         self,
         cluster: ClusterLoad,
         sheddable: BoolArray,
-        selecting: Selecting,
+        selecting: ActiveSelection,
         *,
         count: int,
         excluded: tuple[str, ...] = (),
@@ -78,7 +78,7 @@ class PictureReports:
     ) -> None:
         """Report the `count` heaviest, by Pulsar's order if `in_steps`, else by throughput.
 
-        sheddable: (m,) which bundles may move. selecting: who may get them, by the extensible manager's pipeline.
+        sheddable: (mask, m) the bundles that may move. selecting: the extensible manager's filters of destinations.
         """
         self._cluster, self._sheddable, self._selecting = cluster, sheddable, selecting
         self._count, self._excluded, self._with_policies, self._in_steps = count, excluded, with_policies, in_steps
@@ -129,7 +129,7 @@ class PictureReports:
         return ~np.isin(namespaces, closed) if closed else np.ones(len(bundles), dtype=bool)
 
     def _is_open(self, namespace: int) -> bool:
-        """Whether the bundles of a namespace (row) are reported at all."""
+        """Whether the bundles of a namespace (row) are reported."""
         if namespace not in self._open:
             name = self._cluster.namespaces[namespace]
             policy = self._cluster.policies.get(name, NO_POLICY)
@@ -139,7 +139,7 @@ class PictureReports:
         return self._open[namespace]
 
     def _candidates_of(self, bundle: int) -> BoolArray:
-        """Which brokers (mask, n) may have the bundle."""
+        """The brokers (mask, n) that may own the bundle."""
         kind = self._selecting.kind(bundle)
         if kind not in self._candidates:
             among = np.zeros(len(self._cluster.brokers), dtype=bool)

@@ -1,27 +1,25 @@
-"""Who takes part in a cycle of TransferShedder, in which order, how far they are apart, and why it may be left out.
+"""TransferShedder: the most used broker gives bundles to the least used one, and may take smaller ones in exchange.
 
-TransferShedder: the most used broker gives bundles to the least used one, and may take smaller ones in exchange.
-
-Idea. When the brokers' usage spreads too far for some cycles, stand them in a row. The top one hands some of its
-reported (heaviest) bundles straight to the lowest, the lighter ones first, so much that the two would meet in the
-middle. When the next bundle is too much, it goes all the same if the other end has enough to give back: a swap. Then
-the next two brokers, until the spread, computed forward, is small enough.
+Idea. When the brokers' usage spreads too far for some cycles, sort the brokers by usage. The top one gives some of its
+reported (heaviest) bundles directly to the lowest, the lighter ones first, until the two would meet in the middle. When
+the next bundle is too large, it still goes if the other end has enough to give back: a swap. Then come the next two
+brokers, until the predicted spread is small enough.
 
 Formula. u = weighted maximum of the resources' percent, heap included; L = history * L + (1 - history) * u, once per
-picture; a, s = mean and standard deviation of L. There is cause to act when s > target, or the lowest has L < a * m or
+snapshot; a, s = mean and standard deviation of L. A cycle is a hit when s > target, or the lowest has L < a * m or
 a smoothed throughput below m times that of the top (m = half the target, at most 0.5), or the top has L above the
-overload threshold and above a + target. Acts when that was so more than `hit_threshold` times in a row. Top gives
+overload threshold and above a + target. It acts after more than `hit_threshold` hits in a row. The top gives
 T * (L_top - L_low) / 2 / L_top of its throughput T. A swap must leave both ends below T, the low one not above the top
 one, and the top one below 3/4 of T.
 
-When it helps. Large bundles: direct destinations and swaps do what one-way shedding can't. Few moves a cycle, each
-with a known end. When it hurts. It sees the few reported bundles only; one broker that gave bundles away a moment ago
-holds back the whole cluster; the deviation of a large cluster hides a single hot broker.
+When it helps. Large bundles: direct destinations and swaps do what one-way shedding can't. Few moves per cycle, each
+with a known destination. When it hurts. It uses only the few reported bundles; one broker that has just given bundles
+away stops the whole cluster; the deviation of a large cluster hides a single hot broker.
 
-Compatibility. `java` decides as Pulsar does, with the side effect of its debug mode (`debug_mode`) and all that stands
-in `DEFECTS`; `corrected` mends these. Two rules differ from Pulsar in both: a bundle that may not move now is not given
-back in a swap either, and a broker that takes no bundles is passed over at the low end. Equal brokers are told apart by
-name. Cool-down counts from the decision, as a plan does not see moves land.
+Compatibility. `java` decides as Pulsar does, with the side effect of its debug mode (`debug_mode`) and all `DEFECTS`;
+`corrected` fixes them. Two rules differ from Pulsar in both forms: a bundle that may not move now is not given back in
+a swap either, and a broker that takes no bundles is skipped at the low end. Brokers with equal usage are ordered by
+name. Cool-down counts from the decision, as a plan does not observe when moves land.
 
 Source. Pulsar 4.2.4 `org.apache.pulsar.broker.loadbalance.extensions.scheduler.TransferShedder`, with equal decisions.
 """
@@ -35,34 +33,34 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field
 
-from trimtab_strategies.filters import Manager, Selection
+from trimtab_strategies.filters import BrokerSelection, Manager
 from trimtab_strategies.model import RESOURCES, ClusterLoad, HeldBack, Reason, counted
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
 from trimtab_strategies.params import Compatibility, Defect, WeightedParams
 from trimtab_strategies.protocols import Shedding, Unload, recall, remember
 from trimtab_strategies.shedding.bundle_choice import carried, reported
-from trimtab_strategies.shedding.transfer.matching import Cycle, Loads, Settings, Spread
-from trimtab_strategies.shedding.transfer.reports import PictureReports, Reports
+from trimtab_strategies.shedding.transfer.matching import Loads, Spread, TransferCycle, TransferSettings
+from trimtab_strategies.shedding.transfer.reports import Reports, SnapshotReports
 from trimtab_strategies.usage import Weight, Weights, broker_usage, smooth
 
 
 def current_throughput(cluster: ClusterLoad) -> FloatArray:
-    """What brokers carry now, in plus out, bytes/s (n,); where a broker did not say, the sum over its bundles."""
+    """Current throughput of the brokers, in plus out, bytes/s (n,); the sum over its bundles if not reported."""
     total = reported(cluster)[1]
     known = np.isfinite(total)
     return total if known.all() else np.where(known, total, carried(cluster)[1])
 
 
 class Survey:
-    """One look at the brokers before a cycle."""
+    """The state of the brokers before a cycle."""
 
     def __init__(
         self, cluster: ClusterLoad, memory: Mapping[str, Any], *, delay: float, data_ttl: float, corrected: bool
     ) -> None:
-        """Look at `cluster` with what is remembered; delay and data_ttl (seconds) as in the parameters.
+        """Survey `cluster` with the `memory` of earlier cycles; delay and data_ttl (seconds) as in the parameters.
 
-        Then `skip` says why the cycle is left out, or is None; `order` holds the brokers (rows) from the least to the
-        most used one; `rested` those whose delay is over, which `memory` has forgotten.
+        `skip` is the reason to skip the cycle, or None. `order` holds the brokers (rows) from the least to the most
+        used one. `rested` holds those whose delay is over; `memory` no longer contains them.
         """
         self.cluster, self.memory = cluster, memory
         self.delay, self.data_ttl, self.corrected = delay, data_ttl, corrected
@@ -78,7 +76,7 @@ class Survey:
         self.order, self.spread = self._ordered() if self.skip is None else (by_name[:0], Spread(0, 0, 0, 0))
 
     def after(self, unloads: tuple[Unload, ...]) -> dict[str, Any]:
-        """The memory once these were decided: who gave rests, and who took as well if corrected."""
+        """The memory after these decisions: brokers that gave now rest; corrected, those that received rest too."""
         unloaded = recall(self.memory, "unloaded", self.cluster.brokers.names)
         for unload in unloads:
             unloaded[unload.broker] = self.cluster.now
@@ -87,10 +85,10 @@ class Survey:
         return remember(self.memory, "unloaded", self.cluster.brokers.names, unloaded)
 
     def _find_resting(self) -> IntArray:
-        """Fresh brokers within the delay; those past it are forgotten, up to the one that stops the cycle."""
+        """Brokers with fresh data within the delay; those past it are removed, up to the one that stops the cycle."""
         names, rows = self.cluster.brokers.names, self._fresh
         unloaded = recall(self.memory, "unloaded", names)
-        # a time far in the future was written by a clock that was wrong: it must not hold the cluster until then
+        # a time far in the future comes from a wrong clock: it must not stop the cluster until then
         unloaded[unloaded > self.cluster.now + self.delay] = 0
         elapsed = self.cluster.now - self.cluster.brokers.age[rows] - unloaded[rows]
         resting = np.round(elapsed * 1000) < np.round(self.delay * 1000)
@@ -103,7 +101,7 @@ class Survey:
         return found
 
     def _find_skip(self) -> HeldBack | None:
-        """Why the whole cycle is left out, None if it is not."""
+        """Why the whole cycle is skipped; None if it is not."""
         names, java = self.cluster.brokers.names, not self.corrected
         if len(self._resting) and (java or len(self._resting) == len(self._fresh)):
             who = names[self._resting[0]]
@@ -119,27 +117,27 @@ class Survey:
         return None
 
     def _ordered(self) -> tuple[IntArray, Spread]:
-        """Brokers from the least to the most used, equal ones by name; and the spread over those with fresh data."""
+        """Brokers from the least to the most used, ties by name; and the spread over those with fresh data."""
         taking_part = self._fresh[~np.isin(self._fresh, self._resting)] if self.corrected else self._present
         order = taking_part[np.argsort(self.loads.usage[taking_part], kind="stable")]
         return order, Spread.of(self.loads.usage[self._fresh], exact=not self.corrected)
 
 
 def _older(seconds: FloatArray, bound: float) -> BoolArray:
-    """Whether more than `bound` seconds passed, in whole milliseconds as Pulsar counts."""
+    """Whether more than `bound` seconds have passed, in whole milliseconds as in Pulsar."""
     passed: BoolArray = np.round(seconds * 1000) > np.round(bound * 1000)
     return passed
 
 
 DEFECTS = (
     Defect(
-        "What a swap gives back only counts while the debug mode is on, so later bundles and the deviation are judged"
-        " by a load that is not there.",
+        "Bundles that a swap gives back count only in debug mode, so later bundles and the deviation are judged"
+        " by a wrong load.",
         "It always counts.",
     ),
     Defect(
-        "Each swap looks for bundles from where the last one stopped, so what that left aside is never offered again.",
-        "Each swap looks at all of the low broker's reported bundles that are still there.",
+        "Each swap continues from where the last one stopped, so bundles that it skipped are never offered again.",
+        "Each swap considers all reported bundles that the low broker still has.",
     ),
     Defect(
         "Brokers with outdated data, or no longer registered, count neither in the mean nor in the deviation, but still"
@@ -223,7 +221,7 @@ class TransferShedderParams(WeightedParams):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class TransferOutcome:
     """What one cycle decided, and how it came to that.
 
     rested:        brokers (rows) that may act again, as their delay is over.
@@ -236,12 +234,12 @@ class Outcome:
     after: Spread | None = None
 
 
-def reports_of_picture(cluster: ClusterLoad, sheddable: BoolArray, params: TransferShedderParams) -> Reports:
+def snapshot_reports(cluster: ClusterLoad, sheddable: BoolArray, params: TransferShedderParams) -> Reports:
     """What brokers would report of this picture."""
-    return PictureReports(
+    return SnapshotReports(
         cluster,
         sheddable,
-        Selection(Manager.EXTENSIBLE).on(cluster),
+        BrokerSelection(Manager.EXTENSIBLE).on(cluster),
         count=params.top_bundles,
         excluded=params.excluded_namespaces,
         with_policies=params.policy_bundles,
@@ -259,13 +257,13 @@ class TransferShedder:
     """
 
     params: TransferShedderParams
-    reports: Callable[[ClusterLoad, BoolArray, TransferShedderParams], Reports] = field(default=reports_of_picture)
+    reports: Callable[[ClusterLoad, BoolArray, TransferShedderParams], Reports] = field(default=snapshot_reports)
 
     def shed(self, cluster: ClusterLoad, sheddable: BoolArray, memory: Mapping[str, Any]) -> Shedding:
         """Bundles and swaps that bring the brokers together, one `Unload` each, in the order of decision."""
         return self.outcome(cluster, sheddable, memory).shedding
 
-    def outcome(self, cluster: ClusterLoad, sheddable: BoolArray, memory: Mapping[str, Any]) -> Outcome:
+    def outcome(self, cluster: ClusterLoad, sheddable: BoolArray, memory: Mapping[str, Any]) -> TransferOutcome:
         """What `shed` answers, and how far the brokers were and will be apart."""
         p = self.params
         survey = Survey(
@@ -273,9 +271,9 @@ class TransferShedder:
         )
         memory = survey.memory
         if survey.skip is not None:
-            return Outcome(Shedding(held_back=(survey.skip,), memory=memory), survey.rested)
+            return TransferOutcome(Shedding(held_back=(survey.skip,), memory=memory), survey.rested)
         before, reports = replace(survey.spread), self.reports(cluster, sheddable, self.params)
-        cycle = Cycle(survey.loads, survey.order, survey.spread, self._settings(), reports)
+        cycle = TransferCycle(survey.loads, survey.order, survey.spread, self._settings(), reports)
         hits = int(memory.get("hits", 0)) + 1 if cycle.cause() is not None else 0
         memory = {**memory, "hits": hits}
         unloads = tuple(cycle.unloads()) if self._acts(hits) else ()
@@ -284,7 +282,7 @@ class TransferShedder:
         else:
             why = self._nothing(cycle) if self._acts(hits) else self._waiting(cycle, hits)
             shedding = Shedding(held_back=(why,), memory=memory)
-        return Outcome(shedding, survey.rested, before, cycle.spread)
+        return TransferOutcome(shedding, survey.rested, before, cycle.spread)
 
     def averaged(self, cluster: ClusterLoad, memory: Mapping[str, Any]) -> Mapping[str, Any]:
         """The memory with this picture in the averages; the same picture does not count twice."""
@@ -297,9 +295,9 @@ class TransferShedder:
             memory = remember(memory, what, names, smooth(recall(memory, what, names), known, self.params.history))
         return {**memory, "now": cluster.now}
 
-    def _settings(self) -> Settings:
+    def _settings(self) -> TransferSettings:
         p = self.params
-        return Settings(
+        return TransferSettings(
             target=p.target_deviation,
             overload=p.overload_threshold / 100,
             max_brokers=p.max_brokers,
@@ -314,13 +312,13 @@ class TransferShedder:
             return hits >= max(1, self.params.hit_threshold)
         return hits > self.params.hit_threshold
 
-    def _waiting(self, cycle: Cycle, hits: int) -> HeldBack:
+    def _waiting(self, cycle: TransferCycle, hits: int) -> HeldBack:
         reason = Reason.BALANCED if self.params.corrected and not hits else Reason.HIT_COUNT
         needed = max(1, self.params.hit_threshold) if self.params.corrected else self.params.hit_threshold + 1
         state = f"cause to act in {counted(hits, 'cycle')} in a row, {needed} are needed" if hits else "close enough"
         return HeldBack("", reason, f"{state}: {self._spread(cycle)}")
 
-    def _nothing(self, cycle: Cycle) -> HeldBack:
+    def _nothing(self, cycle: TransferCycle) -> HeldBack:
         if cycle.unreported:
             text = f"{counted(cycle.unreported, 'broker')} that should give bundles away reported none"
             return HeldBack("", Reason.NO_LOAD_DATA, text)
@@ -329,7 +327,7 @@ class TransferShedder:
             return HeldBack("", Reason.NO_BUNDLES, text)
         return HeldBack("", Reason.HIT_COUNT, f"no broker to give and none to take: {self._spread(cycle)}")
 
-    def _spread(self, cycle: Cycle) -> str:
+    def _spread(self, cycle: TransferCycle) -> str:
         spread = cycle.spread
         return (
             f"usage {spread.mean * 100:.1f} % on average, deviation {spread.deviation * 100:.1f} points,"

@@ -1,4 +1,4 @@
-"""Bundles in the nouns of `trimtab_strategies.weights`: what they weigh, in which order they come, steps as unloads."""
+"""Bundles in the terms of `nodes`: their weights, their order, and a balance's steps as unloads."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from trimtab_strategies.shedding.weighted.orders import JavaOrder, SortedOrder, 
 
 
 class Measure(StrEnum):
-    """What a bundle's weight is."""
+    """The unit of a bundle's weight."""
 
     THROUGHPUT = "throughput"
     MESSAGE_RATE = "messageRate"
 
 
 class Weighing(StrEnum):
-    """Which average of it."""
+    """The average that is used."""
 
     SHORT = "short"
     LONG = "long"
@@ -44,18 +44,18 @@ def bundle_weights(cluster: ClusterLoad, measure: Measure, weighing: Weighing) -
 
 
 def fixed_weights(traits: Mapping[str, BrokerTraits]) -> dict[str, float]:
-    """By broker the weight that a person fixed, 1: as much as an average one of the others."""
+    """By broker the weight that a person fixed; 1 is as much as an average one of the others."""
     return {name: of.weight for name, of in traits.items() if 0 <= of.weight < np.inf}
 
 
 class SortedBundles(SortedOrder):
-    """Bundles ascending by name. With `ties_only` they are sorted, which takes long, only if some weigh the same."""
+    """Bundles ascending by name. With `ties_only` they are sorted, which is slow, only if some weigh the same."""
 
     def __init__(self, names: Sequence[str], weight: FloatArray, *, ties_only: bool) -> None:
         self._names, self._weight, self._ties_only = names, weight, ties_only
 
     def tasks(self, arrived: IntArray, most: int) -> IntArray:
-        """Ascending by name, or in the order of rows where that decides nothing."""
+        """Ascending by name, or in the order of rows where the order does not matter."""
         rows = super().tasks(arrived, most)
         if self._ties_only and len(np.unique(self._weight[rows])) == len(rows):
             return rows
@@ -63,7 +63,7 @@ class SortedBundles(SortedOrder):
 
 
 class JavaBundles(JavaOrder):
-    """As in the hash sets of the original, where ``tenant/namespace/range`` is called ``tenant.namespace$range``."""
+    """The order of the original's hash sets, with ``tenant/namespace/range`` named ``tenant.namespace$range``."""
 
     def __init__(self, names: Sequence[str]) -> None:
         super().__init__()
@@ -86,10 +86,10 @@ def by_name(rows: IntArray, names: Sequence[str]) -> IntArray:
 
 
 def unloads_of(transfers: Iterable[Transfer], rows: IntArray) -> tuple[Unload, ...]:
-    """What a balance's steps come to, as unloads with destinations; `rows` are the brokers' rows, by consumer.
+    """The net effect of a balance's steps, as unloads with destinations. rows: the brokers' rows, by consumer.
 
-    A swap of which neither bundle moved again is one unload with its return; whatever else is elsewhere in the end than
-    at the start is moved there. A bundle that went back and forth is not moved.
+    A swap whose bundles did not move again is one unload with its return. Every other bundle whose place changed is
+    moved to its final place. A bundle that went back and forth is not moved.
     """
     steps = list(transfers)
     net = _net(steps)
@@ -106,7 +106,7 @@ def unloads_of(transfers: Iterable[Transfer], rows: IntArray) -> tuple[Unload, .
 
 
 def _net(steps: Iterable[Transfer]) -> dict[int, tuple[int, int]]:
-    """By task where it was at first and where it is in the end, for those that moved."""
+    """By task its first and its final consumer, for tasks that moved."""
     first: dict[int, int] = {}
     last: dict[int, int] = {}
     for step in steps:

@@ -1,9 +1,9 @@
-"""Which two tasks of an overloaded consumer o and another one d to exchange.
+"""The exchange of two tasks between an overloaded consumer o and another one d.
 
 A heavy task of weight t for a light one of weight u is acceptable when o is at or above its target, d does not end
-above its own, and o becomes lighter by at least the significant change. For a given t every part of that is monotone
-in u, in doubles as well as on paper, so the acceptable ones are a run of the light tasks, and bisection finds its ends
-without looking at all pairs.
+above its own, and o becomes lighter by at least the significant change. For a given t each condition is monotone in u,
+in doubles as well as in theory. So the acceptable light tasks are contiguous, and bisection finds both ends without a
+test of all pairs.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import numpy as np
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
 
 SLACK = 1e-9
-"""Relative error far above that of the few additions in the rule: what fails by more fails for certain."""
+"""Relative error far above the rounding of the few additions in the rule: a larger miss is a certain miss."""
 
 FIRST_ROWS = 16
-"""Heavy tasks looked at together at first; four times as many in each next step."""
+"""Heavy tasks examined together at first; four times as many in each next step."""
 
 
 class Sides(NamedTuple):
@@ -46,13 +46,13 @@ class Sides(NamedTuple):
         return self.other_target - self.other_book
 
     @property
-    def wished(self) -> float:
+    def wanted(self) -> float:
         """The change that brings one of them to its target and the other nearer, ops/s."""
         return min(self.room, self.excess)
 
 
 def hopeless(sides: Sides, heavy: FloatArray, light: FloatArray) -> bool:
-    """Whether it is certain without a closer look that no pair is acceptable (weights descending)."""
+    """Whether a quick test shows that no pair is acceptable (weights descending)."""
     if not (len(heavy) and len(light)) or sides.book < sides.target or sides.book == 0:
         return True
     slack = SLACK * (sides.book + sides.other_book + sides.other_target + float(heavy[0]) + float(light[0]))
@@ -110,15 +110,15 @@ def _first_light_enough(sides: Sides, heavy: FloatArray, light: FloatArray) -> I
 
 @np.errstate(over="ignore", invalid="ignore")
 def best_exchange(sides: Sides, heavy: FloatArray, light: FloatArray) -> tuple[int, int] | None:
-    """The pair whose change takes most from the squared distances to both targets, and fits the wished one; or None.
+    """The fitting pair that reduces the squared distances to both targets most; or None.
 
-    Weights are descending. For each heavy task only the heaviest light one matters that keeps the change within what is
-    wished, and the next heavier, which exceeds it by little but may still fit below the other's target.
+    Weights are descending. For each heavy task only two light ones matter: the heaviest that keeps the change within
+    the wanted one, and the next heavier, which exceeds it slightly but may still fit below the other's target.
     """
     if not len(heavy) or not len(light):
         return None
     ascending = light[::-1]
-    above = np.searchsorted(ascending, heavy - sides.wished, side="left")
+    above = np.searchsorted(ascending, heavy - sides.wanted, side="left")
     places = np.stack([above, above - 1], axis=1)
     there = (places >= 0) & (places < len(light))
     change = heavy[:, np.newaxis] - ascending[np.where(there, places, 0)]
@@ -131,13 +131,13 @@ def best_exchange(sides: Sides, heavy: FloatArray, light: FloatArray) -> tuple[i
 
 
 def _gain(sides: Sides, change: FloatArray) -> FloatArray:
-    """Half of what the squared distances of both to their targets lose when this much weight (ops/s) is shifted."""
+    """Half of the reduction of both squared distances to the targets when this weight (ops/s) is shifted."""
     return change * (sides.excess + sides.room - change)
 
 
 @np.errstate(over="ignore", invalid="ignore")
 def best_move(sides: Sides, weights: FloatArray) -> int | None:
-    """Of tasks of o (weights descending) the one that is best moved to d without return; None when none is.
+    """The task of o (weights descending) that is best moved to d without return; None when none is.
 
     A task without weight is never worth a move.
     """
@@ -147,9 +147,9 @@ def best_move(sides: Sides, weights: FloatArray) -> int | None:
 
 
 def nearest(sides: Sides, weights: FloatArray) -> int | None:
-    """Of tasks of o (weights descending) the one that changes both ends by about what is wished; None when none does.
+    """The task of o (weights descending) that changes both ends by about the wanted weight; None when none does.
 
     Neither end gets further from its target than it was, and d not beyond it.
     """
-    usable = np.flatnonzero((weights > 0) & (weights <= sides.room) & (weights < 2 * sides.wished))
-    return int(usable[np.argmin(np.abs(weights[usable] - sides.wished))]) if len(usable) else None
+    usable = np.flatnonzero((weights > 0) & (weights <= sides.room) & (weights < 2 * sides.wanted))
+    return int(usable[np.argmin(np.abs(weights[usable] - sides.wanted))]) if len(usable) else None

@@ -1,8 +1,8 @@
-"""The ledger of one balance: who holds which tasks, and the running weight that each consumer is believed to carry.
+"""The ledger of one balance: the tasks of each consumer, and the running weight that each consumer carries.
 
 Consumers and subscriptions are numbers here. All tasks of a subscription weigh the same, and a consumer has it at most
-once, so a task is named by its subscription's number. The *book* is what the original calls a consumer's weight while
-it balances; with the original's phantom swaps it can differ from the sum of the tasks.
+once, so the subscription's number also names the task. The *book* is a consumer's running weight in the original; with
+the original's phantom swaps it can differ from the sum of the tasks.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Ledger:
         self.shared = False
         """Whether a subscription may be on several consumers."""
         self.movable: BoolArray | None = None
-        """Which tasks (m,) may change hands at all; None every one."""
+        """The tasks (mask, m) that may move; None: all."""
         self._order = order
         self._single = weight.tolist()
         self._most = [0] * consumers
@@ -74,7 +74,7 @@ class Ledger:
         return self._held[consumer]
 
     def open(self, consumer: int, tasks: IntArray, book: float) -> None:
-        """What a consumer has at the start, all at once, and the sum of its weights."""
+        """Set a consumer's initial tasks, and the sum of their weights."""
         self._opened[consumer] = tasks
         self.book[consumer] = book
         self._most[consumer] = len(tasks)
@@ -98,13 +98,13 @@ class Ledger:
         self._ranked.pop(consumer, None)
 
     def move(self, task: int, source: int, destination: int) -> None:
-        """A task changes hands."""
+        """Move a task."""
         self.give(source, task)
         self.take(destination, task)
         self.transfers.append(Transfer(task, source, destination))
 
     def swap(self, task: int, source: int, returned: int, destination: int) -> None:
-        """Two tasks change hands, in the original's order of additions."""
+        """Swap two tasks, in the original's order of additions."""
         phantom = task not in self.held(source)
         self.give(source, task)
         self.take(source, returned)

@@ -1,4 +1,4 @@
-"""Hermes' nouns: consumers carry tasks of subscriptions, each of which wants to be on k of them.
+"""Hermes' terms: consumers carry tasks of subscriptions, and each subscription needs k consumers.
 
 A *consumer* is a worker, named by its id. A *subscription* is a unit of demand, named ``group.topic$name``. A *task* is
 one placement of a subscription on a consumer; a consumer has a subscription at most once. Weights are operations per
@@ -6,10 +6,10 @@ second, cpu is a ratio (1 = every cpu busy), times are whole milliseconds since 
 
 Profiles: how heavy each subscription is, averaged over time, and when it was last moved.
 
-Idea. What consumers report jumps; a balance must not. So weights follow the reports through an average that forgets by
-elapsed time, not by number of reports. Formula. weight' = r * a + weight * (1 - a) with a = 1 - exp(-elapsed / window)
-and r the largest report of any active consumer. A subscription that nobody reports is forgotten, one that appears
-later starts at 0 and ramps up; only into an empty store the first report is taken as it is.
+Idea. Consumers' reports jump; a balance must not. So weights follow the reports through an average that decays with
+elapsed time, not with the number of reports. Formula. weight' = r * a + weight * (1 - a) with a = 1 - exp(-elapsed /
+window) and r the largest report of any active consumer. A subscription that no consumer reports is removed; one that
+appears later starts at 0 and ramps up. Only in an empty store does the first report count in full.
 
 Source. Hermes 2.21.0, profiles of the weighted balancer, with equal results to the last bit.
 """
@@ -23,20 +23,20 @@ from dataclasses import dataclass, field
 from trimtab_strategies.params import Compatibility
 
 NEVER = -math.inf
-"""The instant (ms) of what has not happened yet."""
+"""The instant (ms) of an event that has not happened."""
 
 
 UNDEFINED = -1.0
-"""The cpu utilisation that stands for "unknown". Only this very number does; -0.5 would count as measured."""
+"""The cpu utilisation that stands for "unknown". Only this exact number does; -0.5 would count as measured."""
 
 
 class InvalidWorkError(ValueError):
-    """Work that can't be balanced as it is given; the text names the value, what it must be, and where it stands."""
+    """Work that can't be balanced as given. The text names the value, its bound, and where it is."""
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What is known of a subscription: the weight of each of its tasks (ops/s), and when it was last moved (ms)."""
+    """A subscription: the weight of each of its tasks (ops/s), and when it was last moved (ms)."""
 
     weight: float = 0.0
     last_rebalance: float = NEVER
@@ -47,12 +47,12 @@ class Profile:
 
 
 UNKNOWN_PROFILE = Profile()
-"""Of a subscription that nobody has reported: no weight, never moved."""
+"""Profile of a subscription without a report: no weight, never moved."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeLoad:
-    """What a consumer reports: its cpu utilisation (ratio, -1 unknown) and the operations/s of each subscription."""
+    """A consumer's report: its cpu utilisation (ratio, -1 unknown) and the operations/s of each subscription."""
 
     cpu: float = UNDEFINED
     ops: Mapping[str, float] = field(default_factory=dict)
@@ -69,16 +69,15 @@ def operations_per_second(count: int, elapsed: int) -> float:
 
 
 UNKNOWN_LOAD = NodeLoad()
-"""Of a consumer that has not reported."""
+"""Load of a consumer without a report."""
 
 
 @dataclass(frozen=True, slots=True)
 class Constraints:
-    """How many consumers each subscription gets, and how many subscriptions a consumer may have.
+    """Number of consumers of each subscription, and of subscriptions of a consumer.
 
-    active: consumers that there are; nobody gets more than that. per_subscription: k where nothing else is said.
-    of_subscription, of_topic: k by name, the former first. A number below 1 means `per_subscription`, so one that is
-    set for a subscription hides its topic's.
+    active: number of consumers; no subscription gets more. per_subscription: k by default. of_subscription, of_topic: k
+    by name, the former first. A number below 1 means `per_subscription`, so a subscription's number hides its topic's.
     """
 
     active: int
@@ -96,12 +95,12 @@ class Constraints:
 
 
 @dataclass(frozen=True)
-class Work:
-    """Everything that one balance looks at.
+class Workload:
+    """The input of one balance.
 
-    subscriptions, consumers: names of the active ones, in the order in which they were handed over.
-    holders: by subscription the consumers that have it now; inactive ones and unknown subscriptions may be among them.
-    profiles, loads: by name; who is missing is `UNKNOWN_PROFILE` or `UNKNOWN_LOAD`.
+    subscriptions, consumers: names of the active ones, in the given order.
+    holders: by subscription the consumers that have it now; may contain inactive ones and unknown subscriptions.
+    profiles, loads: by name; a missing one is `UNKNOWN_PROFILE` or `UNKNOWN_LOAD`.
 
     Raises `InvalidWorkError` when a name comes twice.
     """
@@ -121,17 +120,17 @@ class Work:
                 raise InvalidWorkError(f"{kind} {twice!r} is listed twice: name each once")
 
     def profile(self, subscription: str) -> Profile:
-        """What is known of a subscription."""
+        """Profile of a subscription."""
         return self.profiles.get(subscription, UNKNOWN_PROFILE)
 
     def load(self, consumer: str) -> NodeLoad:
-        """What a consumer reports."""
+        """Report of a consumer."""
         return self.loads.get(consumer, UNKNOWN_LOAD)
 
 
 @dataclass(frozen=True, slots=True)
 class Profiles:
-    """Profiles by subscription, and when they were last brought up to date (ms)."""
+    """Profiles by subscription, and when they were last updated (ms)."""
 
     of: Mapping[str, Profile] = field(default_factory=dict)
     updated: float = NEVER
@@ -142,7 +141,7 @@ NO_PROFILES = Profiles()
 
 
 def smoothing(elapsed: float, window: float) -> float:
-    """Share (0-1) that a new value gets after `elapsed` ms (backwards counts as none) in a window of `window` ms.
+    """Share (0-1) of a new value after `elapsed` ms (negative counts as 0) in a window of `window` ms.
 
     Raises `InvalidWorkError` when the window is not above 0.
     """
@@ -179,8 +178,8 @@ def rebuilt(
 ) -> Profiles:
     """The profiles after the reports (`loads`) of the active consumers; `window` is in ms.
 
-    Corrected: a subscription that is new to the store starts at its first report, and one that nobody reports (it is
-    on its way between two consumers) keeps what is known of it.
+    Corrected: a subscription that is new to the store starts at its first report, and one without a report (it is
+    moving between two consumers) keeps its profile.
     """
     corrected = compatibility is Compatibility.CORRECTED
     alpha = smoothing(_since(before.updated, now), window)
@@ -202,6 +201,6 @@ def largest_reports(loads: Mapping[str, NodeLoad]) -> dict[str, float]:
 
 
 def stamped(profiles: Profiles, moved: Iterable[str], now: float) -> Profiles:
-    """The profiles with `now` (ms) as last rebalance of the subscriptions that moved; who has no profile gets none."""
+    """The profiles with `now` (ms) as last rebalance of the subscriptions that moved; none is added."""
     stamps = {name: Profile(profiles.of[name].weight, now) for name in moved if name in profiles.of}
     return Profiles({**profiles.of, **stamps}, profiles.updated)

@@ -1,7 +1,7 @@
-"""The two orders in which consumers, tasks and sums are gone through.
+"""The two orders of consumers, tasks and sums.
 
-`java`: that of the original's hash containers, which decides ties there; needed to decide equally. `sorted`: consumers
-ascending by id, subscriptions ascending by name, of equal weights the first by name.
+`java`: the order of the original's hash containers, which decides its ties; needed for equal decisions. `sorted`:
+consumers ascending by id, subscriptions ascending by name, ties in weight by name.
 """
 
 from __future__ import annotations
@@ -18,32 +18,32 @@ from trimtab_strategies.shedding.weighted.nodes import InvalidWorkError
 
 
 class Iteration(StrEnum):
-    """In which order a balancer goes through consumers and tasks."""
+    """The order in which a balancer visits consumers and tasks."""
 
     JAVA = "java"
     SORTED = "sorted"
 
 
 class Order(Protocol):
-    """One of the two orders. Subscriptions are numbered by their place in what `subscriptions` returns."""
+    """One of the two orders. A subscription's number is its position in the result of `subscriptions`."""
 
     def consumers(self, names: Collection[str]) -> list[str]:
-        """Ids of consumers, put in in the given order, as they are gone through."""
+        """Ids of consumers, inserted in the given order, in iteration order."""
 
     def subscriptions(self, names: Sequence[str]) -> list[str]:
-        """Subscriptions as they are gone through, when they are handed over in the given order."""
+        """Subscriptions, passed in the given order, in iteration order."""
 
     def holders(self, subscription: str, consumers: Sequence[str]) -> list[str]:
         """The consumers that have a subscription, the first to keep it first."""
 
     def tasks(self, arrived: IntArray, most: int) -> IntArray:
-        """The tasks (numbers, as they arrived) of a consumer that once held `most`, as they are gone through."""
+        """The tasks (numbers, in order of arrival) of a consumer that once held `most`, in iteration order."""
 
     def queue(self, weights: FloatArray) -> IntArray:
         """Positions of unassigned tasks of these weights, the first to be placed first."""
 
     def reported(self, ops: Mapping[str, float]) -> list[float]:
-        """The numbers of a report, by subscription, as they are added."""
+        """The numbers of a report, by subscription, in the order of addition."""
 
 
 class SortedOrder:
@@ -75,22 +75,22 @@ class SortedOrder:
 
 
 class JavaOrder:
-    """As Java's hash maps, hash sets and priority queues have it."""
+    """The order of Java's hash maps, hash sets and priority queues."""
 
     def __init__(self) -> None:
         self._spread = np.empty(0, dtype=np.uint32)
 
     def consumers(self, names: Collection[str]) -> list[str]:
-        """As a map by id."""
+        """The order of a map by id."""
         return java_compat.hash_map_order(names)
 
     def subscriptions(self, names: Sequence[str]) -> list[str]:
-        """As given; tasks are told apart by their hash codes from now on."""
+        """The given order; sets the hash codes of the tasks."""
         self._spread = java_compat.spread(31 + subscription_hashes(names))
         return list(names)
 
     def holders(self, subscription: str, consumers: Sequence[str]) -> list[str]:
-        """As a copied set of (consumer, subscription) pairs, then as a set of ids."""
+        """The order of a copied set of (consumer, subscription) pairs, then of a set of ids."""
         distinct = list(dict.fromkeys(consumers))
         own = int(subscription_hashes([subscription])[0])
         pairs = 31 * (31 + java_compat.string_hashes(distinct)) + own
@@ -98,23 +98,23 @@ class JavaOrder:
         return java_compat.hash_map_order([distinct[k] for k in first])
 
     def tasks(self, arrived: IntArray, most: int) -> IntArray:
-        """As a set of tasks."""
+        """The order of a set of tasks."""
         slots = self._spread[arrived] & np.uint32(java_compat.grown_table(most) - 1)
         order: IntArray = arrived[np.argsort(slots, kind="stable")]
         return order
 
     def queue(self, weights: FloatArray) -> IntArray:
-        """As a heap, heaviest first."""
+        """The order of a heap, heaviest first."""
         return java_compat.poll_order(weights)
 
     def reported(self, ops: Mapping[str, float]) -> list[float]:
-        """As a map by subscription."""
+        """The order of a map by subscription."""
         names = list(ops)
         return [ops[names[k]] for k in java_compat.hash_order(subscription_hashes(names)).tolist()]
 
 
 def order_of(iteration: Iteration) -> Order:
-    """A fresh order of that kind."""
+    """A new order of that kind."""
     return JavaOrder() if iteration is Iteration.JAVA else SortedOrder()
 
 

@@ -1,21 +1,17 @@
-"""What a pass over the consumers is to bring about, and who is in need of it.
+"""The two passes that bring consumers towards their targets: a corrected one, and Hermes' own.
 
-The pass without the original's defects: every step takes something from the squared distances to the targets.
+The corrected pass: each step reduces the squared distances to the targets. A consumer is relieved when it is at least
+the significant change above its target, until it is within half of that. So noise moves nothing, and many small
+exchanges can add up. Destinations come by room, the largest first. Tasks move without return where the numbers allow
+it; then heavy ones are swapped for light ones, the heaviest for the lightest, so few swaps are enough. Neither end
+passes its target. A task that has just moved stays, and so does one that was moved recently.
 
-A consumer is relieved when it is at least the significant change above its target, until it is within half of that: so
-noise moves nothing, and many small exchanges can add up to what a single one could not do. Destinations come by room,
-the largest first. Tasks move without return where the numbers allow it; then heavy ones are swapped for light ones,
-the heaviest for the lightest, so that few are enough. Neither end gets beyond its target. What has changed hands stays
-where it is, and so does what was moved lately.
+A consumer that asks is filled in the same way from the other side: one strong consumer among many is far below its
+target while none of the others is much above. All of them then give a little, the furthest above first.
 
-Who asks is filled in the same way from the other side: one strong consumer among many is far below its target while
-none of the others is noticeably above. All of them then give a little, the furthest above first.
-
-The pass of the original: Hermes' own way to bring consumers towards their targets, phantom swaps included.
-
-It goes through the overloaded consumers once, the furthest above its target first, and through all others for each:
-tasks move out to even the numbers, then heavy ones are swapped for light ones. A swap must take the significant change
-off the overloaded one.
+The original pass, phantom swaps included: it visits the overloaded consumers once, the furthest above its target first,
+and all others for each. Tasks move out to even the numbers, then heavy ones are swapped for light ones. A swap must
+relieve the overloaded consumer by the significant change.
 """
 
 from __future__ import annotations
@@ -41,28 +37,28 @@ from trimtab_strategies.shedding.weighted.ledger import Ledger, Ranked
 
 DEFECTS = (
     Defect(
-        "After a swap the task that has left is offered on, so weights are counted that never moved (phantom swaps).",
-        "What has changed hands stays where it is.",
+        "After a swap the task that has left is offered again, so weights count that never moved (phantom swaps).",
+        "A task that has moved stays where it is.",
     ),
     Defect(
         "A consumer with exactly the allowed number of tasks gives some away, in hash order, even ones just moved.",
-        "Only one with more than that does: the task that fits best, unless it was moved lately.",
+        "Only one with more than that does: the task that fits best, unless it was moved recently.",
     ),
     Defect(
         "Each single swap must change the weight by some percent: with hundreds of small tasks none ever does.",
-        "What counts is how far a consumer is above its target; small exchanges add up.",
+        "The distance of a consumer to its target counts; small exchanges add up.",
     ),
     Defect(
         "Any other consumer may be the partner of a swap, and the first acceptable pair is taken.",
         "Partners come by room, the heaviest goes for the lightest, and neither end gets beyond its target.",
     ),
-    Defect("The limit of tasks per consumer is ignored for what is already placed.", "It holds everywhere."),
+    Defect("The limit of tasks per consumer is ignored for tasks that are already placed.", "It holds everywhere."),
     Defect(
-        "Tasks that nobody has reported yet weigh nothing, so all of them go to one consumer.",
+        "Tasks without a report weigh nothing, so all of them go to one consumer.",
         "They weigh as much as the average one.",
     ),
     Defect(
-        "New tasks go to the lightest consumer, be it also the weakest.",
+        "New tasks go to the lightest consumer, even if it is the weakest.",
         "They go where the most room is below the target.",
     ),
     Defect(
@@ -78,7 +74,7 @@ DEFECTS = (
         "Averages start at the share that is carried.",
     ),
 )
-"""Of the original, each mended by `Compatibility.CORRECTED`."""
+"""Defects of the original; `Compatibility.CORRECTED` fixes each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +85,12 @@ class Aim:
     limit:      number of tasks that each should have at most, to keep the numbers even.
     min_change: percent; see the passes.
     most:       number of tasks that none may exceed.
-    spread:     ratio by which a consumer may exceed `limit` to take weight off another one. With 0 the numbers are kept
-                even for their own sake, too. The original knows no such thing.
-    receives:   which consumers may get tasks (n,); empty: all.
-    gives:      which consumers are to be relieved (n,); empty: all. The original knows no such thing.
-    asks:       which consumers are to be filled by whoever is above its target, be it only a little (n,); empty: none.
-                The original knows no such thing.
+    spread:     ratio by which a consumer may exceed `limit` to take weight off another one. With 0 the numbers are also
+                kept even. Not in the original.
+    receives:   consumers that may get tasks (mask, n); empty: all.
+    gives:      consumers to be relieved (mask, n); empty: all. Not in the original.
+    asks:       consumers to be filled by every consumer above its target, even slightly (mask, n); empty: none. Not in
+                the original.
     """
 
     targets: Sequence[float]
@@ -111,18 +107,18 @@ class Aim:
         return not self.receives or self.receives[consumer]
 
     def between(self, ledger: Ledger, source: int, destination: int) -> Sides:
-        """Where two consumers stand."""
+        """The state of two consumers."""
         book, targets = ledger.book, self.targets
         return Sides(book[source], targets[source], book[destination], targets[destination], self.min_change)
 
     def overloaded(self, ledger: Ledger) -> list[int]:
-        """Consumers above their target or with too many tasks, the furthest above first; as they are now."""
+        """Consumers now above their target or with too many tasks, the furthest above first."""
         found = [c for c in range(len(ledger)) if ledger.book[c] > self.targets[c] or ledger.count(c) > self.limit]
         return sorted(found, key=lambda c: -max(ledger.book[c] - self.targets[c], 0.0))
 
 
 CRUMB = 0.25
-"""Ratio of a consumer's excess; room for less than that is not used unless it fits an average task."""
+"""Ratio of a consumer's excess: smaller room is not used unless it fits an average task."""
 
 
 def corrected_pass(ledger: Ledger, aim: Aim) -> None:
@@ -140,7 +136,7 @@ def corrected_pass(ledger: Ledger, aim: Aim) -> None:
 
 
 class _Relief:
-    """One pass under way."""
+    """State of one pass."""
 
     def __init__(self, ledger: Ledger, aim: Aim) -> None:
         self.ledger, self.aim = ledger, aim
@@ -189,12 +185,12 @@ class _Relief:
             self.give(source, destination)
 
     def give(self, source: int, destination: int) -> None:
-        """What brings the source to its target, or nearest to it; by swaps where the numbers allow no move."""
+        """The moves that bring the source nearest to its target; swaps where the numbers allow no move."""
         heavy, sides = self.candidates(source, destination), self.aim.between(self.ledger, source, destination)
         vacant = self.vacancies(source, destination)
         if vacant > 0:
-            fits = np.flatnonzero((heavy.weights <= sides.wished) & (heavy.weights > 0))[:vacant]
-            fits = fits[np.cumsum(heavy.weights[fits]) <= sides.wished]
+            fits = np.flatnonzero((heavy.weights <= sides.wanted) & (heavy.weights > 0))[:vacant]
+            fits = fits[np.cumsum(heavy.weights[fits]) <= sides.wanted]
             if not len(fits):
                 best = nearest(sides, heavy.weights)
                 fits = np.array([] if best is None else [best], dtype=np.int64)
@@ -224,21 +220,21 @@ class _Relief:
         sides = self.aim.between(self.ledger, source, destination)
         if not _worthwhile(sides, heavy.weights):
             return
-        wished = sides.wished
-        fits = np.flatnonzero((heavy.weights <= wished) & (heavy.weights > 0))[:vacant]
-        fits = fits[np.cumsum(heavy.weights[fits]) <= wished]
+        wanted = sides.wanted
+        fits = np.flatnonzero((heavy.weights <= wanted) & (heavy.weights > 0))[:vacant]
+        fits = fits[np.cumsum(heavy.weights[fits]) <= wanted]
         self.send(heavy.tasks[fits].tolist(), source, destination)
         if len(fits) < vacant and self.needs_more(source):
             self.move_best(source, destination)
 
     def send(self, tasks: list[int], source: int, destination: int) -> None:
-        """Move these tasks, which then stay."""
+        """Move these tasks. They then stay."""
         self.ledger.stable[tasks] = False
         for task in tasks:
             self.ledger.move(task, source, destination)
 
     def move_best(self, source: int, destination: int) -> bool:
-        """Move the single task that is of most use; whether there was one."""
+        """Move the single task that helps most. Returns whether there was one."""
         heavy = self.candidates(source, destination)
         best = best_move(self.aim.between(self.ledger, source, destination), heavy.weights)
         if best is not None:
@@ -257,27 +253,27 @@ class _Relief:
             self.swap_best(source, destination)
 
     def swap_best(self, source: int, destination: int) -> None:
-        """Swap the pair of tasks that is of most use, if there is one."""
+        """Swap the pair of tasks that helps most, if there is one."""
         heavy, light = self.candidates(source, destination), self.candidates(destination, source)
         best = best_exchange(self.aim.between(self.ledger, source, destination), heavy.weights, light.weights)
         if best is not None:
             self.exchange([int(heavy.tasks[best[0]])], [int(light.tasks[best[1]])], source, destination)
 
     def exchange(self, tasks: list[int], returned: list[int], source: int, destination: int) -> None:
-        """Swap these tasks pair by pair, which then stay."""
+        """Swap these tasks pair by pair. They then stay."""
         self.ledger.stable[tasks + returned] = False
         for task, back in zip(tasks, returned, strict=True):
             self.ledger.swap(task, source, back, destination)
 
     def even(self, source: int) -> None:
-        """Single tasks, for the numbers' sake, as long as the weights gain from it as well."""
+        """Move single tasks to even the numbers, as long as the weights improve too."""
         for destination in self.by_room(source):
             while self.vacancies(source, destination) > 0 and self.move_best(source, destination):
                 pass
 
 
 def _worthwhile(sides: Sides, heavy: FloatArray) -> bool:
-    """Whether the room is a fair part of the excess, or at least fits a task: else many moves would fill in crumbs."""
+    """Whether the room is a fair part of the excess, or fits an average task. It prevents many tiny moves."""
     return len(heavy) > 0 and sides.room >= min(sides.excess * CRUMB, float(heavy.mean()))
 
 
@@ -285,11 +281,11 @@ def _fitting(sides: Sides, heavy: FloatArray, light: FloatArray) -> int:
     """How many swaps of the heaviest for the lightest fit both ends together."""
     count = min(len(heavy), len(light))
     change = heavy[:count] - light[::-1][:count]
-    return int(np.count_nonzero((change > 0) & (np.cumsum(change) <= sides.wished)))
+    return int(np.count_nonzero((change > 0) & (np.cumsum(change) <= sides.wanted)))
 
 
 def original_pass(ledger: Ledger, aim: Aim) -> None:
-    """As Hermes does it, phantom swaps included."""
+    """Hermes' pass, phantom swaps included."""
     for source in aim.overloaded(ledger):
         for destination in range(len(ledger)):
             if destination == source or not aim.open_to(destination):
@@ -302,7 +298,7 @@ def original_pass(ledger: Ledger, aim: Aim) -> None:
 
 
 def _balanced(ledger: Ledger, aim: Aim, consumer: int) -> bool:
-    """Exactly, to the last bit."""
+    """Relieve exactly as the original does, to the last bit."""
     return ledger.book[consumer] == aim.targets[consumer] and ledger.count(consumer) <= aim.limit
 
 
@@ -329,9 +325,9 @@ def _move_out(ledger: Ledger, aim: Aim, source: int, destination: int) -> None:
 def _swap(ledger: Ledger, aim: Aim, source: int, destination: int) -> None:
     """The first acceptable pairs, heavy tasks outside, light ones inside.
 
-    After a pair the walk goes on with the same heavy task, which has left already: the phantom swap. The original asks
-    after every pair, accepted or not, whether the source is balanced; as a refused pair changes nothing, that matters
-    only for the very first one.
+    After a pair the walk continues with the same heavy task, which has already left: the phantom swap. The original
+    checks after every pair, accepted or not, whether the source is balanced. As a refused pair changes nothing, this
+    matters only for the first pair.
     """
     if hopeless(aim.between(ledger, source, destination), ledger.ranked(source).weights, _weights(ledger, destination)):
         return

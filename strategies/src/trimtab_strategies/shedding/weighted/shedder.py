@@ -1,11 +1,11 @@
-"""WeightedBalancer: every broker carries its target weight, learnt from how used it is.
+"""WeightedBalancer: every broker carries its target weight, learned from its usage.
 
-Idea. Hermes' balancer, for bundles: each has one owner. A controller turns "this broker is more used than the others"
-into a smaller target weight, so that brokers of different strength end equally used. Who is above its target gives
-bundles to brokers that are below theirs, the heaviest that fit first, and swaps heavy for light ones where a broker has
-too many bundles already. One that is hardly used is filled by all that are above their targets, be it only a little: so
-a strong broker among many gets its part. What was moved lately stays, and so does everything while differences are
-small or short.
+Idea. Hermes' balancer, for bundles: each bundle has one owner. A controller gives a broker that is more used than the
+others a smaller target weight, so brokers of different strength end up equally used. A broker above its target gives
+bundles to brokers below theirs, the heaviest that fit first, and swaps heavy for light ones where a broker already has
+too many bundles. A broker that is hardly used is filled by all brokers above their targets, even slightly: so a strong
+broker among many gets its part. Bundles that moved recently stay, and everything stays while differences are small or
+short.
 
 Formula. weight of a bundle = its throughput (or message rate); T = mean usage, e = T - usage, share = own weight / all;
 score = average of share * (1 + gain * e / T), at least `floor` / n; target = all * score / sum of scores. A broker is
@@ -14,22 +14,22 @@ is within half of that percentage; it is filled when its weight is as much below
 `dead_band`. With the law `average` every target is all / n, and usage plays no role.
 
 When it helps. Brokers of different strength, bundles of very different weight, and few moves: one swap brings two
-brokers to their targets at once. When it hurts. A single bundle heavier than a target (split it); where weak brokers
-should have far fewer bundles than strong ones (see `spread`); when quickness counts, as the controller takes a window.
+brokers to their targets at once. When it hurts. A single bundle heavier than a target (split it); weak brokers that
+should have far fewer bundles than strong ones (see `spread`); when speed matters, as the controller needs a window.
 
 Java's form (`compatibility: java`) is exact, and not advisable: its controller is stable only while gain * usage * n is
-at most 2, which five brokers at 40 % reach. Nobody moves a bundle cluster over from Hermes, so `corrected` and
-`sorted` are the defaults here.
+at most 2, which five brokers at 40 % reach. No bundle cluster migrates from Hermes, so `corrected` and `sorted` are the
+defaults.
 
-Weights are the picture's own averages, and the time of a bundle's last move is the picture's too, so nothing is
-remembered per bundle. A weight that a person fixed for a broker is relative to the others: 2 is twice what an average
-one of those without a fixed weight carries. These share the rest, as the controller finds.
+Weights are the averages of the snapshot, and so is the time of a bundle's last move, so the memory has no entry per
+bundle. A fixed weight of a broker is relative to the others: 2 is twice what an average broker without a fixed weight
+carries. Those brokers share the rest, as the controller decides.
 
-While a broker is outside the dead band and an average has not followed yet, the reason is `Averaging`, with both
-figures. Averages of errors begin at 0, so a first sample, or that of a new leader, moves nothing.
+While a broker is outside the dead band and its average has not followed yet, the reason is `Averaging`, with both
+figures. Averages of errors begin at 0, so a first sample, also after a change of leader, moves nothing.
 
-Source. Hermes 2.21.0, `pl.allegro.tech.hermes.consumers.supervisor.workload.weighted.WeightedWorkBalancer`; the rules
-themselves are in `trimtab_strategies.weights`, for work that wants several consumers, too.
+Source. Hermes 2.21.0, `pl.allegro.tech.hermes.consumers.supervisor.workload.weighted.WeightedWorkBalancer`; the other
+modules of this package hold the rules, also for work that needs several consumers.
 """
 
 from __future__ import annotations
@@ -62,27 +62,27 @@ from trimtab_strategies.shedding.weighted.ledger import Ledger
 from trimtab_strategies.shedding.weighted.nodes import UNDEFINED, NodeLoad, blended, smoothing
 from trimtab_strategies.shedding.weighted.orders import Iteration, Order
 from trimtab_strategies.shedding.weighted.passes import DEFECTS, Aim, corrected_pass, original_pass
-from trimtab_strategies.shedding.weighted.target_weights import Law, Score, TargetRule, Targets
+from trimtab_strategies.shedding.weighted.target_weights import AverageScore, Law, TargetRule, Targets
 from trimtab_strategies.usage import broker_usage
 
 __all__ = ["DEFECTS", "WeightedBalancer", "WeightedBalancerParams"]
 
 BACK = 0.75
-"""Ratio of the dead band within which a broker that was outside comes to rest. With 1 many would rest at its very edge,
-and be disturbed by the next bit of noise; much less takes long, as the average closes in ever more slowly."""
+"""Ratio of the dead band within which a broker that was outside counts as balanced again. With 1 many would stop at its
+edge, and the next noise would move them; a much smaller ratio takes long, as the average converges slowly."""
 
 
 class WeightedBalancerParams(WeightedParams):
-    """What can be tuned on WeightedBalancer. The weights of the resources make up the usage that it evens out."""
+    """Parameters of WeightedBalancer. The weights of the resources define the usage that it evens out."""
 
     target_weights: Law = Law.SCORING
-    """`scoring` learns from usage what each broker can carry, `average` gives all the same.
+    """`scoring` learns from usage how much each broker can carry, `average` gives all the same.
     Hermes: consumer.workload.weightedWorkBalancing.targetWeightCalculationStrategy"""
     measure: Measure = Measure.THROUGHPUT
-    """What a bundle's weight is: `throughput` (bytes/s) or `messageRate` (msg/s), in and out together. The effect of a
-    move is foretold by throughput."""
+    """A bundle's weight: `throughput` (bytes/s) or `messageRate` (msg/s), in and out together. Throughput predicts the
+    effect of a move."""
     weighing: Weighing = Weighing.SHORT
-    """Which of a bundle's averages is its weight: the `short`-term or the `long`-term one."""
+    """The average that is a bundle's weight: the `short`-term or the `long`-term one."""
     gain: Annotated[float, Field(gt=0, le=10)] = 1.0
     """How strongly a difference in usage changes a target. In the corrected form 1 aims at closing it within the
     window, and 2 is the limit of stability for any number of brokers.
@@ -96,13 +96,13 @@ class WeightedBalancerParams(WeightedParams):
     min_change: Annotated[float, Field(ge=0, le=100)] = 5
     """Percent by which a broker must be above its target weight to be relieved, or below it to be filled, until it is
     within half of that.
-    With `compatibility: java`: percent that each single swap must take off it.
+    With `compatibility: java`: percent by which each single swap must relieve it.
     Hermes: consumer.workload.weightedWorkBalancing.minSignificantChangePercent"""
     spread: Annotated[float, Field(ge=0, le=10)] = 1.0
     """Ratio by which a broker may have more bundles than the average one, to take weight off another. 0 keeps the
     numbers even, so that weight is shifted by swaps, which are two moves each. Corrected form only."""
     dead_band: Annotated[float, Field(ge=0, le=100)] = 5
-    """Percent points: a broker is relieved, or filled, only if its usage, averaged over the window, is further than
+    """Percentage points: a broker is relieved, or filled, only if its usage, averaged over the window, is further than
     this from the mean, and until it is within three quarters of it. So neither noise nor a short burst moves anything.
     Corrected form only."""
     floor: Annotated[float, Field(gt=0, le=1)] = 0.1
@@ -113,7 +113,7 @@ class WeightedBalancerParams(WeightedParams):
     """`sorted` breaks ties by name, `java` as the original's hash maps do."""
 
     def rule(self, fixed: Mapping[str, float]) -> TargetRule:
-        """How targets are found; `fixed`: weights of brokers that a person fixed, 1 an average one of the others."""
+        """The rule for targets. fixed: weights of brokers that a person fixed; 1 is an average one of the others."""
         return TargetRule(
             law=self.target_weights,
             gain=self.gain,
@@ -130,15 +130,15 @@ class WeightedBalancer:
     """See the module.
 
     Memory: of each broker ``score``, the average of its raw scores, ``scored``, when (ms), and in the corrected form
-    ``error``, the average of what its usage lacks to the mean (ratio), and ``side`` of those that are
-    away from it: -1 while one is being relieved, 1 while it is being filled.
+    ``error``, the average distance of its usage below the mean (ratio), and ``side`` of those that are away from it:
+    -1 while a broker is relieved, 1 while it is filled.
     """
 
     params: WeightedBalancerParams
 
     def shed(self, cluster: ClusterLoad, sheddable: BoolArray, memory: Mapping[str, Any]) -> Shedding:
         """Bundles that brokers above their target weight should give to brokers below theirs."""
-        view = _View(cluster, sheddable, self.params)
+        view = _WeightedView(cluster, sheddable, self.params)
         if len(view.names) <= 1:
             alone = HeldBack("", Reason.NO_BROKERS, "fewer than two brokers whose usage is known")
             return Shedding(held_back=(alone,), memory=memory)
@@ -162,14 +162,14 @@ class WeightedBalancer:
         return Shedding(unloads, held_back, learnt, dict(found.weights), carried)
 
 
-def _recalled(memory: Mapping[str, Any], names: list[str]) -> dict[str, Score]:
-    """The scores that are remembered of these brokers."""
+def _recalled(memory: Mapping[str, Any], names: list[str]) -> dict[str, AverageScore]:
+    """The remembered scores of these brokers."""
     averages, times = (recall(memory, what, names).tolist() for what in ("score", "scored"))
-    scores = {name: Score(average, at) for name, average, at in zip(names, averages, times, strict=True)}
+    scores = {name: AverageScore(average, at) for name, average, at in zip(names, averages, times, strict=True)}
     return {name: score for name, score in scores.items() if not isnan(score.average + score.at)}
 
 
-def _remembered(memory: Mapping[str, Any], scores: Mapping[str, Score]) -> Mapping[str, Any]:
+def _remembered(memory: Mapping[str, Any], scores: Mapping[str, AverageScore]) -> Mapping[str, Any]:
     """The memory with these scores."""
     names = list(scores)
     averages = np.array([scores[name].average for name in names], dtype=np.float64)
@@ -177,8 +177,8 @@ def _remembered(memory: Mapping[str, Any], scores: Mapping[str, Score]) -> Mappi
     return remember(remember(memory, "score", names, averages), "scored", names, times)
 
 
-class _View:
-    """The cluster as the balancer sees it: the brokers that take part, in iteration order, and their weights."""
+class _WeightedView:
+    """The brokers that take part, in iteration order, and their weights."""
 
     def __init__(self, cluster: ClusterLoad, sheddable: BoolArray, params: WeightedBalancerParams) -> None:
         self.cluster, self.params = cluster, params
@@ -196,11 +196,11 @@ class _View:
         self.books = [fsum(self.weight[owned].tolist()) for owned in self.owned]  # exact in any order of the rows
 
     def unknown(self, known: FloatArray) -> float:
-        """The weight of a bundle that was never measured: that of an average one, in the original nothing."""
+        """The weight of a bundle that was never measured: the average weight; in the original 0."""
         return fsum(known.tolist()) / len(known) if self.corrected and len(known) else 0.0
 
     def ordered(self) -> Order:
-        """In which order brokers and bundles are gone through."""
+        """The order in which brokers and bundles are visited."""
         names = self.cluster.bundles.names
         if self.params.iteration is Iteration.JAVA:
             return JavaBundles(names)
@@ -210,15 +210,17 @@ class _View:
         """A broker whose usage is unknown takes no part; in the original it gets the plain average as target."""
         return isfinite(self.usage[name]) or not self.corrected or self.params.target_weights is Law.AVERAGE
 
-    def aimed(self, scores: Mapping[str, Score]) -> Targets:
+    def aimed(self, scores: Mapping[str, AverageScore]) -> Targets:
         """The target weights."""
         books = dict(zip(self.names, self.books, strict=True))
         loads = {name: NodeLoad(self.usage[name] if isfinite(self.usage[name]) else UNDEFINED) for name in self.names}
         rule = self.params.rule(self.fixed)
         return target_weights.update(books, loads, scores, round(self.cluster.now * 1000), rule, reported=books)
 
-    def smoothed(self, errors: Mapping[str, float], before: FloatArray, scores: Mapping[str, Score]) -> FloatArray:
-        """The averages of the brokers' errors (n,); one that has none starts at 0, as no correction was needed yet."""
+    def smoothed(
+        self, errors: Mapping[str, float], before: FloatArray, scores: Mapping[str, AverageScore]
+    ) -> FloatArray:
+        """The averages of the brokers' errors (n,); a new broker starts at 0, which needs no correction."""
         now, window = self.cluster.now * 1000, self.params.window * 1000
         alpha = [smoothing(now - scores[name].at, window) if name in scores else 0.0 for name in self.names]
         latest = [errors.get(name, 0.0) for name in self.names]
@@ -226,21 +228,21 @@ class _View:
         return np.array([blended(*step) for step in steps])
 
     def side(self, errors: FloatArray, before: FloatArray) -> FloatArray:
-        """On which side of the mean brokers stand (n,): 1 less used, -1 more, 0 within the dead band.
+        """The side of the mean on which brokers are (n,): 1 less used, -1 more, 0 within the dead band.
 
-        errors: their averages, as `smoothed`. before: the last answer; who was away has to come back further.
+        errors: their averages, as `smoothed`. before: the last answer; a broker that was away must come closer.
         """
         way = np.sign(errors)
         band = np.where(np.nan_to_num(before) == way, BACK, 1.0) * self.params.dead_band
         return np.where(np.abs(errors) * 100 > band, way, 0.0)
 
     def on_side(self, side: FloatArray, way: int, errors: Mapping[str, float]) -> list[bool]:
-        """Which brokers stand on this side (n,): -1 those to be relieved, 1 those to be filled; of fixed weight all."""
+        """The brokers on this side (mask, n): -1 to be relieved, 1 to be filled; and all with a fixed weight."""
         there = (side == way).tolist()
         return [name not in errors or is_there for name, is_there in zip(self.names, there, strict=True)]
 
     def averaging(self, found: Targets, averages: FloatArray) -> HeldBack | None:
-        """The broker furthest from the mean now, if it waits for an average; None: none does. averages: of errors."""
+        """The broker furthest from the mean now, if it waits for its average; else None. averages: of errors."""
         waiting = {c: text for c, name in enumerate(self.names) if (text := self.waits(c, name, found, averages))}
         if not waiting:
             return None
@@ -248,7 +250,7 @@ class _View:
         return HeldBack("", Reason.AVERAGING, waiting[furthest])
 
     def waits(self, consumer: int, name: str, found: Targets, averages: FloatArray) -> str:
-        """For which average a broker waits that is outside the dead band now, with both figures; empty: for none."""
+        """The average that a broker outside the dead band waits for, with both figures; empty if none."""
         error, band = found.errors.get(name, 0.0) * 100, self.params.dead_band
         if not len(averages) or abs(error) <= band:
             return ""
@@ -268,7 +270,7 @@ class _View:
         return f"{told}, and {apart:.1f} % {where} {follows}: {self.params.min_change:g} % are needed"
 
     def balanced(self, *, at_rest: bool) -> HeldBack:
-        """That no broker is far enough from the others. at_rest: judged by usage alone, not by target weights."""
+        """The entry when no broker is far enough from the others. at_rest: by usage alone, not by target weights."""
         if at_rest:
             detail = f"no broker's usage is on average {self.params.dead_band:g} points from the mean"
         else:
@@ -278,7 +280,7 @@ class _View:
     def relieved(
         self, found: Targets, gives: list[bool], asks: list[bool]
     ) -> tuple[tuple[Unload, ...], tuple[HeldBack, ...]]:
-        """What moves, and which brokers above their targets nothing could be done for."""
+        """The moves, and the brokers above their targets without a possible move."""
         weights = [found.weights[name] for name in self.names]
         givers = [c for c in range(len(self.books)) if not gives or gives[c]]
         above = [c for c in givers if self.is_above(self.books[c], weights[c])]
@@ -287,11 +289,11 @@ class _View:
         return unloads, tuple(self.left(c, weights[c]) for c in above if int(self.rows[c]) not in relieved)
 
     def is_above(self, book: float, target: float) -> bool:
-        """Whether a broker is so far above its target that something should be done."""
+        """Whether a broker is so far above its target that it should be relieved."""
         return book > target and (book - target) * 100 >= self.params.min_change * target
 
     def unloads(self, weights: list[float], gives: list[bool], asks: list[bool]) -> tuple[Unload, ...]:
-        """What brings the brokers towards these target weights."""
+        """The moves that bring the brokers towards these target weights."""
         cluster, brokers = self.cluster, self.cluster.brokers
         stable = self.may_move & cooled(cluster, self.params.stabilization)
         ledger = Ledger(len(self.names), self.weight, stable, self.order)
@@ -322,17 +324,17 @@ class _View:
         return any(names[end] in self.fixed for end in (unload.broker, unload.destination))
 
     def arrived(self, owned: IntArray) -> IntArray:
-        """A broker's bundles in the order in which it is taken to have got them, which matters in hash sets only."""
+        """A broker's bundles in their assumed order of arrival, which matters only for hash sets."""
         return by_name(owned, self.cluster.bundles.names) if self.params.iteration is Iteration.JAVA else owned
 
     def left(self, consumer: int, target: float) -> HeldBack:
         """Why nothing leaves a broker above its target weight."""
         owned = self.owned[consumer]
-        reason, why = Reason.BELOW_MINIMUM, "no bundle or swap of bundles is of use to both ends"
+        reason, why = Reason.BELOW_MINIMUM, "no bundle or swap of bundles helps both ends"
         if not self.may_move[owned].any():
             reason, why = Reason.NO_BUNDLES, "none of its bundles may leave"
         elif not (self.may_move & cooled(self.cluster, self.params.stabilization))[owned].any():
-            reason, why = Reason.COOL_DOWN, "all of its bundles were moved lately"
+            reason, why = Reason.COOL_DOWN, "all of its bundles moved recently"
         elif len(owned) == 1:
             reason, why = Reason.SOLE_BUNDLE, "it has a single bundle: split it"
         share = (

@@ -1,7 +1,7 @@
 """Target weights: how much each consumer should carry.
 
-`average`: everyone the same. `scoring`: a proportional controller that learns from cpu how much each can carry, so that
-all end at the same utilisation although the machines differ.
+`average`: the same for all. `scoring`: a proportional controller that learns from cpu how much each can carry, so all
+end up at the same utilisation although the machines differ.
 
 Formula (scoring). T = mean cpu; e = T - cpu; score = smoothed raw score, at least a floor; target = S * score / sum of
 scores, where S is the weight of all less that of the consumers whose load is unknown (they get the plain average).
@@ -9,14 +9,14 @@ scores, where S is the weight of all less that of the consumers whose load is un
     original:   raw = share + gain * e          share = of the operations reported by all; floor 0.01
     corrected:  raw = share * (1 + gain * e/T)  share = of the weight carried by all; floor a fraction of 1/n
 
-The original adds a utilisation to a share, which is of size 1/n. So its loop gain is gain * cpu * n, and above 2 the
-loop overcorrects: it is stable only on a handful of consumers, unless moves take effect almost at once. The corrected
-law has the loop gain `gain` for any n. Besides, it starts a consumer's average at its share and not at a full
-correction, so that a new leader does not kick; gives one that carries nothing the fair share, 1/n, to start from; and
-its floor does not flatten the targets of more than a hundred.
+The original adds a utilisation to a share, which is about 1/n. So its loop gain is gain * cpu * n, and above 2 the
+loop overcorrects: it is stable only with a few consumers, unless moves take effect almost at once. The corrected law
+has the loop gain `gain` for any n. It also starts a consumer's average at its share and not at a full correction, so a
+new leader causes no jump; it starts a consumer without weight at the fair share, 1/n; and its floor does not flatten
+the targets of more than a hundred consumers.
 
-Although only proportional, the controller corrects the share that it measures, cycle after cycle, so no lasting error
-remains as long as the targets can be met.
+Although it is only proportional, the controller corrects the measured share in each cycle, so no lasting error remains
+as long as the targets can be met.
 
 Source. Hermes 2.21.0, the two calculators of target weights, with equal results to the last bit.
 """
@@ -38,15 +38,15 @@ MAX_SCORE = 1.0
 
 
 class Law(StrEnum):
-    """How target weights are found."""
+    """The rule that sets target weights."""
 
     AVERAGE = "average"
     SCORING = "scoring"
 
 
 @dataclass(frozen=True, slots=True)
-class Score:
-    """What is remembered of a consumer: the average of its raw scores, not clamped, and when it was updated (ms)."""
+class AverageScore:
+    """A consumer's remembered score: the average of its raw scores, not clamped, and when it was updated (ms)."""
 
     average: float
     at: float
@@ -54,10 +54,10 @@ class Score:
 
 @dataclass(frozen=True, slots=True)
 class TargetRule:
-    """How targets are found: the law, the controller's gain, the window of its averages (ms), and the form.
+    """The rule for targets: the law, the controller's gain, the window of its averages (ms), and the form.
 
-    floor: ratio of the fair share 1/n below which no corrected score falls. fixed: by consumer how many times as much
-    as an average one of the others it is to carry, as a person set it; the others share the rest.
+    floor: ratio of the fair share 1/n below which no corrected score falls. fixed: by consumer the weight that a person
+    set, where 1 is an average one of the others; the others share the rest.
     """
 
     law: Law = Law.AVERAGE
@@ -80,20 +80,20 @@ class TargetRule:
 class Targets:
     """By consumer its target weight (ops/s), and for those with known load score, share and error e (cpu ratio).
 
-    memory: the scores to hand in at the next update.
+    memory: the scores for the next update.
     """
 
     weights: Mapping[str, float]
     scores: Mapping[str, float] = field(default_factory=dict)
     shares: Mapping[str, float] = field(default_factory=dict)
     errors: Mapping[str, float] = field(default_factory=dict)
-    memory: Mapping[str, Score] = field(default_factory=dict)
+    memory: Mapping[str, AverageScore] = field(default_factory=dict)
 
 
 def update(
     books: Mapping[str, float],
     loads: Mapping[str, NodeLoad],
-    memory: Mapping[str, Score],
+    memory: Mapping[str, AverageScore],
     now: float,
     rule: TargetRule,
     *,
@@ -101,8 +101,8 @@ def update(
 ) -> Targets:
     """The targets at `now` (ms) of the consumers in `books` (weight carried, ops/s; in the order of summation).
 
-    loads: their reports. memory: what the last update returned, or nothing. reported: operations/s of each report, for
-    whoever has only these sums.
+    loads: their reports. memory: from the last update, or empty. reported: operations/s of each report, if only these
+    sums are known.
     """
     free = {name: book for name, book in books.items() if name not in rule.fixed}
     total = plain_sum(books.values())
@@ -130,13 +130,13 @@ def _mean(total: float, count: int) -> float:
 def _controlled(
     books: Mapping[str, float],
     loads: Mapping[str, NodeLoad],
-    memory: Mapping[str, Score],
+    memory: Mapping[str, AverageScore],
     now: float,
     rule: TargetRule,
     *,
     reported: Mapping[str, float] | None,
 ) -> Targets:
-    """Scores, shares and errors of the consumers with known load, and what to remember of all that are still there."""
+    """Scores, shares and errors of the consumers with known load, and the memory of all that still exist."""
     order = order_of(rule.iteration)
     corrected = rule.compatibility is Compatibility.CORRECTED
     known = [
@@ -160,12 +160,12 @@ def _controlled(
 
 
 def _known(load: NodeLoad, *, corrected: bool) -> bool:
-    """The original takes every cpu but -1 for measured."""
+    """The original treats every cpu except -1 as measured."""
     return (0 <= load.cpu < math.inf) if corrected else load.defined
 
 
 def _carried_shares(books: Mapping[str, float], known: Iterable[str]) -> dict[str, float]:
-    """Share of the weight that each carries; who carries nothing gets the fair one, as nothing is known of it yet."""
+    """Share of the weight that each carries; a consumer without weight gets the fair share, as it is unknown."""
     carried = {name: books[name] for name in known}
     total = compensated_sum(carried.values())
     return {name: book / total if total > 0 and book > 0 else 1 / len(carried) for name, book in carried.items()}
@@ -181,10 +181,10 @@ def _reported_shares(ops: Mapping[str, float]) -> dict[str, float]:
     return {name: own / total if total > 0 else 0.0 for name, own in ops.items()}
 
 
-def _updated(before: Score | None, raw: float, start: float, now: float, window: float) -> Score:
+def _updated(before: AverageScore | None, raw: float, start: float, now: float, window: float) -> AverageScore:
     if before is None:
-        return Score(start, now)
-    return Score(blended(before.average, raw, smoothing(now - before.at, window)), now)
+        return AverageScore(start, now)
+    return AverageScore(blended(before.average, raw, smoothing(now - before.at, window)), now)
 
 
 def _shared_out(

@@ -1,7 +1,7 @@
-"""How servers are connected to: who asks, whom TLS believes, and what a connection that failed comes down to.
+"""Connections to servers: credentials, trusted authorities of TLS, and the cause of a failed connection.
 
-A server has a time-out for its whole answer, headers and all. The usual one is for each piece, so a byte now and then
-would hold up a task for ever.
+The time-out covers a server's whole answer, including headers. The usual one covers each piece, so a server that sends
+a byte from time to time could block a task without end.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from trimtab_pipeline.api import Credentials, CredentialsError
 
 LONG = 300
-"""Characters of somebody else's text in a message."""
+"""The most characters of a server's text in a message."""
 CORRECT_URL = "correct the source's url"
-"""What to do about a URL that leads nowhere."""
+"""Fix for a URL that leads nowhere."""
 _PEM = "-----BEGIN"
 
 
 class Signed(AuthBase):
-    """Puts the credentials of the moment on each request; also keeps `requests` from looking for a ``.netrc``."""
+    """Adds the current credentials to each request; also keeps `requests` from reading a ``.netrc``."""
 
     def __init__(self, credentials: Credentials) -> None:
         self._credentials = credentials
@@ -48,7 +48,7 @@ class Signed(AuthBase):
 
 
 class _Timely(io.RawIOBase):
-    """What a socket receives until its time-out, which is that for all of it, has passed; then `TimeoutError`."""
+    """Reader of a socket until its time-out for the whole answer has passed; then it raises `TimeoutError`."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock, self._raw = sock, sock.makefile("rb", buffering=0)
@@ -56,11 +56,11 @@ class _Timely(io.RawIOBase):
         self._end = None if timeout is None else time.monotonic() + timeout
 
     def readable(self) -> bool:
-        """It is all that can be done with it."""
+        """Always true: it can only be read."""
         return True
 
     def readinto(self, buffer: Any) -> int | None:
-        """What comes next."""
+        """Read the next bytes into `buffer`."""
         if self._end is not None:
             if (left := self._end - time.monotonic()) <= 0:
                 raise TimeoutError("timed out")
@@ -68,12 +68,12 @@ class _Timely(io.RawIOBase):
         return self._raw.readinto(buffer)
 
     def close(self) -> None:
-        """Let go of the socket."""
+        """Release the socket."""
         self._raw.close()
         super().close()
 
     def makefile(self, *_: Any) -> io.BufferedReader:
-        """Itself with a buffer: how an answer asks a socket to be read."""
+        """Itself with a buffer, as an HTTP response reads a socket."""
         return io.BufferedReader(self)
 
 
@@ -102,7 +102,7 @@ _POOLS = MappingProxyType({"http": _Pool, "https": _TlsPool})
 
 
 class TimelyAdapter(HTTPAdapter):
-    """Connections whose time-out is that of a whole answer. Nothing is tried twice."""
+    """Connections whose time-out covers a whole answer, without retries."""
 
     def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
         """Pools of such connections."""
@@ -117,7 +117,7 @@ class TimelyAdapter(HTTPAdapter):
 
 
 class TlsAdapter(TimelyAdapter):
-    """Connections by a TLS context of ours: `requests` knows no PEM text, and adds its own authorities to others."""
+    """Connections with our own TLS context: `requests` takes no PEM text, and adds its own authorities to ours."""
 
     def __init__(self, context: ssl.SSLContext) -> None:
         self._context = context
@@ -132,18 +132,18 @@ class TlsAdapter(TimelyAdapter):
         return super().proxy_manager_for(*args, **kwargs, ssl_context=self._context)
 
     def build_connection_pool_key_attributes(self, *args: Any, **kwargs: Any) -> Any:
-        """By host alone: what `requests` would add about TLS is in the context."""
+        """The key without the TLS settings of `requests`: the context holds them."""
         host, _ = super().build_connection_pool_key_attributes(*args, **kwargs)
         return host, {}
 
     def cert_verify(self, *_: Any, **__: Any) -> None:
-        """Nothing to add: the context knows whom to believe."""
+        """Do nothing: the context holds the trusted authorities."""
 
 
 class StrictSession(requests.Session):
-    """Asks with `credentials`, follows no redirect, and reads no body unasked.
+    """A session with `credentials` that follows no redirects and leaves bodies to the caller.
 
-    Bodies are read by whoever asks: those of redirects, which `requests` would read whole, by nobody.
+    The bodies of redirects, which `requests` would read whole, stay unread.
     """
 
     def __init__(self, credentials: Credentials) -> None:
@@ -151,18 +151,18 @@ class StrictSession(requests.Session):
         self.auth, self.stream = Signed(credentials), True
 
     def connect_to(self, url: str, credentials: Credentials) -> None:
-        """Choose how `url` and what is below it is connected to. Raises `CredentialsError`."""
+        """Set up the connections for `url` and the paths below it. Raises `CredentialsError`."""
         self.mount(url, TlsAdapter(tls_context(credentials)) if credentials.custom_tls else TimelyAdapter())
 
     def get_redirect_target(self, resp: requests.Response) -> str | None:  # noqa: ARG002  named so by `requests`
-        """None: it is an answer like others."""
+        """None: a redirect is an answer like others."""
         return None
 
 
 def tls_context(credentials: Credentials) -> ssl.SSLContext:
-    """A context that believes `credentials.ca` alone (else the usual authorities) and shows the client's certificate.
+    """A context that trusts only `credentials.ca` (else the usual authorities) and has the client's certificate.
 
-    Raises `CredentialsError` naming the part that can't be used.
+    Raises `CredentialsError` with the name of the unusable part.
     """
     ca = _pem(credentials.ca, "ca")
     try:
@@ -180,15 +180,15 @@ def tls_context(credentials: Credentials) -> ssl.SSLContext:
 
 
 def _present(context: ssl.SSLContext, certificate: str, key: str) -> None:
-    """Show `certificate`; OpenSSL takes it from a file only, which is gone again before anybody could look for it."""
-    with tempfile.NamedTemporaryFile("w", suffix=".pem") as both:  # nobody else may read it
+    """Load `certificate`. OpenSSL needs a file for it, which is removed at once."""
+    with tempfile.NamedTemporaryFile("w", suffix=".pem") as both:  # no other user may read it
         both.write(f"{certificate}\n{key}\n")
         both.flush()
         context.load_cert_chain(both.name, password="")  # an empty one, or OpenSSL would ask at the terminal
 
 
 def _pem(text: str, what: str) -> str:
-    """PEM text as it is, else that of the file of that name."""
+    """PEM text unchanged, else the text of the file of that name."""
     if _PEM in text or not text:
         return text
     try:
@@ -199,23 +199,23 @@ def _pem(text: str, what: str) -> str:
 
 
 def proxy_of(url: str) -> str:
-    """The proxy that the environment names for `url`, by the rules of `requests`; empty for none."""
+    """The proxy for `url` from the environment, by the rules of `requests`; empty for none."""
     found = select_proxy(url, get_environ_proxies(url))
     return str(prepend_scheme_if_needed(found, "http")) if found else ""  # type: ignore[no-untyped-call]
 
 
 def no_url(error: ValueError) -> str:
-    """What is said of a URL that can not be asked."""
+    """The message for an invalid URL."""
     return f"can't be asked: {error}; {CORRECT_URL}"
 
 
 def cause_of(
     error: requests.RequestException, timeout: float, credentials: Credentials, field: str = "the source's timeout"
 ) -> str:
-    """What happened, and what to do about it; `requests` wraps the cause in layers of others.
+    """The cause of a failed request and its fix; `requests` wraps the cause in several other errors.
 
-    field: where `timeout` (s) comes from. Causes come in this order, as urllib3 counts every connection that could not
-    be made among the time-outs.
+    field: the setting of `timeout` (s). The order of causes matters: urllib3 treats every failed connection as a
+    time-out.
     """
     causes = list(_causes(error))
     if any(isinstance(cause, urllib3.exceptions.NameResolutionError) for cause in causes):
@@ -226,13 +226,13 @@ def cause_of(
         return f"refused the connection; start the server, or {CORRECT_URL}"
     if any(isinstance(cause, (requests.Timeout, urllib3.exceptions.TimeoutError)) for cause in causes):
         return f"did not answer within {timeout:g} s; raise {field}, or look at the server's load"
-    if isinstance(error, ValueError):  # how `requests` tells of a URL that is none
+    if isinstance(error, ValueError):  # errors of `requests` for an invalid URL
         return credentials.hide(no_url(error))
     return f"can't be read: {credentials.hide(str(causes[-1]))[:LONG]}"
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """`error`, and what it was made from, outermost first."""
+    """`error` and its causes, outermost first."""
     seen: list[BaseException] = [error]
     for cause in seen:
         yield cause

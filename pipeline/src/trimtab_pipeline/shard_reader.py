@@ -1,15 +1,15 @@
-"""What a Spark task does with one shard of brokers: ask, join the answers into wide rows, drop what can't be true.
+"""The work of a Spark task on one shard of brokers: query, join the answers into wide rows, drop impossible values.
 
 Every shard ends with a *report row*, whose column ``report`` is JSON:
 
     shard     position of the shard
     ok        whether its rows are complete
-    error     why not; empty when ok. ``misconfigured``: whether it stays so until somebody changes a query
-    dropped   samples not used, by cause (``NaN``, ``Infinite``, ``Negative``)
-    warnings  what the server said about its answers
-    notes     what could not be checked, and why
-    clock     seconds that the server's clock is ahead of ours; null when it does not tell
-    bundles   how many bundles had metrics of their own
+    error     why not; empty when ok. ``misconfigured``: whether it fails until a query is changed
+    dropped   unused samples, by cause (``NaN``, ``Infinite``, ``Negative``)
+    warnings  the server's warnings about its answers
+    notes     failed checks, and why they failed
+    clock     seconds that the server's clock is ahead of ours; null when unknown
+    bundles   number of bundles with their own metrics
     seconds   time spent in HTTP and parsing
 """
 
@@ -26,7 +26,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trimtab_pipeline.asking import ReadRequest
 from trimtab_pipeline.coverage import Sampled, counter, gauge, of_each_pod, rated
 from trimtab_pipeline.prometheus import PrometheusError, PrometheusFormatError, PrometheusStatusError
 from trimtab_pipeline.queries import (
@@ -42,29 +41,30 @@ from trimtab_pipeline.queries import (
     of_newest,
     topics_in,
 )
-from trimtab_pipeline.ranges import Ranges, is_bundle
+from trimtab_pipeline.ranges import HashRanges, is_bundle
+from trimtab_pipeline.read_request import ReadRequest
 from trimtab_pipeline.samples import Samples
 from trimtab_pipeline.statistics import Told
-from trimtab_pipeline.topics import INSIDE, Topics, hottest
+from trimtab_pipeline.topics import INSIDE, PlacedTopics, hottest
 from trimtab_pipeline.trust import Drop
 from trimtab_strategies.model import some
 from trimtab_strategies.model.cluster_load import FloatArray, IntArray
 
 _NAMED = 3  # pods that a note names
-_LATE = 1.0  # seconds after the evaluation time from which on that is to be taken into account
+_LATE = 1.0  # seconds after the evaluation time from which on the delay counts
 Fetch = Callable[[str], Samples]
 """Answers one PromQL query. Raises `PrometheusError`."""
 Listen = Callable[[Mapping[str, str]], Told]
-"""What brokers (pod -> URL of their admin REST) say of their topics."""
+"""Reads the topics of brokers (pod -> URL of their admin REST)."""
 NOTHING_TOLD = Told(
     {key: pa.array([], pa.string()) for key in TOPICS.keys} | {c: pa.array([], pa.float64()) for c in TOPICS.columns}
 )
-"""What nobody says."""
+"""No statistics."""
 NOTHING_KNOWN: Mapping[str, Samples] = MappingProxyType({})
 """No columns."""
 
 BROKER_COLUMNS = (*RESOURCES, *TRAFFIC, *TIMES, *CHECKS, *SAMPLED)
-"""Values of a broker, null where the preset does not ask for one."""
+"""Values of a broker, null where the preset has no query."""
 _BROKER = pa.struct([("pod", pa.string()), *((name, pa.float64()) for name in BROKER_COLUMNS)])
 SCHEMA = pa.schema(
     [
@@ -82,22 +82,22 @@ a report, which also carries the topics inside the shard's hottest bundles."""
 
 
 class WrongQueryError(PrometheusError):
-    """A query that a person wrote and that can't be used. Says where it stands, what is expected and what was found."""
+    """An unusable query of a user. The text names its place, the expectation and the finding."""
 
 
 def read_shard(
     request: ReadRequest,
     shard: int,
     fetch: Fetch,
-    ranges: Ranges | None = None,
+    ranges: HashRanges | None = None,
     clock: Callable[[], float | None] = lambda: None,
     *,
     listen: Listen = lambda _: NOTHING_TOLD,
 ) -> Iterator[pa.RecordBatch]:
-    """Brokers and bundles of shard number `shard`, then its report. Does not raise what `fetch` may raise.
+    """Brokers and bundles of shard number `shard`, then its report, which also holds errors of `fetch`.
 
-    clock: seconds that the server's clock was ahead of ours when it answered last, None if it did not tell.
-    listen: what brokers say themselves, where the request says so.
+    clock: seconds that the server's clock was ahead of ours at its last answer, None if unknown.
+    listen: reads the brokers' own statistics, if the request asks for them.
     """
     begin, reading = time.perf_counter(), Reading(request, shard, fetch, ranges, listen)
     report: dict[str, Any] = {"shard": shard, "ok": True, "error": ""}
@@ -110,9 +110,11 @@ def read_shard(
 
 
 class Reading:
-    """What one task reads of one shard: rows, and what is told of them afterwards."""
+    """One task's read of one shard: rows, and the report about them."""
 
-    def __init__(self, request: ReadRequest, shard: int, fetch: Fetch, ranges: Ranges | None, listen: Listen) -> None:
+    def __init__(
+        self, request: ReadRequest, shard: int, fetch: Fetch, ranges: HashRanges | None, listen: Listen
+    ) -> None:
         self._request, self._fetch, self._ranges, self._listen = request, fetch, ranges, listen
         self._begun = time.perf_counter()
         self._wanted = request.shards[shard]
@@ -121,7 +123,7 @@ class Reading:
         self._inside: dict[str, pa.Array] = {}
 
     def rows(self) -> Iterator[pa.RecordBatch]:
-        """Brokers, then bundles: their own metrics, else what their topics come to. Raises `PrometheusError`."""
+        """Brokers, then bundles: their own metrics, else the sums of their topics. Raises `PrometheusError`."""
         brokers = self._brokers()
         self._twice = (pc.max(brokers["copies"]).as_py() or 0) > 1
         bundles = self._bundles(brokers)
@@ -130,7 +132,7 @@ class Reading:
         yield _batch(**bundles, at=at, time=at if self._wanted.statistics else _times(bundles, brokers, at))
 
     def report(self) -> dict[str, Any]:
-        """What is told of the rows."""
+        """The report about the rows."""
         told = {"warnings": sorted(self._warnings), "notes": sorted(self._notes)}
         return {"dropped": self._dropped, **told, "bundles": self._own}
 
@@ -142,7 +144,7 @@ class Reading:
         return pa.ListArray.from_arrays(pa.array([0, len(rows)], pa.int32()), rows)
 
     def _brokers(self) -> dict[str, pa.Array]:
-        """The brokers. What the server does not show any more counts as gone, though its samples can still be read."""
+        """The brokers. A series that the server no longer returns counts as gone, even if old samples are readable."""
         sampled = self._sampled()
         brokers = self._wide(("pod",), BROKER_COLUMNS, self._wanted.brokers, sampled)
         if "resource_time" in self._wanted.brokers:
@@ -152,7 +154,7 @@ class Reading:
         return brokers
 
     def _sampled(self) -> dict[str, Samples]:
-        """Columns that are worked out from raw samples."""
+        """Columns that are computed from raw samples."""
         columns: dict[str, dict[str, float]] = {}
         for name, series in self._wanted.sampled.items():
             for pod, said in of_each_pod(self._raw(name, series), self._said_by(series)).items():
@@ -162,14 +164,14 @@ class Reading:
         return {column: _of_pods(values) for column, values in columns.items()}
 
     def _said_by(self, series: Series) -> Callable[[FloatArray], Sampled]:
-        """What one of `series` says, from its points."""
+        """The value of one of `series`, from its points."""
         window, at = self._request.window, self._request.at
         if series.checked:
             return lambda points: rated(points, window, at)
         return lambda points: (counter if series.counts else gauge)(points, window)
 
     def _raw(self, name: str, series: Series) -> Samples:
-        """The raw samples of a signal; none where the server refuses to tell those of a query that a person wrote."""
+        """The raw samples of a signal; none where the server refuses those of a user's query."""
         if not series.checked:
             answer = self._fetch(series.promql)
             self._warnings.update(answer.warnings)
@@ -185,21 +187,23 @@ class Reading:
             self._look_inside(bundles)
             return bundles
         topics = self._topics(self._ranges)
-        # where no topic is reported, brokers do not export them: nothing is known then, not even that all is idle
+        # without any topic, brokers do not export them: then nothing is known, not even that all is idle
         return self._summed(topics, self._answered(brokers) if len(topics.names) else ())
 
     def _told_by_brokers(self) -> dict[str, pa.Array]:
-        """What the topics come to of which brokers tell themselves; who does not answer has no load, and is told."""
+        """The sums of the brokers' own topics; brokers without an answer have no load, and a note."""
         told = self._listen(self._wanted.statistics)
         for why in sorted(set(told.failed.values())):
             silent = some([pod for pod, theirs in told.failed.items() if theirs == why], _NAMED)
             self._notes.add(f"bundles of {silent} are not measured: {why}")
-        table, ranges = told.topics, self._ranges or Ranges.of(())
-        topics = Topics.placed([table[key] for key in TOPICS.keys], [table[name] for name in TOPICS.columns], ranges)
+        table, ranges = told.topics, self._ranges or HashRanges.of(())
+        topics = PlacedTopics.placed(
+            [table[key] for key in TOPICS.keys], [table[name] for name in TOPICS.columns], ranges
+        )
         return self._summed(topics, told.pods)
 
-    def _summed(self, topics: Topics, answered: Sequence[str]) -> dict[str, pa.Array]:
-        """Bundles as their topics come to. answered: pods whose bundles without a topic are known to be idle."""
+    def _summed(self, topics: PlacedTopics, answered: Sequence[str]) -> dict[str, pa.Array]:
+        """Bundles as sums of their topics. answered: pods whose bundles without a topic are idle."""
         if topics.outside:
             self._dropped[Drop.UNKNOWN] += topics.outside
         summed = topics.by_bundle()
@@ -207,15 +211,15 @@ class Reading:
         return summed.with_idle(answered).columns()
 
     def _look_inside(self, bundles: Mapping[str, pa.Array]) -> None:
-        """Ask for the topics of the hottest bundles' namespaces; what is no bundle is passed over."""
+        """Read the topics of the hottest bundles' namespaces; invalid bundle names are skipped."""
         names = bundles["bundle"].take(pa.array(self._hottest(bundles))).to_pylist()
         if hot := list(dict.fromkeys(filter(is_bundle, names))):
-            ranges = Ranges.of(hot)
+            ranges = HashRanges.of(hot)
             topics = self._topics(ranges, ranges.namespaces)
             self._inside = topics.within(np.arange(len(ranges)))
 
     def _asked_once(self, queries: Mapping[str, str]) -> dict[str, str]:
-        """The queries that count each row once where series are there twice; what a person wrote stays as it is."""
+        """The queries that count each row once where series are duplicated; users' queries stay unchanged."""
         ours = {name for name, promql in queries.items() if self._twice and promql not in self._wanted.custom}
         return {name: of_newest(promql) if name in ours else promql for name, promql in queries.items()}
 
@@ -223,19 +227,21 @@ class Reading:
         load = {name: bundles[name].to_numpy(zero_copy_only=False) for name in TRAFFIC}
         return hottest(load, self._request.hot_bundles)
 
-    def _topics(self, ranges: Ranges, only: Iterable[str] | None = None) -> Topics:
+    def _topics(self, ranges: HashRanges, only: Iterable[str] | None = None) -> PlacedTopics:
         queries = {name: topics_in(promql, only) for name, promql in self._wanted.topics.items()}
         table = self._wide(TOPICS.keys, TOPICS.columns, self._asked_once(queries))
-        return Topics.placed([table[key] for key in TOPICS.keys], [table[name] for name in TOPICS.columns], ranges)
+        return PlacedTopics.placed(
+            [table[key] for key in TOPICS.keys], [table[name] for name in TOPICS.columns], ranges
+        )
 
     def _answered(self, brokers: Mapping[str, pa.Array]) -> list[str]:
-        """Pods whose own metrics are young enough to say that what they do not report does not exist."""
+        """Pods whose own metrics are recent: what they do not report does not exist."""
         young = pc.greater_equal(brokers["traffic_time"], self._request.at - self._request.max_age)
         pods: list[str] = brokers["pod"].filter(young).to_pylist()
         return pods
 
     def _answer(self, promql: str, keys: Sequence[str]) -> Samples:
-        """The answer to one query; one that a person wrote is checked, and may tell of other pods. May raise."""
+        """The answer to one query. A user's query is checked, and may return other pods. Raises as `fetch` does."""
         if (signal := self._wanted.custom.get(promql)) is None:
             return self._fetch(promql)
         try:
@@ -251,7 +257,7 @@ class Reading:
         return answer.of_pods(self._wanted.pods)
 
     def _check(self, name: str, promql: str, keys: Sequence[str]) -> Samples:
-        """The answer to a check; none where the server knows no such query, which costs nobody the load itself."""
+        """The answer to a check; none where the server refuses it, which does not affect the load itself."""
         late = self._request.late + time.perf_counter() - self._begun
         try:
             return self._fetch(asked_late(promql, late) if name == "ahead" and late > _LATE else promql)
@@ -268,7 +274,7 @@ class Reading:
         queries: Mapping[str, str],
         known: Mapping[str, Samples] = NOTHING_KNOWN,
     ) -> dict[str, pa.Array]:
-        """Columns `keys` and `names` of one table, some of which are `known`; no rows when nothing is asked."""
+        """Columns `keys` and `names` of one table, some of which are `known`; no rows without a query."""
         if not queries and not known:
             return {key: pa.array([], pa.string()) for key in keys} | {n: pa.array([], pa.float64()) for n in names}
         answers = {
@@ -283,7 +289,7 @@ class Reading:
 
 
 def _told_by(name: str, series: Series, said: Sampled) -> dict[str, float]:
-    """Columns that what the `series` of column `name` said fills; NaN is told as such, what is unknown left out."""
+    """Columns from the `series` of column `name`. NaN stays NaN; unknown values are left out."""
     told = {f"{name}_time": said.time}
     if said.interval > 0:
         told[f"{name}_interval"] = said.interval
@@ -302,7 +308,7 @@ def _of_pods(values: Mapping[str, float]) -> Samples:
 
 
 def wrong_labels(answer: Samples, keys: Sequence[str]) -> str:
-    """What is wrong with the labels of `answer`, of which there must be `keys` and no others; empty for nothing."""
+    """The problem with the labels of `answer`, which must be exactly `keys`; empty without one."""
     full = all(pc.all(pc.not_equal(answer.label(key), "")).as_py() for key in keys) or not len(answer)
     if not len(answer) or (full and set(answer.labels) == set(keys)):
         return ""
@@ -312,7 +318,7 @@ def wrong_labels(answer: Samples, keys: Sequence[str]) -> str:
 
 
 def _told(signal: str) -> str:
-    """Where the query of a signal stands in a policy."""
+    """The path of a signal's query in a policy."""
     first, *rest = signal.split("_")
     return f"source.prometheus.queries.{first}{''.join(map(str.capitalize, rest))}"
 
@@ -327,7 +333,7 @@ def _batch(**columns: pa.Array) -> pa.RecordBatch:
 def pivot(answers: Sequence[Samples], keys: Sequence[str]) -> tuple[list[pa.Array], list[pa.Array]]:
     """Key columns, and one value column per answer, null where an answer lacks the row.
 
-    Servers answer queries over the same series in the same order, so usually the columns fit as they are.
+    Servers answer queries over the same series in the same order, so usually the columns already match.
     """
     labels = [[answer.label(key) for key in keys] for answer in answers]
     if all(columns == labels[0] for columns in labels[1:]):
@@ -342,9 +348,9 @@ def pivot(answers: Sequence[Samples], keys: Sequence[str]) -> tuple[list[pa.Arra
 
 
 def _times(bundles: Mapping[str, pa.Array], brokers: Mapping[str, pa.Array], at: pa.DoubleArray) -> pa.DoubleArray:
-    """When the samples of each bundle were taken: with those of its pod's own traffic, which are on the same page.
+    """Times of each bundle's samples: those of its pod's own traffic, which comes from the same scrape.
 
-    A server answers with samples up to 5 minutes old. A sample of the future counts as one of `at`.
+    A server returns samples up to 5 minutes old. A sample of the future counts as one of `at`.
     """
     row = pc.index_in(bundles["pod"], value_set=brokers["pod"])
     return pc.min_element_wise(pc.coalesce(brokers["traffic_time"].take(row), at), at)
@@ -355,7 +361,7 @@ def _joined(columns: Sequence[pa.StringArray]) -> pa.StringArray:
 
 
 def _clean(column: pa.DoubleArray, dropped: Counter[str]) -> pa.DoubleArray:
-    """The column with null for what no rate, size or count can be; `dropped` counts causes."""
+    """The column with null for values that no rate, size or count can have; `dropped` counts causes."""
     values = column.to_numpy(zero_copy_only=False)
     good = np.isfinite(values) & (values >= 0)
     if good.all():

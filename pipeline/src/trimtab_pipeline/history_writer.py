@@ -1,7 +1,7 @@
-"""What a cycle leaves behind: four tables of history, of which two are the next cycle's state.
+"""The history that a cycle writes: four tables, two of which are the next cycle's state.
 
-A disk that refuses costs the history, not the cycle and not the averages: the next cycle's state stays in memory, and
-what is too old is removed all the same. It is told once, and once more when the disk takes files again.
+A disk that can't be written costs the history, not the cycle or the averages: the next cycle's state stays in memory,
+and old files are still removed. It is logged once, and once more when the disk takes files again.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from threading import Event
 
 import pyarrow as pa
 
-from trimtab_pipeline.align import Measured
+from trimtab_pipeline.align import Measurement
 from trimtab_pipeline.api import Retention, Topology
 from trimtab_pipeline.cycle import BROKER_STATE, BUNDLE_STATE
 from trimtab_pipeline.decisions import decision_history
 from trimtab_pipeline.history import History
 from trimtab_pipeline.housekeeping import Housekeeping
-from trimtab_pipeline.picture import BROKER_PICTURE, QUALITY, broker_table, quality_table
+from trimtab_pipeline.snapshot_tables import BROKER_SNAPSHOT, QUALITY, broker_table, quality_table
 from trimtab_strategies.model import ClusterLoad
 
 _LOGGER = logging.getLogger(__name__)
@@ -31,38 +31,38 @@ _UNTIDY = ("can't be tidied up and grows", "is tidied up again")
 TABLES = {
     "bundles": (BUNDLE_STATE, "bundles/4"),
     "brokers": (BROKER_STATE, "brokers/4"),
-    "picture": (BROKER_PICTURE, "picture/2"),
+    "picture": (BROKER_SNAPSHOT, "picture/2"),
     "quality": (QUALITY, "quality/2"),
 }
 """Folder of each table in a policy's history -> its columns and their version."""
 
 
-class Background:
-    """One thread that tidies the histories of all policies, one after the other."""
+class HistoryTidier:
+    """One thread for the housekeeping of all policies, one after the other."""
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="history")
         self._closing = Event()
 
     def tidy(self, housekeeping: Housekeeping, at: float) -> Future[None]:
-        """Tidy up as of `at`; the future fails with `OSError` when the disk refuses."""
+        """Run the housekeeping as of `at`; the future fails with `OSError` when the disk can't be written."""
         try:
             return self._thread.submit(housekeeping.tidy, at, self._closing.is_set)
-        except RuntimeError:  # closed meanwhile: the last cycle of a program that ends
+        except RuntimeError:  # closed in the meantime: the last cycle of a program that ends
             never = Future[None]()
             never.cancel()
             return never
 
     def close(self) -> None:
-        """Drop what has not begun, and stop what has within a cycle's writing. Idempotent."""
+        """Cancel waiting runs, and stop the current one after the cycle that it writes. Idempotent."""
         self._closing.set()
         self._thread.shutdown(cancel_futures=True)
 
 
-class Keeping:
+class HistoryWriter:
     """The history of one policy below `folder`."""
 
-    def __init__(self, folder: Path, retention: Retention, background: Background) -> None:
+    def __init__(self, folder: Path, retention: Retention, background: HistoryTidier) -> None:
         self.folder = folder
         self._tables = {name: History(folder / name, *columns) for name, columns in TABLES.items()}
         self.bundles, self.brokers = self._tables["bundles"], self._tables["brokers"]
@@ -72,16 +72,16 @@ class Keeping:
         self._troubles: set[tuple[str, str]] = set()
 
     def doubt(self) -> None:
-        """Check the states again before they are used: something went wrong with what was read."""
+        """Check the states again before the next use: reading them failed."""
         self.brokers.doubt()
         self.bundles.doubt()
 
-    def keep(self, measured: Measured, load: ClusterLoad, topology: Topology, max_age: float = math.inf) -> str:
-        """Write a cycle, its bundles last, then tidy up in the background unless that is still going on.
+    def keep(self, measured: Measurement, load: ClusterLoad, topology: Topology, max_age: float = math.inf) -> str:
+        """Write a cycle, its bundles last, then start housekeeping in the background unless it still runs.
 
-        max_age: seconds up to which its data was believed. Returns why it could not be written, empty if it was.
+        max_age: seconds up to which its data was trusted. Returns why it could not be written, empty if it was.
 
-        A cycle in which nobody is believed removes nothing: a clock that is days ahead would call everything too old.
+        A cycle without a trusted broker removes nothing: a clock that is days ahead would make everything too old.
         """
         tables = {
             "quality": quality_table(load.quality),
@@ -97,7 +97,7 @@ class Keeping:
         return "" if error is None else f"the history below {self.folder} can't be written: {error}"
 
     def _written(self, tables: Mapping[str, pa.Table], at: float) -> OSError | None:
-        """Write the tables, or hold those in memory that the next cycle needs; why that was."""
+        """Write the tables. After a failure hold those that the next cycle needs in memory, and return the error."""
         try:
             for name, rows in tables.items():
                 self._tables[name].write(rows, at)
@@ -115,7 +115,7 @@ class Keeping:
             _LOGGER.error("the history below %s was not tidied up", self.folder, exc_info=error)
 
     def _told(self, trouble: tuple[str, str], error: OSError | None) -> None:
-        """Say once that there is trouble, and once that it is over. trouble: what to say then, and then."""
+        """Log once that a problem began, and once that it is over. trouble: the two texts."""
         begun, over = trouble
         if error is not None and trouble not in self._troubles:
             _LOGGER.warning("the history %s: %s", begun, error)

@@ -1,7 +1,7 @@
-"""A `ClusterLoad` as the tables that the history keeps of it, and back.
+"""A `ClusterLoad` as tables of the history, and back.
 
-The state (`trimtab_pipeline.cycle`) is what was measured; these are what was believed, and how far: the brokers as the
-strategies saw them, and the data's quality. With the bundles of the state they are the whole picture again.
+The state (`trimtab_pipeline.cycle`) holds the measured values. These tables hold the trusted ones: the brokers as the
+strategies got them, and the data's quality. Together with the bundles of the state they form the whole snapshot.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _USAGE = ("cpu", "memory", "direct_memory", "network_in", "network_out")
 _LIMITS = tuple(f"{name}_limit" for name in _USAGE)
 _FLAGS = ("ready", "schedulable", "trusted")
 
-BROKER_PICTURE = pa.schema(
+BROKER_SNAPSHOT = pa.schema(
     [
         ("broker", pa.string()),
         ("pod", pa.string()),
@@ -32,18 +32,18 @@ BROKER_PICTURE = pa.schema(
         ("max_age", pa.float64()),
     ]
 )
-"""Columns of the brokers as they were believed: as in `trimtab_strategies.model.Brokers`, null unknown; why one was not
-(a `Reason`, and a text); and how old data might be (s), of bundles as well."""
+"""Columns of the brokers as in `trimtab_strategies.model.Brokers`, null unknown; why a broker was not trusted (a
+`Reason` and a text); and the maximum age of data (s), of bundles as well."""
 QUALITY = pa.schema([("kind", pa.string()), ("what", pa.string()), ("count", pa.int64())])
-"""What was wrong with the data. ``kind`` is ``dropped`` (``what``: the cause), ``missing`` (brokers, bundles),
-``failed`` (``what``: which brokers and why), ``warning`` (what the source said) or ``note`` (what was odd)."""
+"""Problems of the data. ``kind`` is ``dropped`` (``what``: the cause), ``missing`` (brokers, bundles), ``failed``
+(``what``: which brokers and why), ``warning`` (of the source) or ``note`` (an oddity)."""
 _NO_DOUBTS: Mapping[str, Doubt] = MappingProxyType({})
 
 
 def broker_table(
     brokers: Brokers, pods: Sequence[str], doubts: Mapping[str, Doubt] = _NO_DOUBTS, max_age: float = math.inf
 ) -> pa.Table:
-    """Rows of `BROKER_PICTURE`. max_age: seconds up to which data was believed."""
+    """Rows of `BROKER_SNAPSHOT`. max_age: seconds up to which data was trusted."""
     columns = {"broker": pa.array(brokers.names, pa.string()), "pod": pa.array(pods, pa.string())}
     blocks = ((_USAGE, brokers.usage), (_LIMITS, brokers.limit), (TRAFFIC, brokers.traffic))
     for names, values in blocks:
@@ -54,11 +54,11 @@ def broker_table(
     columns["reason"] = pa.array([None if doubt is None else str(doubt.reason) for doubt in found], pa.string())
     columns["doubt"] = pa.array([None if doubt is None else doubt.text for doubt in found], pa.string())
     columns["max_age"] = _nullable(np.full(len(brokers), max_age))
-    return pa.table(columns, schema=BROKER_PICTURE)
+    return pa.table(columns, schema=BROKER_SNAPSHOT)
 
 
 def quality_table(quality: DataQuality) -> pa.Table:
-    """Rows of `QUALITY`; none when nothing was wrong."""
+    """Rows of `QUALITY`; none without a problem."""
     missing = {"brokers": quality.missing_brokers, "bundles": quality.missing_bundles}
     rows = [
         *(("dropped", cause, count) for cause, count in sorted(quality.dropped.items())),
@@ -71,9 +71,9 @@ def quality_table(quality: DataQuality) -> pa.Table:
 
 
 def load_of(at: float, bundles: pa.Table, brokers: pa.Table, quality: pa.Table) -> ClusterLoad:
-    """The picture at `at` (epoch s), from tables of `BUNDLE_STATE`, `BROKER_PICTURE` and `QUALITY`.
+    """The snapshot at `at` (epoch s), from tables of `BUNDLE_STATE`, `BROKER_SNAPSHOT` and `QUALITY`.
 
-    A bundle's owner is the broker that reported it. What only the resources know (pins, wishes, moves) is not in it.
+    A bundle's owner is the broker that reported it. It lacks what only resources know (pins, desired owners, moves).
     """
     believed = _brokers(brokers)
     return ClusterLoad(believed, *_bundles(bundles, brokers, at), at, _quality(quality, brokers))

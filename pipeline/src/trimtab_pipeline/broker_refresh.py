@@ -1,7 +1,7 @@
-"""A look at the brokers alone, without Spark: some small answers, for which planning a job would cost more than all.
+"""Refresh of the brokers' load without Spark: the answers are small, and a Spark job would cost more than they do.
 
-The shards, the queries and what is made of the answers are those of a cycle. Each look has threads of its own, which
-end with it: it waits for no cycle, and whoever closes the program does not wait for a server that does not answer.
+Shards, queries and parsing are those of a cycle. Each refresh has its own threads, which end with it: it waits for no
+cycle, and the program's exit does not wait for a server that does not answer.
 """
 
 from __future__ import annotations
@@ -15,20 +15,19 @@ from typing import TypeVar
 import pyarrow as pa
 
 from trimtab_pipeline.api import Credentials
-from trimtab_pipeline.asking import ReadRequest
-from trimtab_pipeline.prometheus import Prometheus, PrometheusUnreachableError
-from trimtab_pipeline.reading import read_shard
+from trimtab_pipeline.outcomes import as_source_error, promised, settle
+from trimtab_pipeline.prometheus import PrometheusClient, PrometheusUnreachableError
+from trimtab_pipeline.read_request import ReadRequest
 from trimtab_pipeline.samples import Samples
-from trimtab_pipeline.spark_errors import translated
+from trimtab_pipeline.shard_reader import read_shard
 from trimtab_pipeline.tasks import one_list
-from trimtab_pipeline.waiting import promised, settle
 
 T = TypeVar("T")
 Unwanted = Callable[[], bool]
 
 
 def aside(job: Callable[[Unwanted], T], deadline: float) -> Future[T]:
-    """The outcome of `job`, in a thread of its own; it is told whether nobody waits any more.
+    """The outcome of `job` in its own thread. Its argument says whether the result is still needed.
 
     The future fails with `SourceUnavailableError` when nothing could be measured, or not within `deadline` seconds.
     """
@@ -37,8 +36,8 @@ def aside(job: Callable[[Unwanted], T], deadline: float) -> Future[T]:
     def carry_out() -> None:
         try:
             value = job(outcome.done)
-        except Exception as error:  # noqa: BLE001  (whoever waits for the future gets it)
-            settle(outcome.set_exception, translated(error))
+        except Exception as error:  # noqa: BLE001  (the future carries it)
+            settle(outcome.set_exception, as_source_error(error))
         else:
             settle(outcome.set_result, value)
 
@@ -47,7 +46,7 @@ def aside(job: Callable[[Unwanted], T], deadline: float) -> Future[T]:
 
 
 def asked_directly(request: ReadRequest, credentials: Credentials, unwanted: Unwanted) -> pa.Table:
-    """What the shards tell of their brokers, asked at once: columns ``brokers``, ``report`` of `tasks.ANSWER`."""
+    """The brokers of all shards, read in parallel: columns ``brokers``, ``report`` of `tasks.ANSWER`."""
     told: list[Future[pa.Table]] = [Future() for _ in request.shards]
     for shard, one in enumerate(told):
         work = (request, shard, credentials, unwanted, one)
@@ -64,11 +63,11 @@ def _ask(
             *measured, report = read_shard(request, shard, fetch, clock=lambda: server.clock_ahead)
         brokers = measured[0]["broker"] if measured else report["broker"].slice(length=0)
         told.set_result(pa.table({"brokers": one_list(brokers), "report": report["report"]}))
-    except Exception as error:  # noqa: BLE001  (whoever waits for the future gets it)
+    except Exception as error:  # noqa: BLE001  (the future carries it)
         told.set_exception(error)
 
 
-def _query(server: Prometheus, at: float, unwanted: Unwanted, promql: str) -> Samples:
+def _query(server: PrometheusClient, at: float, unwanted: Unwanted, promql: str) -> Samples:
     if unwanted():
-        raise PrometheusUnreachableError(f"{server.url} took too long: nobody waits any more")
+        raise PrometheusUnreachableError(f"{server.url} took too long: the result is no longer needed")
     return server.query(promql, at)

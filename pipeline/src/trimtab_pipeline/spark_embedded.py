@@ -1,8 +1,8 @@
-"""Spark in a JVM of this process's own: started, watched, ended.
+"""Spark in a JVM that this process starts, monitors and ends.
 
-The JVM gets little memory, the serial collector (the heap is small, pauses are not our concern), and Unix sockets to
-its Python workers (a Python task costs 5 ms instead of 24 ms over TCP). It exits when it runs out of memory, as nothing
-can be relied on afterwards, and another one is started for the next cycle.
+The JVM gets little memory, the serial collector (the heap is small, and pauses do not matter), and Unix sockets to its
+Python workers (a Python task costs 5 ms instead of 24 ms over TCP). It exits when it runs out of memory, as it is not
+reliable afterwards, and the next cycle starts another one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from trimtab_pipeline.spark_settings import SparkSettings, require_java
 
 _LOGGER = logging.getLogger(__name__)
 _DYING = 5.0  # seconds that a JVM without sockets has to end
-_ENDING = 10.0  # and one that was told to end
+_ENDING = 10.0  # and one that was asked to end
 _OUT_OF_MEMORY = 3  # exit status of a JVM under -XX:+ExitOnOutOfMemoryError
 
 
@@ -51,7 +51,7 @@ class EmbeddedSpark:
         options = self._settings.jvm_options(self._folder, log_config)
         conf = SparkConf(loadDefaults=False).setAll(list(options.items()))
         conf = conf.setMaster(f"local[{self._settings.cores}]").setAppName("trimtab")
-        with (self._folder / "console.log").open("wb") as console:  # the JVM greets with warnings nobody can act on
+        with (self._folder / "console.log").open("wb") as console:  # the JVM prints warnings that no user can act on
             gateway = launch_gateway(conf, {"stdout": console, "stderr": subprocess.STDOUT})  # type: ignore[no-untyped-call]
         if closed():
             _end_jvm(gateway, _ENDING)
@@ -63,7 +63,7 @@ class EmbeddedSpark:
             raise
 
     def lost(self, session: SparkSession) -> str:
-        """What happened to the JVM and what to do; empty while it lives."""
+        """What happened to the JVM and what to do; empty while it runs."""
         gateway = SparkContext._gateway  # noqa: SLF001  (no public way to the process)
         if gateway is None or (gateway.proc.poll() is None and _answers(session)):
             return ""
@@ -89,17 +89,17 @@ class EmbeddedSpark:
             _end_jvm(gateway, max(_ENDING, self._settings.close_within))
 
     def kill(self, after: float) -> None:
-        """End a JVM that did not stop within `after` seconds; whoever waits for it gets an error."""
+        """Kill a JVM that did not stop within `after` seconds; callers that wait for it get an error."""
         if (gateway := SparkContext._gateway) is not None:  # noqa: SLF001  (no public way to the process)
             _LOGGER.warning("Spark did not stop within %g s; killing its JVM", after)
             gateway.proc.kill()
 
 
 def _hushed(context: SparkContext) -> SparkContext:
-    """The same; what listens for its accumulators prints no traceback when the JVM dies, which is told in one line."""
+    """The context, whose accumulator server logs one line instead of a traceback when the JVM dies."""
 
     def lost(_request: object, _address: object) -> None:
-        _LOGGER.debug("the JVM no longer tells of its accumulators")
+        _LOGGER.debug("the JVM no longer reports its accumulators")
 
     server: Any = context._accumulatorServer  # noqa: SLF001  (no public way to it)
     server.handle_error = lost
@@ -107,7 +107,7 @@ def _hushed(context: SparkContext) -> SparkContext:
 
 
 def _answers(session: SparkSession) -> bool:
-    """Whether the JVM takes calls. One that is dying has no sockets any more, but is a process for a moment longer."""
+    """Whether the JVM takes calls. A dying one has no sockets, but is still a process for a moment."""
     try:
         session.conf.get("spark.sql.session.timeZone")
     except (Py4JError, PySparkException, OSError):
@@ -125,7 +125,7 @@ def _ended(process: subprocess.Popen[bytes]) -> int:
 
 
 def _end_jvm(gateway: Any, within: float) -> None:
-    """End the JVM behind `gateway`, which PySpark would keep until the process exits, and forget it.
+    """End the JVM behind `gateway`, which PySpark would keep until the process exits, and drop it.
 
     within: seconds after which it is killed.
     """

@@ -1,4 +1,4 @@
-"""What one read asks for, as data that travels to Spark's tasks."""
+"""The request of one read, as data that travels to Spark's tasks."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from trimtab_pipeline.api import Credentials, PrometheusSettings
-from trimtab_pipeline.prometheus import LARGEST, LARGEST_OF_BROKERS, Prometheus
+from trimtab_pipeline.prometheus import LARGEST, LARGEST_OF_BROKERS, PrometheusClient
 from trimtab_pipeline.queries import TOPICS, Series, render, render_series, tables
 
 
@@ -14,10 +14,10 @@ from trimtab_pipeline.queries import TOPICS, Series, render, render_series, tabl
 class ShardRequest:
     """PromQL of each column of the tables, restricted to the shard's brokers.
 
-    bundles: empty when the bundles' own metrics are not to be read. topics: of all topics, see `topics_in`.
-    custom: PromQL that a person wrote -> name of its signal; it may tell of other brokers than `pods`, the shard's.
-    statistics: pod -> base URL of the admin REST of brokers that are asked for their topics themselves; empty when
-    they are not. sampled: columns of the brokers that are worked out from raw samples -> which.
+    bundles: empty when the bundles' own metrics are not read. topics: of all topics, see `topics_in`.
+    custom: a user's PromQL -> name of its signal; its answer may contain other brokers than `pods`, the shard's.
+    statistics: pod -> base URL of the admin REST of brokers whose own statistics are read; empty when they are not.
+    sampled: columns of the brokers that are computed from raw samples -> their series.
     """
 
     brokers: Mapping[str, str]
@@ -32,7 +32,7 @@ class ShardRequest:
     def of(
         cls, settings: PrometheusSettings, pods: Sequence[str], admin: Mapping[str, str] | None = None
     ) -> ShardRequest:
-        """What `settings` ask of `pods`. admin: URLs of brokers' admin REST, by pod. Raises what `tables` raises."""
+        """The request for `pods` by `settings`. admin: URLs of brokers' admin REST, by pod. Raises as `tables` does."""
         broker_table, bundle_table = tables(settings)
         asked = [(table, render(table, settings, pods)) for table in (broker_table, bundle_table)]
         custom = {queries[column]: signal for table, queries in asked for column, signal in table.custom.items()}
@@ -52,9 +52,9 @@ class ShardRequest:
 
 @dataclass(frozen=True, slots=True)
 class ReadRequest:
-    """What one read asks for, apart from credentials; it is pickled on its way to the tasks.
+    """The request of one read, without credentials; it is pickled on its way to the tasks.
 
-    at: evaluation time, epoch seconds. late: seconds from it to the moment at which the shards are told to ask.
+    at: evaluation time, epoch seconds. late: seconds from it to the moment at which the shards begin to read.
     timeout: seconds per query. window: seconds of the rates. method, partial_response, hot_bundles, max_age: of
     `PrometheusSettings`.
     """
@@ -74,14 +74,14 @@ class ReadRequest:
     def of(
         cls, settings: PrometheusSettings, at: float, shards: Iterable[ShardRequest], late: float = 0.0
     ) -> ReadRequest:
-        """A read of `shards` as `settings` say."""
+        """A read of `shards` by `settings`."""
         same = ("url", "timeout", "method", "partial_response", "hot_bundles", "max_age", "window")
         return cls(at=at, shards=tuple(shards), late=late, **{name: getattr(settings, name) for name in same})
 
-    def server(self, credentials: Credentials) -> Prometheus:
-        """The server to ask."""
+    def server(self, credentials: Credentials) -> PrometheusClient:
+        """A client of the server."""
         alone = all(not shard.bundles and not shard.topics for shard in self.shards)
-        return Prometheus(
+        return PrometheusClient(
             self.url,
             self.timeout,
             credentials,

@@ -1,7 +1,6 @@
-"""The door to what was measured before: a policy's history, read without Spark and without changing anything.
+"""Reader of a policy's history, without Spark and without any change to the files.
 
-It may be read while an operator writes it. A file that can't be read is passed over and told of; only the operator sets
-files aside.
+It may run while an operator writes them. Unreadable files are skipped and reported; only the operator renames them.
 """
 
 from __future__ import annotations
@@ -19,18 +18,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trimtab_pipeline.history_files import ForeignFileError, HistoryFile, cycle_times, listed, pinned, read_cycle
-from trimtab_pipeline.keeping import TABLES
-from trimtab_pipeline.picture import load_of
+from trimtab_pipeline.history_writer import TABLES
+from trimtab_pipeline.snapshot_tables import load_of
 from trimtab_strategies.model import ClusterLoad
 from trimtab_strategies.model.cluster_load import FloatArray
 
 SCHEMAS = {name: pinned(*table) for name, table in TABLES.items()}
 """Schema of each table's files."""
 DamagedError = ForeignFileError
-"""A file of the history that can't be read; says why."""
+"""A file of the history that can't be read; the text says why."""
 DAY = 86_400.0
 _USUAL = 2.0  # times the usual interval: longer is a gap
-_MERGES = 3  # so often is a cycle looked for again, that an operator has just put elsewhere
+_MERGES = 3  # attempts to find a cycle that an operator has just moved to another file
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +38,8 @@ class Course:
 
     times:      (t,) epoch s. brokers: names.
     cpu:        (t, n) percent of the limit; NaN where it was unknown or not trusted.
-    throughput: (t,) bytes/s in and out of all brokers, as they told it themselves; NaN where none did.
-    damaged:    why each cycle is missing that can't be read.
+    throughput: (t,) bytes/s in and out of all brokers, as they reported it; NaN where none did.
+    damaged:    for each unreadable cycle why it is missing.
     """
 
     times: FloatArray
@@ -51,7 +50,7 @@ class Course:
 
 
 class NoHistoryError(ValueError):
-    """There is no such folder, policy or cycle. Says what there is instead."""
+    """There is no such folder, policy or cycle. The text says what exists instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +62,11 @@ class Gap:
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
-    """What a history holds.
+class HistorySummary:
+    """The content of a history.
 
-    begin, end: epoch s of the oldest and the newest cycle. interval: seconds usual between two; NaN of a single one.
-    bytes:      of all tables, in `files` files. damaged: (file, why) of what can't be read, or was set aside.
+    begin, end: epoch s of the oldest and the newest cycle. interval: usual seconds between two; NaN for a single one.
+    bytes:      of all tables, in `files` files. damaged: (file, cause) of unreadable or renamed files.
     """
 
     policy: str
@@ -82,7 +81,7 @@ class Summary:
 
     @property
     def bytes_per_day(self) -> float:
-        """What a day of cycles at the usual interval takes; NaN as long as there is a single one."""
+        """Size of a day of cycles at the usual interval; NaN for a single cycle."""
         return self.bytes / self.cycles * DAY / self.interval
 
 
@@ -96,7 +95,7 @@ def policies(root: Path) -> tuple[str, ...]:
     return tuple(found)
 
 
-class Past:
+class HistoryReader:
     """The history of one policy. Raises `NoHistoryError` when there is none."""
 
     def __init__(self, root: Path, policy: str) -> None:
@@ -110,7 +109,7 @@ class Past:
 
     @cached_property
     def _found(self) -> tuple[dict[float, HistoryFile], list[tuple[str, str]]]:
-        """The file that holds the bundles of each cycle, oldest first; and what can't be read."""
+        """The file of the bundles of each cycle, oldest first; and the unreadable files."""
         held: dict[float, HistoryFile] = {}
         damaged = [(str(path), "it was set aside") for path in sorted(self.folder.glob("*/*.bad"))]
         for file in sorted(listed(self.folder / "bundles"), key=lambda file: not file.merged):  # a cycle's own is newer
@@ -118,7 +117,7 @@ class Past:
                 held |= dict.fromkeys(cycle_times(file, SCHEMAS["bundles"]), file)
             except ForeignFileError as error:
                 damaged.append((str(file.path), str(error)))
-            except FileNotFoundError:  # merged meanwhile
+            except FileNotFoundError:  # it was merged in the meantime
                 continue
         return dict(sorted(held.items())), damaged
 
@@ -126,7 +125,7 @@ class Past:
         """Evaluation times (epoch s) of the cycles from `begin` to `end`, oldest first."""
         return [time for time in self._found[0] if begin <= time <= end]
 
-    def summary(self) -> Summary:
+    def summary(self) -> HistorySummary:
         """Span, size and gaps. Raises `NoHistoryError` when not one cycle can be read."""
         times = self.times()
         if not times:
@@ -135,7 +134,7 @@ class Past:
         usual = statistics.median(steps) if steps else float("nan")
         gaps = tuple(Gap(a, b) for a, b in pairwise(times) if b - a > _USUAL * usual)
         sizes = [size for path in self.folder.glob("*/*.parquet") if (size := _size(path)) is not None]
-        return Summary(
+        return HistorySummary(
             self.policy, times[0], times[-1], len(times), usual, gaps, sum(sizes), len(sizes), tuple(self._found[1])
         )
 
@@ -152,7 +151,7 @@ class Past:
         return self._rows(table, at)
 
     def _rows(self, table: str, at: float) -> pa.Table:
-        """What `cycle` returns. Raises `FileNotFoundError` when a file went while it was looked for."""
+        """The result of `cycle`. Raises `FileNotFoundError` when a file disappeared during the search."""
         schema, folder = SCHEMAS[table], self.folder / table
         for file in reversed([file for file in listed(folder) if file.begin <= at <= file.end]):
             try:
@@ -191,7 +190,7 @@ class Past:
         return Course(np.array(list(read)), brokers, cpu, flow, tuple(damaged))
 
     def load(self, at: float = float("inf")) -> ClusterLoad:
-        """The picture of the newest cycle not after `at`. Raises `NoHistoryError` if there is none."""
+        """The snapshot of the newest cycle not after `at`. Raises `NoHistoryError` if there is none."""
         times = self.times(end=at)
         if not times:
             first = [datetime.fromtimestamp(time, UTC).isoformat() for time in self.times()[:1]]
@@ -202,7 +201,7 @@ class Past:
 
 
 def _size(path: Path) -> int | None:
-    """Bytes of a file, None when it is gone by now."""
+    """Bytes of a file, None when it no longer exists."""
     try:
         return path.stat().st_size
     except FileNotFoundError:

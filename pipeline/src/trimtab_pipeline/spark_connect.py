@@ -1,8 +1,8 @@
-"""Spark on a Connect server (``sc://host:port``): a session there, and what to do when the server went away.
+"""Spark on a Connect server (``sc://host:port``): its session, and recovery when the server restarts.
 
-The server runs our tasks in its own Python, so it needs this package, of this version; and it must see the folder
-of histories under the path that we write to. PySpark's client waits ten minutes for a server that is away; ours does
-not wait at all, as the next cycle tries again anyway.
+The server runs our tasks in its own Python, so it needs this package in the same version. It must also see the folder
+of histories under the path that we write to. PySpark's client waits ten minutes for an unreachable server; this one
+does not wait, as the next cycle tries again anyway.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from trimtab_pipeline.api import SourceUnavailableError
-from trimtab_pipeline.spark_errors import shown, told
+from trimtab_pipeline.outcomes import described, without_token
 from trimtab_pipeline.spark_settings import SparkSettings
 
 _LOGGER = logging.getLogger(__name__)
 _UNKNOWN_THERE = {
-    "NO_ACTIVE_SESSION",  # what the client makes of a server that has changed
+    "NO_ACTIVE_SESSION",  # the client's error for a server that has changed
     "INVALID_HANDLE.SESSION_CHANGED",
     "INVALID_HANDLE.SESSION_CLOSED",
     "INVALID_HANDLE.SESSION_NOT_FOUND",
 }
-_OWN_CHANNEL = ("grpc.use_local_subchannel_pool", 1)  # a shared one goes on waiting after the server is back
+_OWN_CHANNEL = ("grpc.use_local_subchannel_pool", 1)  # a shared one keeps waiting after the server is back
 
 
 class ConnectMissingError(SourceUnavailableError):
-    """PySpark's Connect client can't be loaded. Says what to install."""
+    """PySpark's Connect client can't be loaded. The text says what to install."""
 
 
 class ConnectedSpark:
     """A session of its own on the server of ``settings.master``. Raises `ConnectMissingError` without gRPC."""
 
     def __init__(self, settings: SparkSettings) -> None:
-        self._settings, self._address = settings, shown(settings.master)
+        self._settings, self._address = settings, without_token(settings.master)
         missing = [name for name in ("grpc", "grpc_status", "zstandard") if find_spec(name) is None]
         if missing:
             raise ConnectMissingError(
@@ -48,7 +48,7 @@ class ConnectedSpark:
             )
 
     def start(self, closed: Callable[[], bool]) -> SparkSession:  # noqa: ARG002  (nothing is left to be ended)
-        """A new session on the server. Another version of Spark there than here is told, as it works only by luck."""
+        """A new session on the server. A different Spark version there is logged, as it may not work."""
         from pyspark.sql.connect.client import DefaultChannelBuilder  # noqa: PLC0415  (needs gRPC)
         from pyspark.sql.connect.session import SparkSession as ConnectSession  # noqa: PLC0415
 
@@ -67,22 +67,22 @@ class ConnectedSpark:
         return cast("SparkSession", session)
 
     def lost(self, session: SparkSession) -> str:
-        """Why the server does not know the session any more and what is done; empty while it does."""
+        """Why the server no longer knows the session, and what happens next; empty while it does."""
         try:
             session.conf.get("spark.sql.session.timeZone")
         except PySparkException as error:
-            cause = "it was restarted" if error.getCondition() in _UNKNOWN_THERE else told(error)
+            cause = "it was restarted" if error.getCondition() in _UNKNOWN_THERE else described(error)
             return f"the Spark Connect server {self._address} lost the session ({cause}); making another one"
         return ""
 
     def forget(self, session: SparkSession) -> None:
-        """Let go of a session that the server has lost."""
+        """Close a session that the server has lost."""
         with suppress(PySparkException):
             session.client.close()
 
     def stop(self, session: SparkSession) -> None:
-        """Release the session on the server, which goes on."""
+        """Release the session on the server, which keeps running."""
         session.stop()
 
     def kill(self, after: float) -> None:
-        """Nothing of ours runs there."""
+        """Do nothing: no process of ours runs there."""

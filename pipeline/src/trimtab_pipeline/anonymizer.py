@@ -1,8 +1,7 @@
-"""Names replaced by keyed hashes, so that a history can be shown to strangers.
+"""Names replaced by keyed hashes, so a history can be shared outside.
 
-Equal names stay equal, within an export and between exports with the same key; who has not got the key can't try names
-out. Ranges of bundles stay as they are: they say how load is spread, not whose it is. Columns that nobody thought of
-here are emptied rather than shown.
+Equal names stay equal, within an export and between exports with the same key; without the key no one can test guesses.
+Ranges of bundles stay: they show how load is spread, not whose it is. Unknown columns are emptied.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _FREE_TEXT = "text left out"
 
 
 class Renaming:
-    """Hashes by `key`; any bytes, the longer the better."""
+    """Hashes names with `key`; any bytes, the longer the better."""
 
     def __init__(self, key: bytes) -> None:
         self._key = key
@@ -38,7 +37,7 @@ class Renaming:
         }
 
     def broker(self, name: str) -> str:
-        """A broker, or the pod it runs in: often the same name, which then stays the same. Nobody stays nobody."""
+        """A broker or its pod: often the same name, which then gets the same hash. An empty name stays empty."""
         return self._hash("broker", name) if name else name
 
     def policy(self, name: str) -> str:

@@ -15,19 +15,19 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline_worlds import topology
-from trimtab_pipeline.align import Measured
+from trimtab_pipeline.align import Measurement
 from trimtab_pipeline.api import Retention
 from trimtab_pipeline.cycle import BROKER_STATE, BUNDLE_STATE
 from trimtab_pipeline.history_files import read_state
+from trimtab_pipeline.history_writer import TABLES, HistoryTidier, HistoryWriter
 from trimtab_pipeline.housekeeping import Housekeeping
-from trimtab_pipeline.keeping import TABLES, Background, Keeping
-from trimtab_pipeline.picture import broker_table, load_of, quality_table
+from trimtab_pipeline.snapshot_tables import broker_table, load_of, quality_table
 from trimtab_strategies.model import Brokers, ClusterLoad, DataQuality
 
 HOUR = 3600.0
 AT = 486_111 * HOUR
 WORLD = topology({"a": "pod-a"}, {})
-MEASURED = Measured(BROKER_STATE.empty_table(), BUNDLE_STATE.empty_table())
+MEASURED = Measurement(BROKER_STATE.empty_table(), BUNDLE_STATE.empty_table())
 
 
 def load(at: float) -> ClusterLoad:
@@ -38,13 +38,13 @@ def load(at: float) -> ClusterLoad:
 
 
 @pytest.fixture
-def background() -> Iterator[Background]:
-    made = Background()
+def background() -> Iterator[HistoryTidier]:
+    made = HistoryTidier()
     yield made
     made.close()
 
 
-class AtOnce(Background):
+class AtOnce(HistoryTidier):
     """Tidies before it returns."""
 
     def tidy(self, housekeeping: Housekeeping, at: float) -> Future[None]:
@@ -55,22 +55,22 @@ class AtOnce(Background):
 
 
 @pytest.fixture
-def at_once() -> Iterator[Background]:
+def at_once() -> Iterator[HistoryTidier]:
     made = AtOnce()
     yield made
     made.close()
 
 
-def test_a_cycle_is_a_file_of_each_table(tmp_path: Path, background: Background) -> None:
-    Keeping(tmp_path, Retention(), background).keep(MEASURED, load(AT), WORLD)
+def test_a_cycle_is_a_file_of_each_table(tmp_path: Path, background: HistoryTidier) -> None:
+    HistoryWriter(tmp_path, Retention(), background).keep(MEASURED, load(AT), WORLD)
     found = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.glob("*/*"))
     assert found == [f"{table}/20250615T150000.000000Z.parquet" for table in sorted(TABLES)]
     quality = pq.read_table(tmp_path / "quality")
     assert quality.drop_columns("at").to_pylist() == [{"kind": "dropped", "what": "NaN", "count": 2}]
 
 
-def test_a_cycle_in_which_nobody_is_believed_removes_nothing(tmp_path: Path, at_once: Background) -> None:
-    keeping = Keeping(tmp_path, Retention(seconds=HOUR, merge_after=0), at_once)
+def test_a_cycle_in_which_nobody_is_believed_removes_nothing(tmp_path: Path, at_once: HistoryTidier) -> None:
+    keeping = HistoryWriter(tmp_path, Retention(seconds=HOUR, merge_after=0), at_once)
     keeping.keep(MEASURED, load(AT), WORLD)
     before = set(tmp_path.rglob("*.parquet"))
     jumped = load(AT + 1000 * HOUR)
@@ -81,8 +81,8 @@ def test_a_cycle_in_which_nobody_is_believed_removes_nothing(tmp_path: Path, at_
     assert not before & set(tmp_path.rglob("*.parquet"))
 
 
-def test_hours_are_merged_beside_the_cycles(tmp_path: Path, at_once: Background) -> None:
-    keeping = Keeping(tmp_path, Retention(), at_once)
+def test_hours_are_merged_beside_the_cycles(tmp_path: Path, at_once: HistoryTidier) -> None:
+    keeping = HistoryWriter(tmp_path, Retention(), at_once)
     for minute in range(0, 150, 10):
         keeping.keep(MEASURED, load(AT + 60 * minute), WORLD)
     for table in TABLES:
@@ -91,10 +91,10 @@ def test_hours_are_merged_beside_the_cycles(tmp_path: Path, at_once: Background)
 
 
 def test_a_table_that_cant_be_written_keeps_the_next_state_in_memory(
-    tmp_path: Path, at_once: Background, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, at_once: HistoryTidier, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    keeping = Keeping(tmp_path, Retention(), at_once)
+    keeping = HistoryWriter(tmp_path, Retention(), at_once)
     assert keeping.keep(MEASURED, load(AT), WORLD) == ""
     for minute in (1, 2):
         (tmp_path / "brokers" / f"_20250615T150{minute}00.000000Z.parquet.tmp").symlink_to("/dev/full")
@@ -113,8 +113,8 @@ def bundles(at: float) -> pa.Table:
     return pa.Table.from_pylist([{"bundle": "t/n/1", "seen": at}], BUNDLE_STATE)
 
 
-def test_what_is_too_old_is_removed_though_nothing_can_be_written(tmp_path: Path, at_once: Background) -> None:
-    keeping = Keeping(tmp_path, Retention(seconds=HOUR), at_once)
+def test_what_is_too_old_is_removed_though_nothing_can_be_written(tmp_path: Path, at_once: HistoryTidier) -> None:
+    keeping = HistoryWriter(tmp_path, Retention(seconds=HOUR), at_once)
     for minute in (0, 1):
         keeping.keep(MEASURED, load(AT + 60 * minute), WORLD)
     later = AT + 5 * HOUR
@@ -124,8 +124,8 @@ def test_what_is_too_old_is_removed_though_nothing_can_be_written(tmp_path: Path
     assert [path.name for path in tmp_path.glob("bundles/*.parquet")] == ["20250615T150100.000000Z.parquet"]
 
 
-def test_a_folder_that_was_removed_is_made_again(tmp_path: Path, at_once: Background) -> None:
-    keeping = Keeping(tmp_path / "ns" / "p", Retention(), at_once)
+def test_a_folder_that_was_removed_is_made_again(tmp_path: Path, at_once: HistoryTidier) -> None:
+    keeping = HistoryWriter(tmp_path / "ns" / "p", Retention(), at_once)
     keeping.bundles.state(AT, HOUR)
     keeping.keep(MEASURED, load(AT), WORLD)
     shutil.rmtree(tmp_path / "ns")
@@ -135,18 +135,18 @@ def test_a_folder_that_was_removed_is_made_again(tmp_path: Path, at_once: Backgr
     assert len(list(tmp_path.glob("ns/p/*/20250615T150100.000000Z.parquet"))) == len(TABLES)
 
 
-def test_a_folder_that_cant_be_made_costs_files_and_no_averages(tmp_path: Path, at_once: Background) -> None:
+def test_a_folder_that_cant_be_made_costs_files_and_no_averages(tmp_path: Path, at_once: HistoryTidier) -> None:
     (tmp_path / "ns").write_text("a file where the folder belongs")
-    keeping = Keeping(tmp_path / "ns" / "p", Retention(), at_once)
+    keeping = HistoryWriter(tmp_path / "ns" / "p", Retention(), at_once)
     assert len(read_state(keeping.bundles.state(AT, HOUR))) == 0
     assert "Not a directory" in keeping.keep(replace(MEASURED, bundles=bundles(AT)), load(AT), WORLD)
     assert read_state(keeping.bundles.state(AT + 60, HOUR))["bundle"].to_pylist() == ["t/n/1"]
 
 
 def test_a_history_that_cant_be_tidied_is_told_once_and_every_cycle_kept(
-    tmp_path: Path, at_once: Background, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, at_once: HistoryTidier, caplog: pytest.LogCaptureFixture
 ) -> None:
-    keeping = Keeping(tmp_path, Retention(merge_after=0), at_once)
+    keeping = HistoryWriter(tmp_path, Retention(merge_after=0), at_once)
     keeping.keep(MEASURED, load(AT), WORLD)
     (tmp_path / "bundles" / "_20250615T15Z.parquet.tmp").mkdir()
     for minute in (70, 71):
@@ -156,8 +156,8 @@ def test_a_history_that_cant_be_tidied_is_told_once_and_every_cycle_kept(
 
 
 def test_closing_twice_is_fine_and_nothing_is_tidied_afterwards(tmp_path: Path) -> None:
-    background = Background()
+    background = HistoryTidier()
     background.close()
     background.close()
-    Keeping(tmp_path, Retention(), background).keep(MEASURED, load(AT), WORLD)
+    HistoryWriter(tmp_path, Retention(), background).keep(MEASURED, load(AT), WORLD)
     assert len(list(tmp_path.glob("*/*.parquet"))) == 4

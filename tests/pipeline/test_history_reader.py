@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from kept_histories import AT, LOAD, keep, merge
-from trimtab_pipeline.past import Gap, NoHistoryError, Past, policies
+from trimtab_pipeline.history_reader import Gap, HistoryReader, NoHistoryError, policies
 from trimtab_strategies.model import CPU
 
 
@@ -32,21 +32,21 @@ def test_a_folder_without_history_is_named(tmp_path: Path, folder: str) -> None:
 def test_a_policy_is_found_by_its_last_name_if_that_is_clear(tmp_path: Path) -> None:
     for name in ("prod/one", "test/one", "test/two"):
         keep(tmp_path, name, [0])
-    assert Past(tmp_path, "two").policy == Past(tmp_path, "test/two").policy == "test/two"
+    assert HistoryReader(tmp_path, "two").policy == HistoryReader(tmp_path, "test/two").policy == "test/two"
     with pytest.raises(NoHistoryError, match=r"'one' is in several namespaces below .*: prod/one, test/one$"):
-        Past(tmp_path, "one")
+        HistoryReader(tmp_path, "one")
     with pytest.raises(NoHistoryError, match=r"'mian' has no history below .*: prod/one, test/one, test/two"):
-        Past(tmp_path, "mian")
+        HistoryReader(tmp_path, "mian")
 
 
 def test_span_interval_and_gaps_are_the_same_before_and_after_merging(tmp_path: Path) -> None:
     keep(tmp_path, "prod/one", [0, 1, 2, 3, 5, 6, 9, *range(130, 135)])
-    before = Past(tmp_path, "prod/one").summary()
+    before = HistoryReader(tmp_path, "prod/one").summary()
     assert (before.begin, before.end, before.cycles, before.interval) == (AT, AT + 134 * 60, 12, 60.0)
     assert before.gaps == (Gap(AT + 6 * 60, AT + 9 * 60), Gap(AT + 9 * 60, AT + 130 * 60))
     assert before.files == 48
     merge(tmp_path, "prod/one", 134)
-    after = Past(tmp_path, "prod/one").summary()
+    after = HistoryReader(tmp_path, "prod/one").summary()
     assert after.files == 4 + 5 * 4
     assert after.bytes < before.bytes
     assert replace(after, bytes=before.bytes, files=before.files) == before
@@ -54,14 +54,14 @@ def test_span_interval_and_gaps_are_the_same_before_and_after_merging(tmp_path: 
 
 def test_bytes_per_day_are_those_of_the_usual_interval(tmp_path: Path) -> None:
     keep(tmp_path, "prod/one", [0, 1, 2, 60])
-    summary = Past(tmp_path, "prod/one").summary()
+    summary = HistoryReader(tmp_path, "prod/one").summary()
     assert summary.bytes == sum(map(len, files(tmp_path).values()))
     assert summary.bytes_per_day == pytest.approx(summary.bytes / 4 * 1440)
 
 
 def test_of_a_single_cycle_interval_and_bytes_per_day_are_unknown(tmp_path: Path) -> None:
     keep(tmp_path, "prod/one", [0])
-    summary = Past(tmp_path, "prod/one").summary()
+    summary = HistoryReader(tmp_path, "prod/one").summary()
     assert np.isnan([summary.interval, summary.bytes_per_day]).all()
     assert summary.gaps == ()
 
@@ -73,7 +73,7 @@ def test_reading_changes_nothing_and_tells_of_damaged_files(tmp_path: Path) -> N
     hour.write_bytes(b"damaged")
     (bundles / "20250615T140000.000000Z.bad").write_bytes(b"worse")
     before = files(tmp_path)
-    past = Past(tmp_path, "prod/one")
+    past = HistoryReader(tmp_path, "prod/one")
     assert past.summary().cycles == 3
     past.load()
     told = {Path(file).name: why for file, why in past.summary().damaged}
@@ -90,7 +90,7 @@ def test_the_picture_of_any_cycle_is_the_one_that_was_believed(tmp_path: Path, *
     keep(tmp_path, "prod/one", [150])
     if merged:
         merge(tmp_path, "prod/one", 150)
-    past = Past(tmp_path, "prod/one")
+    past = HistoryReader(tmp_path, "prod/one")
     then = past.load(AT + 170)
     assert then.now == AT + 120
     np.testing.assert_array_equal(then.brokers.usage[:, CPU], hotter.brokers.usage[:, CPU])
@@ -103,4 +103,4 @@ def test_the_picture_of_any_cycle_is_the_one_that_was_believed(tmp_path: Path, *
 def test_before_the_first_cycle_there_is_no_picture(tmp_path: Path) -> None:
     keep(tmp_path, "prod/one", [0])
     with pytest.raises(NoHistoryError, match="no cycle up to then: the oldest is of 2025-06-15T15:00:00"):
-        Past(tmp_path, "prod/one").load(AT - 1)
+        HistoryReader(tmp_path, "prod/one").load(AT - 1)

@@ -1,0 +1,73 @@
+"""Outcomes of jobs: futures with a deadline, and Spark's errors as one line for a person, with the cause."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
+from typing import Any
+
+import pyarrow as pa
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+
+from trimtab_pipeline.api import SourceUnavailableError
+
+_GRPC_DETAILS = re.compile(r'details = "(.*)"')
+_TOKEN = re.compile(r"(token=)[^;'\"\s]+")
+_FOREIGN = re.compile(r"^((?:ModuleNotFound|Import|Attribute)Error: .*trimtab_.*)$", re.MULTILINE)
+_REMEDY = "install the same version of Trimtab in the Python of Spark's workers (PYSPARK_PYTHON)"
+
+
+def promised(deadline: float) -> Future[Any]:
+    """A future that fails with `SourceUnavailableError` unless it is done within `deadline` seconds."""
+    outcome: Future[Any] = Future()
+    timer = threading.Timer(deadline, _expire, (outcome, deadline))
+    timer.daemon = True
+    outcome.add_done_callback(lambda _: timer.cancel())
+    timer.start()
+    return outcome
+
+
+def settle(setter: Callable[[Any], None], value: object) -> None:
+    """Set an outcome, unless it has expired or was cancelled."""
+    with suppress(InvalidStateError):
+        setter(value)
+
+
+def _expire(outcome: Future[Any], deadline: float) -> None:
+    error = SourceUnavailableError(f"the cycle was cancelled: it took longer than its deadline of {deadline:g} s")
+    settle(outcome.set_exception, error)
+
+
+def without_token(text: str) -> str:
+    """`text` without the token that the address of a Spark Connect server may carry (``sc://host/;token=...``)."""
+    return _TOKEN.sub(r"\1***", text)
+
+
+def described(error: BaseException) -> str:
+    """The error's type and the first line of its text, or gRPC's details further down; without a token.
+
+    For workers without this package, or with another version, Python's import error is the relevant one.
+    """
+    text = without_token(str(error).strip())
+    if foreign := _FOREIGN.findall(text):
+        return f"{foreign[-1]}; {_REMEDY}"
+    details = _GRPC_DETAILS.search(text)
+    return f"{type(error).__name__}: {details[1] if details else text.split(chr(10), 1)[0]}"
+
+
+def as_source_error(error: Exception) -> Exception:
+    """A `SourceUnavailableError` with the cause, if Spark or the history failed; else the error itself."""
+    if isinstance(error, (PySparkException, Py4JError, ConnectionError)):
+        wrapped = SourceUnavailableError(f"Spark could not run the cycle: {described(error)}")
+    elif isinstance(error, (OSError, pa.ArrowException)):
+        wrapped = SourceUnavailableError(
+            f"the history can't be used: {error}; give a folder that can be read and written"
+        )
+    else:
+        return error
+    wrapped.__cause__ = error
+    return wrapped
