@@ -30,7 +30,7 @@ from trimtab_operator.app import following, new_context
 from trimtab_operator.kube.client import Api
 from trimtab_operator.kube.naming import broker_name_of_address, topic_namespace_name
 from trimtab_operator.kube.records import topic_namespace_record
-from trimtab_operator.pulsar.bridge.sync.diff import reflect_ranges
+from trimtab_operator.pulsar.bridge.sync.diff import bundle_changes
 from trimtab_operator.pulsar.bridge.sync.loop import ClusterSync
 from trimtab_operator.pulsar.client.http import connected
 from trimtab_operator.resources.broker import DISCOVERED
@@ -72,7 +72,7 @@ def put(url: str) -> None:
 
 
 def writes(context: ClusterState) -> float:
-    """Writes that the mirror has made."""
+    """ObjectWriter that the mirror has made."""
     return sum(s.value for m in context.metrics.mirror_writes.collect() for s in m.samples if s.name.endswith("_total"))
 
 
@@ -101,8 +101,8 @@ def seed(plane: ControlPlane, asked: argparse.Namespace) -> None:
         spaces[full] = topic_namespace_record(made)
     owners = {bundle: broker_name_of_address(broker) for bundle, broker in admin.owners.items()}
     edges = [int(edge, 16) for edge in admin.edges]
-    births = [birth for space in spaces.values() for birth in reflect_ranges(edges, space, (), owners, 0).create]
-    make_bundles(plane, NAMESPACE, [birth.manifest for birth in births])
+    new_bundles = [new for space in spaces.values() for new in bundle_changes(edges, space, (), owners, 0).create]
+    make_bundles(plane, NAMESPACE, [new.manifest for new in new_bundles])
 
 
 async def first(context: ClusterState, bundles: int) -> dict[str, float]:

@@ -114,7 +114,7 @@ def play(
     caplog: pytest.LogCaptureFixture,
 ) -> Play:
     """Plays a story with a policy whose `spec.pulsar.auth` is given, and looks for secrets in all that was logged."""
-    for name in ("LOOK_EVERY", "PULSE_EVERY", "SECRETS_EVERY", "REFUSED_EVERY"):
+    for name in ("SPEC_INTERVAL", "PROBE_INTERVAL", "SECRETS_INTERVAL", "REFUSED_INTERVAL"):
         monkeypatch.setattr(connection, name, 0.3)
     caplog.set_level(logging.DEBUG)
 

@@ -11,8 +11,7 @@ from typing import Any, cast
 import pytest
 
 import records
-from trimtab_operator.pulsar.bridge.ownership import OwnershipVerifier
-from trimtab_operator.pulsar.bridge.sync.owners import OwnerSweep
+from trimtab_operator.pulsar.bridge.sync.owners import OwnershipVerifier, OwnerSync
 from trimtab_operator.pulsar.client.api import Admin, LoadManager
 from trimtab_operator.pulsar.client.errors import PulsarUnavailableError, StaleBundleError
 from trimtab_operator.pulsar.client.transport import Budget
@@ -124,9 +123,9 @@ def test_statuses_stay_as_they_are_until_brokers_answer() -> None:
     )
     late, asked = "t/n/0x00000000_0x80000000", "t/n/0x80000000_0xffffffff"
     brokers = Brokers({late: "a:8080", asked: "b:8080"}, reports={"b:8080": {late}}, gone={late})
-    sweeper = OwnerSweep(context, cast("Admin", brokers), Budget(1e6))
+    owners = OwnerSync(context, cast("Admin", brokers), Budget(1e6))
 
-    found = asyncio.run(sweeper.sweep({"a": "a:8080", "b": "b:8080"}))
+    found = asyncio.run(owners.read({"a": "a:8080", "b": "b:8080"}))
 
     assert [(bundle.name, status["owner"]) for bundle, status in found.changes] == [("asked", "b")]
 

@@ -162,7 +162,7 @@ def test_what_goes_elsewhere_three_times_is_told_as_it_is(carry: Carry) -> None:
         assert len(c.fake.thieves[c.full[name]]) == 1, "no fourth unload"
         assert c.landings == []
         await until("it is said", c.scene.events)
-        assert c.scene.events() == [("Elsewhere", f"{name}: 3 times unloaded to b, and c has it")]
+        assert c.scene.events() == [("Elsewhere", f"{name}: unloaded to b 3 times, and c has it")]
         assert c.result("Elsewhere") == 1
 
     carry(story)
@@ -231,7 +231,7 @@ def _told(c: Carrying, name: str) -> None:
     assert c.fake.owners[c.full[name]] == c.ids["c"]
     assert c.fake.count("/unload") == 2
     assert c.result("Returned") == 1
-    assert ("UnloadReturned", f"{name}: a had it again before it had let it go; moved to c") in c.scene.events()
+    assert ("UnloadReturned", f"{name}: a took it back before it had released it; moved to c") in c.scene.events()
 
 
 def test_what_came_back_to_who_was_letting_it_go_is_given_to_another(carry: Carry) -> None:

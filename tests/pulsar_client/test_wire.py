@@ -16,7 +16,7 @@ from trimtab_operator.pulsar.client import auth, transport
 from trimtab_operator.pulsar.client.auth import Client, ClientCredentials
 from trimtab_operator.pulsar.client.errors import PulsarError, PulsarRefusedError, PulsarUnavailableError
 from trimtab_operator.pulsar.client.http import HttpAdmin, connected
-from trimtab_operator.pulsar.client.wire import way_to
+from trimtab_operator.pulsar.client.wire import route_to
 from trimtab_pipeline.api import NO_CREDENTIALS
 
 DEEP = b"[" * 100_000
@@ -186,5 +186,5 @@ def test_a_proxy_that_is_none_of_http_is_told(monkeypatch: pytest.MonkeyPatch) -
 def test_a_proxy_that_is_no_url_is_refused_without_repeating_it(monkeypatch: pytest.MonkeyPatch, proxy: str) -> None:
     monkeypatch.setenv("http_proxy", proxy)
     with pytest.raises(PulsarRefusedError, match="HTTP_PROXY") as refused:
-        way_to("http://pulsar.example:8080")
+        route_to("http://pulsar.example:8080")
     assert "secret" not in str(refused.value)

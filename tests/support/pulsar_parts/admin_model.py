@@ -75,7 +75,7 @@ class ModelCluster:
 
     # -- Admin --
 
-    def at_once(self) -> Self:
+    def without_budget(self) -> Self:
         return self
 
     async def brokers(self) -> frozenset[str]:

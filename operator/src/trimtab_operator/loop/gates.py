@@ -202,8 +202,8 @@ def _restrained(context: ClusterState, run: PolicyRun) -> Gate:
         return shown(Reason.COMPETING_BALANCER, f"others undo what it moves: it {advises_until(competition)}")
     if context.link.linked and context.link.problem:
         return shown(Reason.SOURCE_UNAVAILABLE, f"Pulsar can't be asked: {context.link.problem}")
-    if context.link.linked and not context.link.hand.held:
-        return shown(Reason.PULSAR_BALANCER_ACTIVE, context.link.hand.text)
+    if context.link.linked and not context.link.own_balancer.disabled:
+        return shown(Reason.PULSAR_BALANCER_ACTIVE, context.link.own_balancer.text)
     if not (window := opening(run.settings.windows, context.now())).open:
         when = f"acts again from {timestamp(window.until)}" if window.until else "no window opens within a week"
         return shown(Reason.OUTSIDE_WINDOW, f"spec.windows: {when}")

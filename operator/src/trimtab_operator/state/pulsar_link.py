@@ -155,13 +155,13 @@ NOT_ASKED = "the cluster was not asked yet"
 
 @dataclass(frozen=True, slots=True)
 class OwnBalancerState:
-    """Whether nobody but Trimtab balances the cluster.
+    """Whether Pulsar's own balancer is off, so that only Trimtab balances the cluster.
 
-    held: Pulsar's own shedding and automatic split are off on every broker, as far as was verified; None not yet known.
-    text: what was found, in words, with the remedy.
+    disabled: whether Pulsar's own shedding and automatic split are off on every broker; None until verified.
+    text: the finding in words, with the remedy.
     """
 
-    held: bool | None = None
+    disabled: bool | None = None
     text: str = "the brokers' configuration was not read yet"
 
 
@@ -173,7 +173,7 @@ class PulsarLink:
     ids:     by name of a Broker object the id (``host:webPort``) by which Pulsar knows it, of the active ones.
              None until the cluster was seen: nothing is then known about who is alive.
     problem: why the cluster can't be asked at the moment, in words; empty when it can.
-    hand:    whether nobody else balances it.
+    own_balancer: whether Pulsar's own balancer is off.
     switched_off: whether Trimtab has switched off what a ConfigMap keeps, to be put back; None not yet known.
     found:   what that ConfigMap keeps, where this process wrote or read it: somebody may delete it before its time.
     elsewhere: whether that was found in another cluster than this one, where it is to be put back first.
@@ -188,7 +188,7 @@ class PulsarLink:
     policy: str = ""
     ids: Mapping[str, str] | None = None
     problem: str = ""
-    hand: OwnBalancerState = field(default_factory=OwnBalancerState)
+    own_balancer: OwnBalancerState = field(default_factory=OwnBalancerState)
     switched_off: bool | None = None
     found: FoundSettings | None = None
     elsewhere: bool = False
@@ -201,7 +201,7 @@ class PulsarLink:
     def lead_to(self, spec: PulsarSpec | None, policy: str) -> None:
         """Name the cluster, or none. Nothing is known of another one than before."""
         if spec != self.spec:
-            self.ids, self.hand, self.cross_check = None, OwnBalancerState(), CrossCheck()
+            self.ids, self.own_balancer, self.cross_check = None, OwnBalancerState(), CrossCheck()
             self.elsewhere = False
             self.problem = NOT_ASKED if spec is not None else ""
         self.spec, self.policy = spec, policy

@@ -82,19 +82,19 @@ PULSAR_BALANCER_DISABLED = "PulsarBalancerDisabled"
 
 def pulsar_balancer_active(link: PulsarLink) -> str:
     """Why nothing may be balanced as somebody else may do so, in words; empty when it may."""
-    return "" if not link.linked or link.hand.held else link.hand.text
+    return "" if not link.linked or link.own_balancer.disabled else link.own_balancer.text
 
 
 def steered(conditions: Iterable[Mapping[str, Any]], link: PulsarLink, generation: int, now: float) -> list[Condition]:
     """`conditions` of a policy at `generation` with the one on the wheel, or without it where no Pulsar is linked."""
     if not link.linked:
         return [dict(condition) for condition in conditions if condition["type"] != PULSAR_BALANCER_DISABLED]
-    status = {True: "True", False: "False", None: "Unknown"}[link.hand.held]
+    status = {True: "True", False: "False", None: "Unknown"}[link.own_balancer.disabled]
     reason = {True: PULSAR_BALANCER_DISABLED, False: str(Reason.PULSAR_BALANCER_ACTIVE), None: "NotVerified"}[
-        link.hand.held
+        link.own_balancer.disabled
     ]
     return set_condition(
-        conditions, PULSAR_BALANCER_DISABLED, status, reason, shortened(link.hand.text), generation, now
+        conditions, PULSAR_BALANCER_DISABLED, status, reason, shortened(link.own_balancer.text), generation, now
     )
 
 

@@ -69,20 +69,20 @@ class Readings:
         """Those that are on anywhere."""
         return tuple(sorted({switch for switches in self.on.values() for switch in switches}))
 
-    def hand(self, remedy: str) -> OwnBalancerState:
+    def own_balancer_state(self, remedy: str) -> OwnBalancerState:
         """What that means. remedy: what is to be done where somebody else balances."""
         also = f"; {UNLOADING_SPLITS} is on at {some(self.unloading, 3)}" if self.unloading else ""
         if self.on:
-            return OwnBalancerState(held=False, text=f"{described(self.on)}{also}: {remedy}")
+            return OwnBalancerState(disabled=False, text=f"{described(self.on)}{also}: {remedy}")
         if self.unread:
             told = [f"{broker} ({why})" for broker, why in sorted(self.unread.items())]
             return OwnBalancerState(
-                held=None, text=f"the configuration of {some(told, 3)} can't be read: nothing moves until it is"
+                disabled=None, text=f"the configuration of {some(told, 3)} can't be read: nothing moves until it is"
             )
         if not self.brokers:
-            return OwnBalancerState(held=None, text="Pulsar lists no active broker")
+            return OwnBalancerState(disabled=None, text="Pulsar lists no active broker")
         return OwnBalancerState(
-            held=True,
+            disabled=True,
             text=f"Pulsar's own shedding and automatic split are off on {counted(len(self.brokers), 'broker')}",
         )
 
@@ -125,7 +125,7 @@ class OwnBalancerController:
             await self.look()
         except (PulsarError, ApiError, ForeignFindingsError) as error:
             log.warning("Pulsar's own balancing: %s", error)
-            self._tell(OwnBalancerState(held=None, text=f"whether Pulsar balances by itself is not known: {error}"))
+            self._tell(OwnBalancerState(disabled=None, text=f"whether Pulsar balances by itself is not known: {error}"))
 
     async def look(self) -> None:
         """Look once, and do what the policies allow. Raises `PulsarError`, `ApiError`, `ForeignFindingsError`."""
@@ -149,7 +149,7 @@ class OwnBalancerController:
         elif readings.on:
             found, readings, remedy = await self._switch_off(found, readings)
         self._note(found)
-        self._tell(readings.hand(remedy))
+        self._tell(readings.own_balancer_state(remedy))
 
     async def _found(self) -> FoundSettings | None:
         """What is kept; it is kept again where somebody deleted it, for as long as it is needed."""
@@ -178,8 +178,8 @@ class OwnBalancerController:
         self._note(found)
         if readings.brokers:
             link.elsewhere, link.found = True, None  # from here on the ConfigMap may be deleted
-        hand = readings.hand("nothing is switched off before that is done")
-        self._tell(replace(hand, text=f"{_restore_first(found)}; {hand.text}"))
+        state = readings.own_balancer_state("nothing is switched off before that is done")
+        self._tell(replace(state, text=f"{_restore_first(found)}; {state.text}"))
 
     def _note(self, found: FoundSettings | None) -> None:
         """Say whether something is kept that is to be put back."""
@@ -257,12 +257,12 @@ class OwnBalancerController:
         then = "Trimtab gives in, and only advises" if times >= ENOUGH else "switched off again"
         await self._event("Warning", str(Reason.PULSAR_BALANCER_ACTIVE), f"{what}: {then}")
 
-    def _tell(self, hand: OwnBalancerState) -> None:
+    def _tell(self, state: OwnBalancerState) -> None:
         if self._replaced:
             return
-        before, self.context.link.hand = self.context.link.hand, hand
-        if before.held != hand.held:
-            log.info("Pulsar's own balancer is disabled: %s: %s", hand.held, hand.text)
+        before, self.context.link.own_balancer = self.context.link.own_balancer, state
+        if before.disabled != state.disabled:
+            log.info("Pulsar's own balancer is disabled: %s: %s", state.disabled, state.text)
             self.context.wake()
 
     async def _event(self, kind: str, reason: str, text: str) -> None:
