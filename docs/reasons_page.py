@@ -69,7 +69,7 @@ EVENTS = (
     ("BalancingPolicy", "PulsarBalancerRestored", "Pulsar's own balancer is as it was found"),
     ("Bundle", "InactiveDestination", "its destination is not among the active brokers: it is not unloaded"),
     ("Bundle", "UnloadFailed", "Pulsar did not answer, or refused"),
-    ("Bundle", "UnloadUnowned", "it was released, and no broker took it in time"),
+    ("Bundle", "UnloadUnassigned", "it was released, and no broker took it in time"),
     (
         "Bundle",
         "UnloadReturned",

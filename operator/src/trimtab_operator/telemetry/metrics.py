@@ -230,7 +230,7 @@ class Metrics:
         )
         self.pulsar_unloads = self._counter(
             "pulsar_unloads_total",
-            "Unloads to the desired owner by result: Landed, Elsewhere, Unowned, Returned, Stale, Inactive, Failed.",
+            "Unloads to the desired owner by result: Landed, Elsewhere, Unassigned, Returned, Stale, Inactive, Failed.",
             "result",
         )
         self.pulsar_landing_seconds = self._histogram(

@@ -233,7 +233,7 @@ class BundleUnload:
     async def _elsewhere(self, request: UnloadRequest, owner: str) -> UnloadResult:
         """Report the actual owner: the policy loop adopts it, or plans again."""
         if not owner:
-            return await self._give_up(request, UnloadResult.UNOWNED, "it was released, and no broker has taken it")
+            return await self._give_up(request, UnloadResult.UNASSIGNED, "it was released, and no broker has taken it")
         name = broker_name(owner, self.context.link.ids or {})
         await self._write(request, self._served(request, name))
         text = f"unloaded to {request.record.owner} {counted(MOST_UNLOADS, 'time')}, and {name or owner} has it"

@@ -22,7 +22,7 @@ class UnloadResult(StrEnum):
     """The destination serves the bundle."""
     ELSEWHERE = "Elsewhere"
     """Another broker took the bundle, each time."""
-    UNOWNED = "Unowned"
+    UNASSIGNED = "Unassigned"
     """The bundle was released, and no broker took it in time."""
     RETURNED = "Returned"
     """The old owner got the bundle back before it had released it. The bundle was given to another broker."""
