@@ -120,7 +120,7 @@ class Brokers:
     async def topic_positions(self, bundle: str) -> Mapping[str, int]:
         self.asked.append(bundle)
         if not self.stats:
-            raise PulsarUnavailableError("nobody answers")
+            raise PulsarUnavailableError("no broker answers")
         return dict.fromkeys(self.stats, 1)
 
     async def topic_stats(self, name: str) -> Mapping[str, Any]:
@@ -154,7 +154,7 @@ def test_what_a_move_cost_is_written_to_its_namespace_and_offered_with_the_next_
             costs.landed(found)
             await until("the status", lambda n=count: len(kept(scene, space)) == n)
         brokers.stats = {}
-        costs.landed(found)  # nobody answers, which ends nothing
+        costs.landed(found)  # no broker answers, which does not stop the controller
         await until("a third look", lambda: len(brokers.asked) == 3)
         assert not running.done()
         running.cancel()

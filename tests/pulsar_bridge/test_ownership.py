@@ -89,7 +89,7 @@ def test_a_report_alone_counts_only_of_what_was_never_asked_for() -> None:
     assert sum(brokers.asked.values()) == 1
 
     second = verified(verifier, {"a": NAMES, "b": []}, NAMES)
-    assert NAMES[0] not in second, "it was asked for before, and somebody may have moved it since"
+    assert NAMES[0] not in second, "it was asked for before, and it may have moved since"
 
 
 def test_an_old_report_says_nothing_over_a_status() -> None:

@@ -344,7 +344,7 @@ def test_a_split_that_pulsar_does_not_answer_goes_back_in_time(divide: Callable[
         await crew.round()
         assert split_status(scene, "split")["phase"] == "Splitting"
         await crew.round(after=10)
-        assert "nobody answers" in split_status(scene, "split")["message"]
+        assert "no broker answers" in split_status(scene, "split")["message"]
         await crew.round(after=100)
         assert condition(split_status(scene, "split"), "Complete") == ("False", "TimedOut")
         assert not leftovers(scene)
@@ -354,7 +354,7 @@ def test_a_split_that_pulsar_does_not_answer_goes_back_in_time(divide: Callable[
 
 
 class _Deaf:
-    """A cluster that does not divide, as nobody answers."""
+    """A cluster that does not divide, as no broker answers."""
 
     def __init__(self, inner: InMemoryPulsar) -> None:
         self._inner = inner
@@ -363,7 +363,7 @@ class _Deaf:
         return getattr(self._inner, name)
 
     async def split(self, *_: Any, **__: Any) -> None:
-        raise pulsar.PulsarError("nobody answers")
+        raise pulsar.PulsarError("no broker answers")
 
 
 def test_a_split_whose_order_was_deleted_after_pulsar_divided_is_seen_through(divide: Callable[..., None]) -> None:

@@ -21,7 +21,7 @@ space = records.topic_namespace(uid="u")
 
 @st.composite
 def owners_of(draw: st.DrawFn, edges: tuple[int, ...]) -> dict[str, str]:
-    """Who serves what; some are served by nobody."""
+    """Owners of bundles; some are unowned."""
     found = {f"{SPACE}/{lower}_{upper}": draw(st.sampled_from(("", *BROKERS))) for lower, upper in ranges(edges)}
     return {bundle: owner for bundle, owner in found.items() if owner}
 
@@ -184,7 +184,7 @@ def test_an_open_wish_is_the_carriers_until_it_is_stuck() -> None:
 
     assert statuses(objects, owned) == {}
     [status] = statuses(objects, owned, bundle.name).values()
-    assert (status["owner"], status["observedGeneration"]) == ("b", 4), "it has landed, and nobody said so"
+    assert (status["owner"], status["observedGeneration"]) == ("b", 4), "it has landed, and no one confirmed it"
 
 
 def test_the_truth_of_a_stuck_wish_is_told_without_ending_it() -> None:
@@ -204,7 +204,7 @@ def test_an_adoption_is_confirmed_wherever_the_bundle_is_now(reason: str, owner:
 
     [status] = statuses(Objects(space, {bundle.name: bundle}), ObservedOwners({full(bundle): owner})).values()
 
-    assert (status["owner"], status["observedGeneration"]) == (owner, 4), "nobody asked for it to be anywhere"
+    assert (status["owner"], status["observedGeneration"]) == (owner, 4), "no owner was desired"
 
 
 @pytest.mark.parametrize("reason", ["BrokerLost", "TimedOut", "Adopted"])

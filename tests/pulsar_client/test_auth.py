@@ -115,7 +115,7 @@ def test_a_token_is_asked_for_once_and_renewed_before_it_ends() -> None:
         clock.now += 3539
         assert (await who.headers())["Authorization"] == "Bearer token-1"
         clock.now += 2
-        assert (await who.headers())["Authorization"] == "Bearer token-1", "nobody waits while it is valid"
+        assert (await who.headers())["Authorization"] == "Bearer token-1", "no request waits while it is valid"
         await shown(who, "token-2")
 
     played(story)
@@ -243,7 +243,7 @@ def test_a_token_that_one_call_is_refused_with_does_for_others_when_there_is_no_
         refused = asyncio.create_task(who.refused(token))
         await until("the issuer was asked", lambda: len(issuer.posted) == 2)
         async with asyncio.timeout(0.5):
-            assert await who.headers() == token, "nobody else waits"
+            assert await who.headers() == token, "no other request waits"
         assert not await refused
         assert await who.headers() == token
 

@@ -93,7 +93,7 @@ def test_an_issuer_whose_answer_has_no_end_or_any_depth_gives_no_token() -> None
 
 
 class Proxy:
-    """Answers for all servers: keeps what it is asked for (method, target) and by whom."""
+    """Answers for all servers: records each request: method, target and client."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, str]] = []

@@ -131,7 +131,7 @@ def split_by_hand(stage: Stage) -> None:
 
 
 def leave_a_split(stage: Stage) -> None:
-    """A bundle is locked by a split that somebody deleted in the middle."""
+    """A bundle is locked by a split that was deleted in the middle."""
     name = min(fresh(stage))
     stage.patch_bundle(name, status=True, state="Splitting", split="deleted")
     until("the bundle is free again", lambda: stage.world.bundles()[name]["status"]["state"] == "Owned")
@@ -146,7 +146,7 @@ def test_every_right_that_ships_is_used(right: Right, used: dict[Right, set[int]
     if right in CANT_BE_SHOWN:
         assert CANT_BE_SHOWN[right]
     else:
-        assert used.get(right, set()) - {403}, "nobody needs it: take it out of resources/permissions.py"
+        assert used.get(right, set()) - {403}, "it is unused: remove it from resources/rbac.py"
 
 
 def test_what_cant_be_shown_ships() -> None:
