@@ -30,7 +30,7 @@ from trimtab_operator.app import following, new_cluster
 from trimtab_operator.kube.client import Api
 from trimtab_operator.kube.naming import broker_name_of_address, topic_namespace_name
 from trimtab_operator.kube.records import topic_namespace_record
-from trimtab_operator.pulsar.bridge.sync.diff import reflect_ranges
+from trimtab_operator.pulsar.bridge.sync.diff import bundle_changes
 from trimtab_operator.pulsar.bridge.sync.loop import ClusterSync
 from trimtab_operator.pulsar.client.http import connected
 from trimtab_operator.resources.broker import DISCOVERED
@@ -72,7 +72,7 @@ def put(url: str) -> None:
 
 
 def writes(context: ClusterState) -> float:
-    """Writes that the mirror has made."""
+    """ObjectWriter that the mirror has made."""
     return sum(s.value for m in context.metrics.mirror_writes.collect() for s in m.samples if s.name.endswith("_total"))
 
 
@@ -103,7 +103,7 @@ def seed(plane: ControlPlane, asked: argparse.Namespace) -> None:
     births = [
         birth
         for full, space in spaces.items()
-        for birth in reflect_ranges(admin.spaces[full], space, (), owners, 0).create
+        for birth in bundle_changes(admin.spaces[full], space, (), owners, 0).create
     ]
     make_bundles(plane, NAMESPACE, [birth.manifest for birth in births])
 

@@ -118,7 +118,7 @@ def test_everything_is_put_back_and_released_once(
 
         assert main([*scene.words, "--dry-run"]) == 0
         said = capsys.readouterr().out
-        assert f"would be done: Pulsar: {SPLITTING} = TRUE, as it was found" in said
+        assert f"would be done: Pulsar: {SPLITTING} = TRUE, as before" in said
         assert "would be done: policy main: mode Auto becomes DryRun" in said
         assert brokers.dynamic == {SHEDDING: "false", SPLITTING: "false"}
         assert (scene.kept(), scene.mode(), scene.finalizers()[0][0]) == (True, "Auto", FINALIZER)

@@ -113,8 +113,8 @@ def play(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> Play:
-    """Plays a test with a policy whose `spec.pulsar.auth` is given, and searches the log for secrets."""
-    for name in ("LOOK_EVERY", "PULSE_EVERY", "SECRETS_EVERY", "REFUSED_EVERY"):
+    """Plays a story with a policy whose `spec.pulsar.auth` is given, and looks for secrets in all that was logged."""
+    for name in ("SPEC_INTERVAL", "PROBE_INTERVAL", "SECRETS_INTERVAL", "REFUSED_INTERVAL"):
         monkeypatch.setattr(connection, name, 0.3)
     caplog.set_level(logging.DEBUG)
 

@@ -119,7 +119,11 @@ def test_a_prometheus_that_shows_another_cluster_stops_moves_and_says_so(play: P
         scene.source = StaticSource(showing(HOT, **SAME))
         scene.context.relink()
         await scene.reconcile()
-        link.ids, link.problem, link.hand = dict.fromkeys(NAMES, "id"), "", OwnBalancerState(held=True, text="")
+        link.ids, link.problem, link.own_balancer = (
+            dict.fromkeys(NAMES, "id"),
+            "",
+            OwnBalancerState(disabled=True, text=""),
+        )
         for _ in range(ROUNDS):
             link.cross_check.update(showing(HOT, **SAME), scene.clock)
             for name, rate in told.items():

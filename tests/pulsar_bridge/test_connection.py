@@ -86,7 +86,12 @@ Run = Callable[..., None]
 @pytest.fixture
 def run(trimtab_crds: ControlPlane, kube_namespace: str, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Plays a story with a bridge that runs, in shortened times."""
-    for name, seconds in (("LOOK_EVERY", 0.05), ("PULSE_EVERY", 0.2), ("SECRETS_EVERY", 0.3), ("REFUSED_EVERY", 0.1)):
+    for name, seconds in (
+        ("SPEC_INTERVAL", 0.05),
+        ("PROBE_INTERVAL", 0.2),
+        ("SECRETS_INTERVAL", 0.3),
+        ("REFUSED_INTERVAL", 0.1),
+    ):
         monkeypatch.setattr(connection, name, seconds)
 
     def play(story: Story, **fake: Any) -> None:
@@ -179,7 +184,7 @@ def test_a_secret_that_no_issuer_gives_is_told_by_its_field(run: Run) -> None:
         where = {"secret": "pulsar", "key": "token"}
         r.put("schlüssel")
         r.name(auth={"oauth2": {"issuerUrl": r.fake.url, "clientId": where, "clientSecret": where}})
-        await r.problem("spec.pulsar.auth.oauth2.clientSecret: Secret pulsar, key token: it holds")
+        await r.problem("spec.pulsar.auth.oauth2.clientSecret: Secret pulsar, key token: it has")
         assert "schlüssel" not in r.link.problem
         assert r.fake.requests == []
 
@@ -195,7 +200,7 @@ def test_whether_the_cluster_answers_is_looked_at_again_after_a_defect(
         await r.answers()
         with monkeypatch.context() as broken:
             broken.setattr(HttpAdmin, "brokers", defect)
-            await until("it is logged", lambda: "bridge: pulse ended, beginning again" in caplog.text)
+            await until("it is logged", lambda: "bridge: probe failed, starting it again" in caplog.text)
         r.fake.deaf |= set(r.fake.ids)
         await r.problem("no answer within 1 s")
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from trimtab_operator.pulsar.bridge import cross_check as checking
-from trimtab_operator.pulsar.bridge.cross_check import Statistics
+from trimtab_operator.pulsar.bridge.cross_check import BrokerStatisticsController
 from trimtab_operator.pulsar.client.api import TopicLoad
 from trimtab_operator.pulsar.client.errors import PulsarUnavailableError
 from trimtab_operator.state.pulsar_link import PulsarLink
@@ -53,7 +53,7 @@ def context(**shown: float) -> Any:
 
 def test_each_broker_is_compared_in_turn_and_an_odd_one_in_each_round() -> None:
     found, brokers = context(a=200.0, b=200.0, c=200.0, d=200.0), Brokers(a=100.0, b=1000.0, c=100.0)
-    statistics: Any = Statistics(found, brokers)  # type: ignore[arg-type]
+    statistics: Any = BrokerStatisticsController(found, brokers)  # type: ignore[arg-type]
     check = found.link.cross_check
 
     async def rounds() -> None:
@@ -71,9 +71,9 @@ def test_each_broker_is_compared_in_turn_and_an_odd_one_in_each_round() -> None:
 
 
 def test_where_and_by_whom_brokers_are_asked_is_known_only_while_a_policy_wants_to(monkeypatch: Any) -> None:
-    monkeypatch.setattr(checking, "LET_KNOW_EVERY", 0.01)
+    monkeypatch.setattr(checking, "PUBLISH_INTERVAL", 0.01)
     found = context()
-    statistics: Any = Statistics(found, Brokers(a=1.0, b=1.0))  # type: ignore[arg-type]
+    statistics: Any = BrokerStatisticsController(found, Brokers(a=1.0, b=1.0))  # type: ignore[arg-type]
 
     async def story() -> None:
         running = asyncio.create_task(statistics.run())

@@ -15,7 +15,14 @@ from policy_scene import PolicyScene
 from trimtab_operator.kube.move_costs import KEPT, NOT_MEASURED, Interruption, MoveCosts, in_seconds
 from trimtab_operator.proposals.model import cost
 from trimtab_operator.pulsar.bridge import move_cost as measuring
-from trimtab_operator.pulsar.bridge.move_cost import WAITING, Costs, Returned, interruption, returned, some_of
+from trimtab_operator.pulsar.bridge.move_cost import (
+    WAITING,
+    MoveCostController,
+    ReconnectTimes,
+    interruption,
+    reconnect_times,
+    sample_topics,
+)
 from trimtab_operator.pulsar.bridge.unload_request import Landing
 from trimtab_operator.pulsar.client.errors import PulsarUnavailableError
 from trimtab_operator.resources.pulsar import PulsarSpec
@@ -39,41 +46,41 @@ def topic(publishers: list[float], consumers: list[float]) -> dict[str, Any]:
 
 
 def test_the_last_client_that_came_back_counts() -> None:
-    found = returned(topic([0.2, 0.13], [0.3]), NOW)
+    found = reconnect_times(topic([0.2, 0.13], [0.3]), NOW)
     assert found is not None
     assert found.publishers == pytest.approx(0.2, abs=1e-5)
     assert found.clients == pytest.approx(0.3, abs=1e-5)
 
 
 def test_a_topic_that_nobody_uses_interrupts_nobody() -> None:
-    assert returned(topic([], []), NOW) == Returned(None, None)
-    assert interruption([Returned(None, None)]) is None
+    assert reconnect_times(topic([], []), NOW) == ReconnectTimes(None, None)
+    assert interruption([ReconnectTimes(None, None)]) is None
 
 
 def test_a_client_that_was_there_before_shows_that_nothing_can_be_said() -> None:
-    assert returned(topic([0.2, -5.0], [0.3]), NOW) is None
+    assert reconnect_times(topic([0.2, -5.0], [0.3]), NOW) is None
 
 
 @pytest.mark.parametrize("odd", [None, "", "soon", 12])
 def test_who_does_not_say_since_when_is_passed_over(odd: Any) -> None:
     stats = topic([0.2], [])
     stats["publishers"].append({"connectedSince": odd})
-    assert returned(stats, NOW) is not None
+    assert reconnect_times(stats, NOW) is not None
 
 
 def test_clients_that_began_long_after_did_not_come_back() -> None:
-    assert interruption([Returned(0.1, 90.0)]) is None
+    assert interruption([ReconnectTimes(0.1, 90.0)]) is None
 
 
 def test_the_slowest_of_a_bundles_topics_counts() -> None:
-    found = interruption([Returned(0.1, 0.4), Returned(None, 0.2), Returned(0.3, 0.3)])
+    found = interruption([ReconnectTimes(0.1, 0.4), ReconnectTimes(None, 0.2), ReconnectTimes(0.3, 0.3)])
     assert found == Interruption(publish_gap=0.3, reconnect=0.4)
 
 
 def test_topics_are_taken_from_all_over_and_the_systems_own_are_left_out() -> None:
     names = [f"persistent://t/n/{k:02d}" for k in range(30)]
-    assert some_of([*names, "persistent://t/n/__change_events"]) == [names[0], names[10], names[20]]
-    assert some_of(["persistent://t/n/__change_events"]) == []
+    assert sample_topics([*names, "persistent://t/n/__change_events"]) == [names[0], names[10], names[20]]
+    assert sample_topics(["persistent://t/n/__change_events"]) == []
 
 
 @given(st.lists(st.tuples(st.none() | st.floats(0, 60), st.floats(0, 60)), max_size=30))
@@ -113,7 +120,7 @@ class Brokers:
     async def topic_positions(self, bundle: str) -> Mapping[str, int]:
         self.asked.append(bundle)
         if not self.stats:
-            raise PulsarUnavailableError("nobody answers")
+            raise PulsarUnavailableError("no broker answers")
         return dict.fromkeys(self.stats, 1)
 
     async def topic_stats(self, name: str) -> Mapping[str, Any]:
@@ -136,18 +143,18 @@ def kept(scene: PolicyScene, space: str) -> list[Any]:
 def test_what_a_move_cost_is_written_to_its_namespace_and_offered_with_the_next_plan(
     trimtab_crds: ControlPlane, kube_namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(measuring, "BACK_AFTER", (0.0, 0.0))
+    monkeypatch.setattr(measuring, "READ_AFTER", (0.0, 0.0))
     brokers: Any = Brokers({"persistent://t/n/x": topic([0.125], [0.25])})
 
     async def story(scene: PolicyScene) -> None:
-        costs, found = Costs(scene.context, brokers), landing(scene)
+        costs, found = MoveCostController(scene.context, brokers), landing(scene)
         running = asyncio.create_task(costs.run())
         space = scene.path("topicnamespaces", found.namespace)
         for count in (1, 2):
             costs.landed(found)
             await until("the status", lambda n=count: len(kept(scene, space)) == n)
         brokers.stats = {}
-        costs.landed(found)  # nobody answers, which ends nothing
+        costs.landed(found)  # no broker answers, which does not stop the controller
         await until("a third look", lambda: len(brokers.asked) == 3)
         assert not running.done()
         running.cancel()
@@ -170,7 +177,7 @@ def test_what_a_move_cost_is_written_to_its_namespace_and_offered_with_the_next_
 def test_of_many_landings_only_some_are_measured() -> None:
     context: Any = None
     admin: Any = None
-    costs = Costs(context, admin)
+    costs = MoveCostController(context, admin)
     for number in range(10):
         costs.landed(Landing(f"b{number}", "n", "t/n/b", "a", "b", NOW, NOW, NOW))
     assert costs._landings.qsize() == WAITING

@@ -70,8 +70,8 @@ def test_what_is_on_is_switched_off_once_it_was_kept(steer: Steer) -> None:
 
         assert pulsar.dynamic == {SHEDDING: "false", SPLITTING: "false"}
         assert await kept(scene) == {SHEDDING: None, SPLITTING: None}
-        hand = scene.context.link.hand
-        assert (hand.held, hand.text) == (True, "Pulsar's own shedding and automatic split are off on 2 brokers")
+        state = scene.context.link.own_balancer
+        assert (state.disabled, state.text) == (True, "Pulsar's own shedding and automatic split are off on 2 brokers")
         assert [reason for reason, _ in scene.events()] == ["SwitchedOff"]
 
         await wheel.check()
@@ -87,10 +87,10 @@ def test_nothing_is_touched_where_that_is_not_allowed(steer: Steer, mode: str, o
 
         assert pulsar.written == []
         assert await kept(scene) is None
-        hand = scene.context.link.hand
-        assert hand.held is False
-        assert f"{SPLITTING} is on at a, b; {SHEDDING} is on at a, b" in hand.text
-        assert "ownBalancing: SwitchOff" in hand.text
+        state = scene.context.link.own_balancer
+        assert state.disabled is False
+        assert f"{SPLITTING} is on at a, b; {SHEDDING} is on at a, b" in state.text
+        assert "ownBalancing: SwitchOff" in state.text
 
     steer(story, mode, own)
 
@@ -98,9 +98,9 @@ def test_nothing_is_touched_where_that_is_not_allowed(steer: Steer, mode: str, o
 def test_a_single_broker_that_differs_is_found(steer: Steer) -> None:
     async def story(scene: PolicyScene, _pulsar: InMemoryPulsar, wheel: OwnBalancerController) -> None:
         await wheel.check()
-        hand = scene.context.link.hand
-        assert hand.held is False
-        assert hand.text.startswith(f"{SHEDDING} is on at b; ")
+        state = scene.context.link.own_balancer
+        assert state.disabled is False
+        assert state.text.startswith(f"{SHEDDING} is on at b; ")
 
     off = {"sheds": "false", "splits": "false"}
     steer(story, own="Verify", a=off, b={**off, "sheds": "true"})
@@ -111,7 +111,7 @@ def test_what_is_off_everywhere_is_left_alone_and_nothing_is_kept(steer: Steer) 
         await wheel.check()
         assert pulsar.written == []
         assert await kept(scene) is None
-        assert scene.context.link.hand.held is True
+        assert scene.context.link.own_balancer.disabled is True
 
     off = {"sheds": "false", "splits": "banana"}
     steer(story, a=off, b=off)
@@ -122,9 +122,9 @@ def test_a_broker_that_cannot_be_read_is_not_known(steer: Steer) -> None:
         await wheel.check()
         pulsar.deaf.add("b")
         await wheel.check()
-        hand = scene.context.link.hand
-        assert hand.held is None
-        assert "b (b does not answer)" in hand.text
+        state = scene.context.link.own_balancer
+        assert state.disabled is None
+        assert "b (b does not answer)" in state.text
 
     steer(story)
 
@@ -142,7 +142,7 @@ def test_it_is_put_back_once_no_policy_moves_any_more(steer: Steer, edit: dict[s
 
         assert pulsar.dynamic == {SPLITTING: "TRUE"}
         assert await kept(scene) is None
-        assert scene.context.link.hand.held is False
+        assert scene.context.link.own_balancer.disabled is False
 
     steer(story)
 
@@ -172,14 +172,14 @@ def test_who_switches_it_on_again_is_answered_twice_and_then_no_more(steer: Stee
             pulsar.dynamic[SHEDDING] = "true"
             await OwnBalancerController(scene.context, pulsar).check()  # type: ignore[arg-type]  an operator that was started again
             assert pulsar.dynamic[SHEDDING] == "false"
-            assert scene.context.link.hand.held is True
+            assert scene.context.link.own_balancer.disabled is True
 
         for value in ("true", "tRue"):
             pulsar.dynamic[SHEDDING] = value
             await wheel.check()
             assert pulsar.dynamic[SHEDDING] == value
-            assert scene.context.link.hand.held is False
-            assert "does not fight" in scene.context.link.hand.text
+            assert scene.context.link.own_balancer.disabled is False
+            assert "does not fight" in scene.context.link.own_balancer.text
         assert scene.context.metrics.registry.get_sample_value("trimtab_pulsar_own_balancing_undone_total") == 3
 
         scene.clock += 3700
@@ -196,10 +196,10 @@ def test_a_write_that_failed_is_written_again_and_nobody_is_blamed(steer: Steer)
             pulsar.failing = writes
             for _ in range(writes):
                 await wheel._check_safely()
-                assert "metadata store is slow" in scene.context.link.hand.text
+                assert "metadata store is slow" in scene.context.link.own_balancer.text
             await wheel.check()
             assert pulsar.dynamic == {SHEDDING: "false", SPLITTING: "false"}
-            assert scene.context.link.hand.held is True
+            assert scene.context.link.own_balancer.disabled is True
 
         await failing(4)
         assert "PulsarBalancerActive" not in [reason for reason, _ in scene.events()]
@@ -269,7 +269,7 @@ def test_what_was_seen_of_one_cluster_is_not_told_of_the_next(steer: Steer) -> N
         pulsar.brokers = brokers  # type: ignore[method-assign]
         await wheel.check()
 
-        assert scene.context.link.hand.held is None
+        assert scene.context.link.own_balancer.disabled is None
 
     off = {"sheds": "false", "splits": "false"}
     steer(story, a=off, b=off)
@@ -287,7 +287,7 @@ def test_a_policy_that_is_refused_switches_nothing_off(steer: Steer) -> None:
         await wheel.check()
 
         assert pulsar.written == []
-        assert scene.context.link.hand.held is False
+        assert scene.context.link.own_balancer.disabled is False
 
     steer(story, mode="DryRun", own="Verify")
 
@@ -296,11 +296,11 @@ def test_a_cluster_that_does_not_answer_is_told_and_looked_at_again(steer: Steer
     async def story(scene: PolicyScene, pulsar: InMemoryPulsar, wheel: OwnBalancerController) -> None:
         pulsar.ids.clear()
         running = asyncio.create_task(wheel.run())
-        await until("that is told", lambda: "no active broker" in scene.context.link.hand.text)
+        await until("that is told", lambda: "no active broker" in scene.context.link.own_balancer.text)
         pulsar.broker("a")
         scene.edit(interval="61s")
         take(scene)
-        await until("the broker is read", lambda: scene.context.link.hand.held)
+        await until("the broker is read", lambda: scene.context.link.own_balancer.disabled)
         running.cancel()
 
     steer(story)
@@ -315,7 +315,7 @@ def test_a_damaged_configmap_is_told_and_nothing_is_touched(steer: Steer) -> Non
         )
         await wheel._check_safely()
         assert pulsar.written == []
-        assert scene.context.link.hand.held is None
-        assert "not what Trimtab writes" in scene.context.link.hand.text
+        assert scene.context.link.own_balancer.disabled is None
+        assert "not what Trimtab writes" in scene.context.link.own_balancer.text
 
     steer(story)

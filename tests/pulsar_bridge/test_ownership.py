@@ -11,8 +11,7 @@ from typing import Any, cast
 import pytest
 
 import records
-from trimtab_operator.pulsar.bridge.ownership import OwnershipVerifier
-from trimtab_operator.pulsar.bridge.sync.owners import OwnerSweep
+from trimtab_operator.pulsar.bridge.sync.owners import OwnershipVerifier, OwnerSync
 from trimtab_operator.pulsar.client.api import Admin, LoadManager
 from trimtab_operator.pulsar.client.errors import PulsarUnavailableError, StaleBundleError
 from trimtab_operator.pulsar.client.transport import Budget
@@ -90,7 +89,7 @@ def test_a_report_alone_counts_only_of_what_was_never_asked_for() -> None:
     assert sum(brokers.asked.values()) == 1
 
     second = verified(verifier, {"a": NAMES, "b": []}, NAMES)
-    assert NAMES[0] not in second, "it was asked for before, and somebody may have moved it since"
+    assert NAMES[0] not in second, "it was asked for before, and it may have moved since"
 
 
 def test_an_old_report_says_nothing_over_a_status() -> None:
@@ -124,9 +123,9 @@ def test_statuses_stay_as_they_are_until_brokers_answer() -> None:
     )
     late, asked = "t/n/0x00000000_0x80000000", "t/n/0x80000000_0xffffffff"
     brokers = Brokers({late: "a:8080", asked: "b:8080"}, reports={"b:8080": {late}}, gone={late})
-    sweeper = OwnerSweep(context, cast("Admin", brokers), Budget(1e6))
+    owners = OwnerSync(context, cast("Admin", brokers), Budget(1e6))
 
-    found = asyncio.run(sweeper.sweep({"a": "a:8080", "b": "b:8080"}))
+    found = asyncio.run(owners.read({"a": "a:8080", "b": "b:8080"}))
 
     assert [(bundle.name, status["owner"]) for bundle, status in found.changes] == [("asked", "b")]
 

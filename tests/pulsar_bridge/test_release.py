@@ -123,8 +123,8 @@ def test_another_cluster_is_left_alone_until_it_is_put_back_in_the_one_before(pl
 
             await wheel.check()
             assert pulsar.written == []
-            assert context.link.hand.held is False
-            assert f"in the cluster at {brokers.url} is put back there first" in context.link.hand.text
+            assert context.link.own_balancer.disabled is False
+            assert f"in the cluster at {brokers.url} is put back there first" in context.link.own_balancer.text
             if way == "it answers":
                 await release.check()
                 assert brokers.dynamic == {}
@@ -137,7 +137,7 @@ def test_another_cluster_is_left_alone_until_it_is_put_back_in_the_one_before(pl
             await found_settings_store(context.api, scene.namespace).delete()  # as the condition says
         await wheel.check()
         assert pulsar.dynamic == {SHEDDING: "false", SPLITTING: "false"}
-        assert context.link.hand.held is True
+        assert context.link.own_balancer.disabled is True
         await release.check()
         assert context.link.switched_off is True
 
@@ -152,13 +152,16 @@ def test_a_cluster_without_switches_on_is_balanced_while_another_is_to_be_put_ba
         context.link.lead_to(Settings.of(scene.policy()).pulsar, "main")
         wheel = OwnBalancerController(context, pulsar)  # type: ignore[arg-type]
         await wheel.check()
-        assert (context.link.hand.held, context.link.elsewhere) == (None, False)  # without brokers nothing is known
+        assert (context.link.own_balancer.disabled, context.link.elsewhere) == (
+            None,
+            False,
+        )  # without brokers nothing is known
 
         pulsar.broker("other", sheds="false", splits="false")
         await wheel.check()
 
-        assert (context.link.hand.held, context.link.elsewhere) == (True, True)
-        assert "trimtab restore" in context.link.hand.text
+        assert (context.link.own_balancer.disabled, context.link.elsewhere) == (True, True)
+        assert "trimtab restore" in context.link.own_balancer.text
 
     play(LOAD, story, **moving("http://other:8080"))
 

@@ -341,7 +341,7 @@ def test_a_split_that_pulsar_does_not_answer_goes_back_in_time(divide: Callable[
         await operator.round()
         assert split_status(scene, "split")["phase"] == "Splitting"
         await operator.round(after=10)
-        assert "nobody answers" in split_status(scene, "split")["message"]
+        assert "no broker answers" in split_status(scene, "split")["message"]
         await operator.round(after=100)
         assert condition(split_status(scene, "split"), "Complete") == ("False", "TimedOut")
         assert not leftovers(scene)
@@ -351,7 +351,7 @@ def test_a_split_that_pulsar_does_not_answer_goes_back_in_time(divide: Callable[
 
 
 class _Deaf:
-    """A cluster that does not divide, as nobody answers."""
+    """A cluster that does not divide, as no broker answers."""
 
     def __init__(self, inner: InMemoryPulsar) -> None:
         self._inner = inner
@@ -360,7 +360,7 @@ class _Deaf:
         return getattr(self._inner, name)
 
     async def split(self, *_: Any, **__: Any) -> None:
-        raise pulsar.PulsarError("nobody answers")
+        raise pulsar.PulsarError("no broker answers")
 
 
 def test_a_split_whose_order_was_deleted_after_pulsar_divided_is_seen_through(divide: Callable[..., None]) -> None:

@@ -14,7 +14,7 @@ from manifests import broker, bundle, topic_namespace
 from policy_scene import PolicyScene, refit
 from trimtab_operator.aio import ended
 from trimtab_operator.app import discover_once
-from trimtab_operator.pulsar.bridge.sync.loop import ClusterSync, Rhythm
+from trimtab_operator.pulsar.bridge.sync.loop import ClusterSync, SyncIntervals
 from trimtab_operator.pulsar.client.api import Admin
 from trimtab_operator.resources.pulsar import PulsarSpec
 from trimtab_strategies.testing import cluster
@@ -24,7 +24,7 @@ from trimtab_testbed.simulated.pulsar_in_memory import InMemoryPulsar
 pytestmark = pytest.mark.apiserver
 
 X, Y = "pulsar-0.pulsar.messaging.svc:8080", "10.0.0.7:8080"
-QUICK = Rhythm(brokers=0.1, owners=0.2, namespaces=0.5, again=0.1, stuck=60.0)
+QUICK = SyncIntervals(brokers=0.1, owners=0.2, namespaces=0.5, again=0.1, stuck=60.0)
 
 
 @dataclass

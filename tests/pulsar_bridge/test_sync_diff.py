@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 import records
 from sync_model import BROKERS, INNER, LAST, SPACE, BundleObjects, boundaries, existing, full, ranges, seen
 from trimtab_operator.kube.records import BundleRecord
-from trimtab_operator.pulsar.bridge.sync.diff import Owned, reflect_owners, reflect_ranges
+from trimtab_operator.pulsar.bridge.sync.diff import ObservedOwners, bundle_changes, owner_changes
 
 NAMES = {"t-n": SPACE}
 HALVES = (0, 0x80000000, LAST)
@@ -21,7 +21,7 @@ space = records.topic_namespace(uid="u")
 
 @st.composite
 def owners_of(draw: st.DrawFn, edges: tuple[int, ...]) -> dict[str, str]:
-    """Who serves what; some are served by nobody."""
+    """Owners of bundles; some are unowned."""
     found = {f"{SPACE}/{lower}_{upper}": draw(st.sampled_from(("", *BROKERS))) for lower, upper in ranges(edges)}
     return {bundle: owner for bundle, owner in found.items() if owner}
 
@@ -36,14 +36,14 @@ def objects_of(draw: st.DrawFn, edges: tuple[int, ...]) -> BundleObjects:
     return BundleObjects(space, {b.name: b for b in bundles})
 
 
-def statuses(objects: BundleObjects, owned: Owned, *stuck: str) -> dict[str, dict[str, Any]]:
-    found = reflect_owners(objects.bundles.values(), NAMES, owned, stuck, now=0)
+def statuses(objects: BundleObjects, owned: ObservedOwners, *stuck: str) -> dict[str, dict[str, Any]]:
+    found = owner_changes(objects.bundles.values(), NAMES, owned, stuck, now=0)
     return {record.name: status for record, status in found}
 
 
-def reflect(objects: BundleObjects, edges: tuple[int, ...], owned: Owned, *, sure: bool = True) -> None:
-    objects.apply(reflect_ranges(edges, space, objects.bundles.values(), owned.by_bundle, 0, sure=sure))
-    objects.patch(list(reflect_owners(objects.bundles.values(), NAMES, owned, (), now=0)))
+def reflect(objects: BundleObjects, edges: tuple[int, ...], owned: ObservedOwners, *, sure: bool = True) -> None:
+    objects.apply(bundle_changes(edges, space, objects.bundles.values(), owned.by_bundle, 0, sure=sure))
+    objects.patch(list(owner_changes(objects.bundles.values(), NAMES, owned, (), now=0)))
 
 
 def found(objects: BundleObjects) -> dict[str, str]:
@@ -69,7 +69,7 @@ def test_a_second_look_at_the_same_changes_nothing(data: st.DataObject) -> None:
     owned = seen(edges, data.draw(owners_of(edges)))[1]
     reflect(objects, edges, owned)
 
-    again = reflect_ranges(edges, space, objects.bundles.values(), owned.by_bundle, 0)
+    again = bundle_changes(edges, space, objects.bundles.values(), owned.by_bundle, 0)
 
     assert (again.create, again.delete, again.doubtful) == ([], [], False)
     assert statuses(objects, owned) == {}
@@ -93,7 +93,7 @@ def test_every_hash_belongs_to_a_bundle_at_every_moment_of_a_split(data: st.Data
     after = tuple(sorted({*before, *cuts}))
     objects = BundleObjects(space, {b.name: b for b in (existing(*r, "a") for r in ranges(before))})
 
-    changes = reflect_ranges(after, space, objects.bundles.values(), {}, 0)
+    changes = bundle_changes(after, space, objects.bundles.values(), {}, 0)
     objects.apply(changes)
 
     assert not changes.doubtful, "dividing only adds edges"
@@ -105,8 +105,8 @@ def test_every_hash_belongs_to_a_bundle_at_every_moment_of_a_split(data: st.Data
 def test_boundaries_that_lack_a_known_edge_are_read_again_before_they_count() -> None:
     bundles = [existing(*r, "a") for r in ranges(QUARTERS)]
 
-    first = reflect_ranges(HALVES, space, bundles, {}, 0)
-    second = reflect_ranges(HALVES, space, bundles, {}, 0, sure=True)
+    first = bundle_changes(HALVES, space, bundles, {}, 0)
+    second = bundle_changes(HALVES, space, bundles, {}, 0, sure=True)
 
     assert (first.doubtful, first.create, first.delete) == (True, [], [])
     assert [b.lower for b in second.delete] == ["0x00000000", "0x40000000"]
@@ -115,7 +115,7 @@ def test_boundaries_that_lack_a_known_edge_are_read_again_before_they_count() ->
 def test_a_new_bundle_is_made_with_its_owner_so_that_nobody_has_to_adopt_it() -> None:
     owned = {f"{SPACE}/0x00000000_0x80000000": "a"}
 
-    served, unserved = reflect_ranges(HALVES, space, [], owned, 0).create
+    served, unserved = bundle_changes(HALVES, space, [], owned, 0).create
 
     assert (served.manifest["spec"]["owner"], served.manifest["spec"]["assignment"]["reason"]) == ("a", "Found")
     assert served.status == {
@@ -132,7 +132,7 @@ def test_a_new_bundle_is_made_with_its_owner_so_that_nobody_has_to_adopt_it() ->
 def test_the_halves_of_a_pinned_bundle_are_pinned() -> None:
     whole = existing("0x00000000", "0xffffffff", "a", pinned=True)
 
-    assert [b.manifest["spec"]["pinned"] for b in reflect_ranges(HALVES, space, [whole], {}, 0).create] == [True, True]
+    assert [b.manifest["spec"]["pinned"] for b in bundle_changes(HALVES, space, [whole], {}, 0).create] == [True, True]
 
 
 def test_a_bundle_that_is_being_divided_is_left_to_its_divider() -> None:
@@ -140,10 +140,10 @@ def test_a_bundle_that_is_being_divided_is_left_to_its_divider() -> None:
     child = existing("0x00000000", "0x80000000", "a", parent=whole.name)
     objects = BundleObjects(space, {b.name: b for b in (whole, child)})
 
-    changes = reflect_ranges(HALVES, space, objects.bundles.values(), {}, 0)
+    changes = bundle_changes(HALVES, space, objects.bundles.values(), {}, 0)
 
     assert (changes.create, changes.delete) == ([], [])
-    assert statuses(objects, Owned(complete=True)) == {}
+    assert statuses(objects, ObservedOwners(complete=True)) == {}
 
 
 def one(**changes: Any) -> tuple[BundleObjects, str]:
@@ -154,7 +154,7 @@ def one(**changes: Any) -> tuple[BundleObjects, str]:
 def test_an_owner_that_changed_elsewhere_is_told() -> None:
     objects, name = one()
 
-    assert statuses(objects, Owned({name: "b"})) == {
+    assert statuses(objects, ObservedOwners({name: "b"})) == {
         "t-n-0x00000000-0xffffffff": {
             "owner": "b",
             "state": "Owned",
@@ -167,9 +167,9 @@ def test_an_owner_that_changed_elsewhere_is_told() -> None:
 def test_a_bundle_is_nobodys_only_when_all_brokers_were_asked_twice() -> None:
     objects, name = one()
 
-    assert statuses(objects, Owned(complete=False)) == {}
-    assert statuses(objects, Owned(before={name}, complete=True)) == {}, "it may have moved while we looked"
-    [status] = statuses(objects, Owned(complete=True)).values()
+    assert statuses(objects, ObservedOwners(complete=False)) == {}
+    assert statuses(objects, ObservedOwners(before={name}, complete=True)) == {}, "it may have moved while we looked"
+    [status] = statuses(objects, ObservedOwners(complete=True)).values()
     assert (status["owner"], status["state"]) == ("", "Free")
 
 
@@ -180,16 +180,16 @@ def set_owner(owner: str, serving: str, reason: str = "Overloaded") -> BundleRec
 
 def test_an_open_wish_is_the_carriers_until_it_is_stuck() -> None:
     bundle = set_owner("b", serving="a")
-    objects, owned = BundleObjects(space, {bundle.name: bundle}), Owned({full(bundle): "b"})
+    objects, owned = BundleObjects(space, {bundle.name: bundle}), ObservedOwners({full(bundle): "b"})
 
     assert statuses(objects, owned) == {}
     [status] = statuses(objects, owned, bundle.name).values()
-    assert (status["owner"], status["observedGeneration"]) == ("b", 4), "it has landed, and nobody said so"
+    assert (status["owner"], status["observedGeneration"]) == ("b", 4), "it has landed, and no one confirmed it"
 
 
 def test_the_truth_of_a_stuck_wish_is_told_without_ending_it() -> None:
     bundle = set_owner("b", serving="a")
-    objects, owned = BundleObjects(space, {bundle.name: bundle}), Owned({full(bundle): "c"})
+    objects, owned = BundleObjects(space, {bundle.name: bundle}), ObservedOwners({full(bundle): "c"})
 
     [status] = statuses(objects, owned, bundle.name).values()
 
@@ -202,15 +202,15 @@ def test_the_truth_of_a_stuck_wish_is_told_without_ending_it() -> None:
 def test_an_adoption_is_confirmed_wherever_the_bundle_is_now(reason: str, owner: str) -> None:
     bundle = set_owner("b", serving="b", reason=reason)
 
-    [status] = statuses(BundleObjects(space, {bundle.name: bundle}), Owned({full(bundle): owner})).values()
+    [status] = statuses(BundleObjects(space, {bundle.name: bundle}), ObservedOwners({full(bundle): owner})).values()
 
-    assert (status["owner"], status["observedGeneration"]) == (owner, 4), "nobody asked for it to be anywhere"
+    assert (status["owner"], status["observedGeneration"]) == (owner, 4), "no owner was desired"
 
 
 @pytest.mark.parametrize("reason", ["BrokerLost", "TimedOut", "Adopted"])
 def test_what_is_marked_as_leaving_is_the_carriers_until_it_is_stuck(reason: str) -> None:
     bundle = replace(set_owner("a", serving="a", reason=reason), state="Releasing")
-    objects, owned = BundleObjects(space, {bundle.name: bundle}), Owned({full(bundle): "a"})
+    objects, owned = BundleObjects(space, {bundle.name: bundle}), ObservedOwners({full(bundle): "a"})
 
     assert statuses(objects, owned) == {}, "it may be closed there"
     [status] = statuses(objects, owned, bundle.name).values()
@@ -220,10 +220,10 @@ def test_what_is_marked_as_leaving_is_the_carriers_until_it_is_stuck(reason: str
 def test_a_persons_wish_for_a_bundle_that_was_adopted_before_is_no_adoption() -> None:
     bundle = replace(set_owner("b", serving="a", reason="Adopted"), assigned_owner="a")
 
-    assert statuses(BundleObjects(space, {bundle.name: bundle}), Owned({full(bundle): "a"})) == {}
+    assert statuses(BundleObjects(space, {bundle.name: bundle}), ObservedOwners({full(bundle): "a"})) == {}
 
 
 def test_a_bundle_whose_namespace_object_is_unknown_is_left_alone() -> None:
     bundle = existing("0x00000000", "0xffffffff", "a")
 
-    assert list(reflect_owners([bundle], {}, Owned(complete=True), (), now=0)) == []
+    assert list(owner_changes([bundle], {}, ObservedOwners(complete=True), (), now=0)) == []

@@ -7,9 +7,10 @@ from typing import Any
 import records
 from trimtab_operator.kube.broker_records import BrokerRecord, broker_record
 from trimtab_operator.kube.naming import topic_namespace_name
-from trimtab_operator.pulsar.bridge.sync.brokers import identify
-from trimtab_operator.pulsar.bridge.sync.diff import holder, systems_own
+from trimtab_operator.pulsar.bridge.sync.diff import primary_record
+from trimtab_operator.pulsar.bridge.sync.loop import identify
 from trimtab_operator.pulsar.bridge.sync.namespaces import isolation_of
+from trimtab_operator.pulsar.client.api import is_system
 from trimtab_strategies.model import Isolation
 
 ID = "pulsar-broker-0.pulsar-broker.messaging.svc.cluster.local:8080"
@@ -134,13 +135,13 @@ def test_of_several_objects_the_one_with_the_bundles_holds_the_namespace_then_a_
     mine = records.topic_namespace("z", bundles=0)
     found = records.topic_namespace("a", bundles=0, discovered=True)
 
-    assert holder([found, mine]) is mine
-    assert holder([records.topic_namespace("a", bundles=2, discovered=True), mine]) != mine
-    assert holder([]) is None
+    assert primary_record([found, mine]) is mine
+    assert primary_record([records.topic_namespace("a", bundles=2, discovered=True), mine]) != mine
+    assert primary_record([]) is None
 
 
 def test_what_is_pulsars_own_is_not_mirrored() -> None:
-    assert [systems_own(n) for n in ("pulsar/system", "sla-monitor/c/b", "public/default")] == [True, True, False]
+    assert [is_system(n) for n in ("pulsar/system", "sla-monitor/c/b", "public/default")] == [True, True, False]
 
 
 def test_a_name_that_somebody_took_gets_a_hash() -> None:

@@ -13,8 +13,8 @@ from policy_scene import PolicyScene, refit
 from trimtab_operator.aio import ended
 from trimtab_operator.kube.naming import broker_name_of_address
 from trimtab_operator.kube.records import topic_namespace_record
-from trimtab_operator.pulsar.bridge.sync.diff import reflect_ranges
-from trimtab_operator.pulsar.bridge.sync.loop import ClusterSync, Rhythm
+from trimtab_operator.pulsar.bridge.sync.diff import bundle_changes
+from trimtab_operator.pulsar.bridge.sync.loop import ClusterSync, SyncIntervals
 from trimtab_operator.pulsar.client.api import Admin
 from trimtab_operator.resources.pulsar import PulsarSpec
 from trimtab_strategies.testing import cluster
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.apiserver
 IDS = [f"10.0.0.{n}:8080" for n in range(1, 21)]
 SPACES = [f"t/ns-{n}" for n in range(4)]
 RATE, MOVED = 40, 60
-QUICK = Rhythm(brokers=0.5, owners=0.5, namespaces=1.0)
+QUICK = SyncIntervals(brokers=0.5, owners=0.5, namespaces=1.0)
 
 
 class Crowd(PolicyScene):
@@ -38,7 +38,7 @@ class Crowd(PolicyScene):
         self._plane, self.pulsar = plane, InMemoryPulsar(list(IDS), extensible=True)
 
     def build(self) -> None:
-        births: list[Any] = []
+        new_bundles: list[Any] = []
         for space in SPACES:
             self.pulsar.add(space, 500, *IDS)
             owned = {b: broker_name_of_address(i) for b, i in self.pulsar.owners.items()}
@@ -46,8 +46,8 @@ class Crowd(PolicyScene):
             manifest = topic_namespace(space.replace("/", "-"), **spec)
             manifest["metadata"]["labels"] = {"trimtab.dev/discovered": "true"}
             record = topic_namespace_record(self.rest.create(self.path("topicnamespaces"), manifest))
-            births += reflect_ranges(self.pulsar.spaces[space], record, (), owned, 0).create
-        make_bundles(self._plane, self.namespace, [birth.manifest for birth in births])
+            new_bundles += bundle_changes(self.pulsar.spaces[space], record, (), owned, 0).create
+        make_bundles(self._plane, self.namespace, [new.manifest for new in new_bundles])
 
     def writes(self) -> int:
         return sum(self.requests[verb] for verb in ("create", "patch", "delete"))

@@ -162,7 +162,7 @@ def test_what_goes_elsewhere_three_times_is_told_as_it_is(carry: Carry) -> None:
         assert len(c.fake.thieves[c.full[name]]) == 1, "no fourth unload"
         assert c.landings == []
         await until("it is said", c.scene.events)
-        assert c.scene.events() == [("Elsewhere", f"{name}: 3 times unloaded to b, and c has it")]
+        assert c.scene.events() == [("Elsewhere", f"{name}: unloaded to b 3 times, and c has it")]
         assert c.result("Elsewhere") == 1
 
     carry(story)
@@ -231,7 +231,7 @@ def _told(c: Carrying, name: str) -> None:
     assert c.fake.owners[c.full[name]] == c.ids["c"]
     assert c.fake.count("/unload") == 2
     assert c.result("Returned") == 1
-    assert ("UnloadReturned", f"{name}: a had it again before it had let it go; moved to c") in c.scene.events()
+    assert ("UnloadReturned", f"{name}: a took it back before it had released it; moved to c") in c.scene.events()
 
 
 def test_what_came_back_to_who_was_letting_it_go_is_given_to_another(carry: Carry) -> None:
@@ -418,11 +418,13 @@ def test_what_waited_is_overdue_in_time_once_nobody_carries_it(carry: Carry) -> 
         await until("it is being unloaded", lambda: c.fake.peak == 1)
         c.scene.give(second, "b")
         await until("the other one waits", lambda: second in pending_moves.open)
-        before = clock()
+        begun = pending_moves.open[first].begun or 0.0  # how long before the stop depends on how busy the machine is
+        stopping = clock()
 
         await c.crash()
 
-        assert [f.bundle for f in pending_moves.overdue(before + 59, timeout=60)] == []
+        assert pending_moves.overdue(begun + 60, timeout=60) == []
+        assert [f.bundle for f in pending_moves.overdue(stopping + 60, timeout=60) if f.bundle == second] == []
         assert len(pending_moves.overdue(clock() + 61, timeout=60)) == 2
 
     carry(story, unloads=1, lazy=3600)

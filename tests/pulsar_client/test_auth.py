@@ -115,7 +115,7 @@ def test_a_token_is_asked_for_once_and_renewed_before_it_ends() -> None:
         clock.now += 3539
         assert (await who.headers())["Authorization"] == "Bearer token-1"
         clock.now += 2
-        assert (await who.headers())["Authorization"] == "Bearer token-1", "nobody waits while it is valid"
+        assert (await who.headers())["Authorization"] == "Bearer token-1", "no request waits while it is valid"
         await shown(who, "token-2")
 
     played(story)
@@ -148,11 +148,11 @@ def test_an_issuer_that_hangs_holds_up_nobody_whose_token_is_valid(monkeypatch: 
             await until("the issuer was asked", lambda: len(issuer.posted) == 2)
             issuer.hangs, fake.token = False, "token-3"
             await until("that is given up", lambda: "token of the issuer" not in names())
-            clock.now += auth.ASK_AGAIN
+            clock.now += auth.RETRY_AFTER
             await shown(who, "token-3")
             assert await admin.brokers() == set(fake.ids)
 
-    monkeypatch.setattr(auth, "WITHIN", 1.0)
+    monkeypatch.setattr(auth, "ISSUER_TIMEOUT", 1.0)
     played(story)
 
 
@@ -169,11 +169,11 @@ def test_an_issuer_that_hangs_is_told_instead_of_pulsar_and_no_other_broker_is_t
             assert len(issuer.posted) == 2, "all wait for one"
             assert len(fake.requests) == 1
             issuer.hangs, fake.token = False, "token-3"
-            clock.now += auth.ASK_AGAIN
+            clock.now += auth.RETRY_AFTER
             await admin.brokers()
             assert fake.requests[-1][0] == fake.ids[0]
 
-    monkeypatch.setattr(auth, "WITHIN", 1.0)
+    monkeypatch.setattr(auth, "ISSUER_TIMEOUT", 1.0)
     played(story)
 
 
@@ -222,7 +222,7 @@ def test_requests_that_were_under_way_with_the_old_token_are_made_again_with_the
         async with FakePulsar(token="token-2") as fake, connected(fake.url, identity=who) as admin:
             old = await who.headers()
             clock.now += 30
-            found = await asyncio.gather(*(admin.at_once().brokers() for _ in range(8)))
+            found = await asyncio.gather(*(admin.without_budget().brokers() for _ in range(8)))
             assert found == [set(fake.ids)] * 8
             assert len(issuer.posted) == 2
             assert await who.refused(old), "the last of them was answered late"
@@ -243,11 +243,11 @@ def test_a_token_that_one_call_is_refused_with_does_for_others_when_there_is_no_
         refused = asyncio.create_task(who.refused(token))
         await until("the issuer was asked", lambda: len(issuer.posted) == 2)
         async with asyncio.timeout(0.5):
-            assert await who.headers() == token, "nobody else waits"
+            assert await who.headers() == token, "no other request waits"
         assert not await refused
         assert await who.headers() == token
 
-    monkeypatch.setattr(auth, "WITHIN", 1.0)
+    monkeypatch.setattr(auth, "ISSUER_TIMEOUT", 1.0)
     played(story)
 
 
@@ -285,7 +285,7 @@ def test_the_secret_is_not_sent_to_an_endpoint_that_is_not_allowed() -> None:
         ),
         (Issuer(name="{url}/other"), "calls itself http://127.0.0.1:[0-9]+/other: "),
         (Issuer(name="-"), "calls itself -: |calls itself nothing: "),
-        (Issuer(endpoint="-"), "names no token_endpoint: see what issuerUrl leads to"),
+        (Issuer(endpoint="-"), "names no token_endpoint: check what issuerUrl leads to"),
     ],
 )
 def test_an_issuer_that_calls_itself_otherwise_is_sent_no_secret(issuer: Issuer, told: str) -> None:
@@ -453,7 +453,7 @@ def test_a_broker_whose_address_is_anothers_is_not_asked_there(authority: Author
             fake.ids[1] = "127.0.0.2:1"
             fake.addresses[1] = fake.addresses[0]
             async with connected(fake.url, identity=Bearer(credentials)) as admin:
-                with pytest.raises(PulsarUnavailableError, match=r"does not say where it is asked by https"):
+                with pytest.raises(PulsarUnavailableError, match=r"does not name its https address"):
                     await admin.runtime(fake.ids[1])
 
     asyncio.run(play())

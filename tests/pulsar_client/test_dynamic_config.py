@@ -97,7 +97,7 @@ def test_nothing_but_the_two_switches_is_put_back() -> None:
     with pytest.raises(ForeignFindingsError) as refused:
         FoundSettings.from_json(json.dumps(foreign))
     assert str(refused.value) == (
-        f"it names brokerShutdownTimeoutMs and superUserRoles, but Trimtab puts back only {SHEDDING} and {SPLITTING}"
+        f"it names brokerShutdownTimeoutMs and superUserRoles, but Trimtab restores only {SHEDDING} and {SPLITTING}"
     )
     with pytest.raises(ForeignFindingsError, match="superUserRoles"):
         FoundSettings(SPEC, {"superUserRoles": "eve"})
@@ -126,8 +126,8 @@ def test_what_somebody_set_since_is_left_as_it_is() -> None:
     assert pulsar.dynamic == {SHEDDING: "true"}
     assert pulsar.written == [f"drop {SPLITTING}"]
     assert done == [
-        f"{SPLITTING}: dynamic value dropped, each broker's file counts again",
-        f"{SHEDDING} is left as it is (true)",
+        f"{SPLITTING}: dynamic value removed, each broker's file applies again",
+        f"{SHEDDING} stays as it is (true)",
     ]
 
 

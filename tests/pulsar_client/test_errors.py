@@ -48,10 +48,10 @@ def test_of_a_page_only_its_message_is_told() -> None:
 @pytest.mark.parametrize(
     ("who", "words"),
     [
-        (TOKEN, ["do not take", "spec.pulsar.auth.token (Secret pulsar, key jwt)", "put one there"]),
-        (CLIENT, ["do not take tokens of https://issuer.example", "oauth2.audience"]),
-        ({"tls": PAIR}, ["do not take", "spec.pulsar.auth.tls.certificate (Secret who, key tls.crt)"]),
-        (CA, ["want to know who asks", "in spec.pulsar.auth"]),
+        (TOKEN, ["do not accept", "spec.pulsar.auth.token (Secret pulsar, key jwt)", "put a valid one there"]),
+        (CLIENT, ["do not accept tokens of https://issuer.example", "oauth2.audience"]),
+        ({"tls": PAIR}, ["do not accept", "spec.pulsar.auth.tls.certificate (Secret who, key tls.crt)"]),
+        (CA, ["require authentication", "in spec.pulsar.auth"]),
     ],
     ids=["token", "oauth2", "certificate", "nothing"],
 )

@@ -215,7 +215,7 @@ def test_looks_wait_for_the_budget_and_what_is_under_way_does_not() -> None:
             await admin.brokers()
         assert loop.time() - begun >= 0.5, "10 at once, then 5 more at 10 a second"
         waits = len(waited)
-        await admin.at_once().brokers()
+        await admin.without_budget().brokers()
         await admin.unload(bundle, fake.ids[1])
         assert len(waited) == waits
 

@@ -16,7 +16,7 @@ from trimtab_operator.pulsar.client import auth, transport
 from trimtab_operator.pulsar.client.auth import Client, ClientCredentials
 from trimtab_operator.pulsar.client.errors import PulsarError, PulsarRefusedError, PulsarUnavailableError
 from trimtab_operator.pulsar.client.http import HttpAdmin, connected
-from trimtab_operator.pulsar.client.wire import way_to
+from trimtab_operator.pulsar.client.wire import route_to
 from trimtab_pipeline.api import NO_CREDENTIALS
 
 DEEP = b"[" * 100_000
@@ -93,7 +93,7 @@ def test_an_issuer_whose_answer_has_no_end_or_any_depth_gives_no_token() -> None
 
 
 class Proxy:
-    """Answers for all servers: keeps what it is asked for (method, target) and by whom."""
+    """Answers for all servers: records each request: method, target and client."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, str]] = []
@@ -186,5 +186,5 @@ def test_a_proxy_that_is_none_of_http_is_told(monkeypatch: pytest.MonkeyPatch) -
 def test_a_proxy_that_is_no_url_is_refused_without_repeating_it(monkeypatch: pytest.MonkeyPatch, proxy: str) -> None:
     monkeypatch.setenv("http_proxy", proxy)
     with pytest.raises(PulsarRefusedError, match="HTTP_PROXY") as refused:
-        way_to("http://pulsar.example:8080")
+        route_to("http://pulsar.example:8080")
     assert "secret" not in str(refused.value)

@@ -94,10 +94,10 @@ def test_writing_the_status_leaves_the_wish_alone(trimtab_crds: ControlPlane, ku
     ("path", "words"),
     [
         ("bundle.spec.owner", "Change it to move the bundle"),
-        ("balancingpolicy.spec.mode", "`DryRun` shows what would move"),
+        ("balancingpolicy.spec.mode", "`DryRun`: show the planned moves"),
         ("balancingpolicy.spec.shedder", "Which bundles leave which brokers"),
         ("balancingpolicy.spec.shedder.thresholdShedder.threshold", "Percent points above the average"),
-        ("broker.spec.schedulable", "Whether it may be given bundles"),
+        ("broker.spec.schedulable", "Whether the broker may receive bundles"),
     ],
 )
 def test_kubectl_explain_teaches(path: str, words: str, trimtab_crds: ControlPlane) -> None:

@@ -43,7 +43,7 @@ REFUSED = {
         policy(interval="30s", brokerInterval="1m"),
         ["spec", "brokerInterval must not exceed interval"],
     ),
-    "statistics of brokers that nobody asks": (
+    "statistics without a Pulsar cluster": (
         policy(source={"prometheus": {"url": "http://prometheus:9090", "bundleMetrics": "Statistics"}}),
         ["spec", "bundleMetrics Statistics are asked of Pulsar's brokers: it needs actuator Pulsar"],
     ),
@@ -142,7 +142,7 @@ REFUSED = {
         ["spec.destinations[1]", "^([a-z0-9]"],
     ),
     "no bundles": (topic_namespace(bundles=0), ["spec.bundles", "to 1"]),
-    "isolation to nobody": (
+    "isolation to no broker": (
         topic_namespace(isolation={"minAvailable": 2}),
         ["spec.isolation", "isolation names no broker: add a pattern to primary or secondary"],
     ),

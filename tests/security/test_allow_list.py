@@ -110,7 +110,7 @@ def test_the_api_server_refuses_what_is_no_base_url(url: str, play: Play) -> Non
 def test_the_api_server_refuses_headers_that_lead_a_request_elsewhere(name: str, play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
         header = {"name": name, "value": "admin.example.com"}
-        with pytest.raises(KubeApiError, match="where a request goes"):
+        with pytest.raises(KubeApiError, match="the framing of a request"):
             scene.create_policy("other", source=source("http://prometheus", headers=[header]))
 
     play(LEVEL, story)

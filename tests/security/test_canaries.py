@@ -1,4 +1,4 @@
-"""A running operator: it asks nobody off the list, and what it has written holds no secret.
+"""A running operator: it connects to no server outside the allow-list, and writes no secret.
 
 Secrets with a mark go through success and each failure; then everything that was written is searched for them.
 """

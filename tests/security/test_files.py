@@ -1,4 +1,4 @@
-"""What lies on disk, and what a command line's own secrets are told to: nobody else."""
+"""Files and command-line secrets: no other user can read them."""
 
 from __future__ import annotations
 

@@ -146,7 +146,7 @@ def test_every_right_that_ships_is_used(right: Right, used: dict[Right, set[int]
     if right in CANT_BE_SHOWN:
         assert CANT_BE_SHOWN[right]
     else:
-        assert used.get(right, set()) - {403}, "nobody needs it: take it out of resources/permissions.py"
+        assert used.get(right, set()) - {403}, "it is unused: remove it from resources/rbac.py"
 
 
 def test_what_cant_be_shown_ships() -> None:

@@ -26,11 +26,11 @@ def play(trimtab_crds: ControlPlane, kube_namespace: str) -> Play:
     return partial(played, trimtab_crds, kube_namespace)
 
 
-def seen(scene: PolicyScene, hand: OwnBalancerState) -> None:
+def seen(scene: PolicyScene, state: OwnBalancerState) -> None:
     """What the bridge knows once it has looked."""
     link = scene.context.link
     link.lead_to(SPEC, "main")
-    link.problem, link.hand = "", hand
+    link.problem, link.own_balancer = "", state
     link.ids = {name: f"{name}:8080" for name in ("a", "b", "c")}
 
 
@@ -47,7 +47,7 @@ def wished_elsewhere(scene: PolicyScene) -> int:
     ],
 )
 def test_the_condition_says_who_balances(held: bool | None, condition: tuple[str, str]) -> None:  # noqa: FBT001
-    link = PulsarLink(spec=SPEC, hand=OwnBalancerState(held, "so it is"))
+    link = PulsarLink(spec=SPEC, own_balancer=OwnBalancerState(held, "so it is"))
     (found,) = steered([], link, 3, 0.0)
     assert (found["status"], found["reason"]) == condition
     assert pulsar_balancer_active(link) == ("" if held else "so it is")
@@ -62,14 +62,14 @@ def test_without_pulsar_nothing_is_said() -> None:
 @pytest.mark.apiserver
 def test_nothing_moves_while_pulsars_own_balancer_is_active(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
-        seen(scene, OwnBalancerState(held=False, text="shedding is on at a"))
+        seen(scene, OwnBalancerState(disabled=False, text="shedding is on at a"))
         await scene.cycle()
         assert wished_elsewhere(scene) == 0
         assert scene.condition("PulsarBalancerDisabled") == ("False", "PulsarBalancerActive")
         assert scene.condition("Acting") == ("False", "PulsarBalancerActive")
         assert ("PulsarBalancerActive", "PulsarBalancerDisabled: shedding is on at a") in scene.events()
 
-        seen(scene, OwnBalancerState(held=True, text="off"))
+        seen(scene, OwnBalancerState(disabled=True, text="off"))
         await scene.cycle()
         assert wished_elsewhere(scene)
         assert scene.condition("PulsarBalancerDisabled") == ("True", "PulsarBalancerDisabled")
@@ -80,7 +80,7 @@ def test_nothing_moves_while_pulsars_own_balancer_is_active(play: Play) -> None:
 @pytest.mark.apiserver
 def test_an_approval_is_refused_and_an_approved_move_is_not_begun(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
-        seen(scene, OwnBalancerState(held=False, text="shedding is on at a"))
+        seen(scene, OwnBalancerState(disabled=False, text="shedding is on at a"))
         await scene.cycle()
         assert scene.condition("ProposalReady")[0] == "True"
 
@@ -94,14 +94,14 @@ def test_an_approval_is_refused_and_an_approved_move_is_not_begun(play: Play) ->
         assert "shedding is on at a" in json.dumps(scene.status()["conditions"])
         assert wished_elsewhere(scene) == 0
 
-        seen(scene, OwnBalancerState(held=True, text="off"))
+        seen(scene, OwnBalancerState(disabled=True, text="off"))
         approve()
         await scene.reconcile(after=1)
         assert scene.condition("CommandTaken")[0] == "True"
         begun = wished_elsewhere(scene)
         assert begun
 
-        seen(scene, OwnBalancerState(held=False, text="somebody switched it on"))
+        seen(scene, OwnBalancerState(disabled=False, text="somebody switched it on"))
         await asyncio.sleep(0)
         await scene.land()
         await scene.reconcile(after=1)
@@ -126,7 +126,7 @@ def test_who_undoes_moves_is_not_looked_for_where_it_is_verified_off(
         if pulsar:
             seen(
                 scene,
-                OwnBalancerState(held=True, text="Pulsar's own shedding and automatic split are off on 3 brokers"),
+                OwnBalancerState(disabled=True, text="Pulsar's own shedding and automatic split are off on 3 brokers"),
             )
         await scene.reconcile()
         moved = min(name for name, desired in scene.desired_owners().items() if desired != scene.owners()[name])

@@ -9,5 +9,5 @@ from trimtab_operator.pulsar.bridge import cross_check
 from trimtab_operator.state import pulsar_link
 
 if __name__ == "__main__":
-    cross_check.COMPARE_EVERY, pulsar_link.LASTING = 1.0, 5.0
+    cross_check.COMPARE_INTERVAL, pulsar_link.LASTING = 1.0, 5.0
     sys.exit(main())

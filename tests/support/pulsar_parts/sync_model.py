@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import records
 from trimtab_operator.kube.records import BundleRecord, TopicNamespaceRecord, bundle_record
-from trimtab_operator.pulsar.bridge.sync.diff import Birth, Owned, Ranges, Space
+from trimtab_operator.pulsar.bridge.sync.diff import BundleChanges, NewBundle, ObservedOwners, PulsarNamespace
 
 SPACE = "t/n"
 LAST = 0xFFFFFFFF
@@ -49,11 +49,11 @@ class BundleObjects:
     space: TopicNamespaceRecord
     bundles: dict[str, BundleRecord] = field(default_factory=dict)
 
-    def apply(self, found: Ranges) -> None:
+    def apply(self, found: BundleChanges) -> None:
         """Apply creations, then deletions."""
-        for birth in found.create:
-            assert birth.name not in self.bundles
-            self.bundles[birth.name] = born(birth)
+        for new in found.create:
+            assert new.name not in self.bundles
+            self.bundles[new.name] = created(new)
         for old in found.delete:
             del self.bundles[old.name]
 
@@ -65,12 +65,12 @@ class BundleObjects:
             self.bundles[record.name] = replace(record, **new, observed_generation=observed)
 
 
-def born(birth: Birth) -> BundleRecord:
+def created(new: NewBundle) -> BundleRecord:
     """The record of a new Bundle object."""
-    meta = {**birth.manifest["metadata"], "generation": 1, "resourceVersion": "1"}
-    return bundle_record({**birth.manifest, "metadata": meta, "status": birth.status})
+    meta = {**new.manifest["metadata"], "generation": 1, "resourceVersion": "1"}
+    return bundle_record({**new.manifest, "metadata": meta, "status": new.status})
 
 
-def seen(edges: tuple[int, ...], owners: dict[str, str], **changes: Any) -> tuple[Space, Owned]:
+def seen(edges: tuple[int, ...], owners: dict[str, str], **changes: Any) -> tuple[PulsarNamespace, ObservedOwners]:
     """The namespace in Pulsar, and the owners of its bundles (Pulsar's spelling)."""
-    return Space(SPACE, edges), Owned(by_bundle=owners, **{"complete": True, **changes})
+    return PulsarNamespace(SPACE, edges), ObservedOwners(by_bundle=owners, **{"complete": True, **changes})

@@ -180,7 +180,7 @@ class InterferenceController:
             return f"as many of its moves were undone as limits.maxUndoneMoves allows: {until}"
         if last.kind is ChangeKind.REVERTED:
             link = self.context.link
-            off = link.hand.text if link.linked and link.hand.held else ""
+            off = link.own_balancer.text if link.linked and link.own_balancer.disabled else ""
             return f"its moves are undone, {who_took_back(last, off)}; {until}"
         try:
             found = await self.context.api.get(BUNDLES, self.context.namespace, last.bundle)

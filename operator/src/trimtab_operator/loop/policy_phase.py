@@ -156,7 +156,7 @@ def _with_gates(facts: PolicyFacts, cluster: ClusterState, settings: Settings, s
         facts,
         contested=contested if state.competition.retreating(now) else "",
         unreachable=f"Pulsar can't be asked: {link.problem}" if link.linked and link.problem else "",
-        own_balancer=link.hand.text if link.linked and not link.hand.held else "",
+        own_balancer=link.own_balancer.text if link.linked and not link.own_balancer.disabled else "",
         closed=_closed(settings, now),
     )
 

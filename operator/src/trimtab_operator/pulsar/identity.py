@@ -1,4 +1,4 @@
-"""Who the operator is to Pulsar, from the Secrets that `spec.pulsar.auth` names."""
+"""The operator's credentials for Pulsar, from the Secrets that `spec.pulsar.auth` names."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from trimtab_pipeline.api import NO_CREDENTIALS, Credentials, CredentialsError, 
 WHERE = "spec.pulsar.auth"
 
 Admit = Callable[[str], str]
-"""The URL to ask for a URL. Raises `RefusedUrlError`."""
+"""Returns the URL to use for a URL. Raises `RefusedUrlError` if it is not allowed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What the Secrets hold at one time; equal for as long as they hold the same. Its texts are never shown."""
+    """The contents of the Secrets at one time, comparable by equality. Never log them."""
 
     credentials: Credentials = NO_CREDENTIALS
     client: Client | None = None
 
     @property
     def secret(self) -> bool:
-        """Whether any of it is from a Secret."""
+        """Whether any part is from a Secret."""
         return self.client is not None or self.credentials != NO_CREDENTIALS
 
     def identity(self, admit: Admit, on_refused: Callable[[], None]) -> Identity:
-        """Who asks with it. on_refused: called when brokers don't take it. Raises `SourceMisconfiguredError`."""
+        """Make the identity. on_refused: called when brokers refuse it. Raises `SourceMisconfiguredError`."""
         try:
             if self.client is not None:
                 return ClientCredentials(self.client, self.credentials, admit)
@@ -42,13 +42,13 @@ class Proof:
 
 
 def admitting(urls: AllowedUrls, namespace: str, spec: PulsarSpec) -> Admit:
-    """What says which URLs may be asked on behalf of a policy in `namespace`: fewer if Secrets are sent there."""
+    """The check for the URLs of a policy in `namespace`. It allows fewer URLs if Secrets are sent there."""
     secret = spec.auth is not None and spec.auth.secret
     return partial(urls.admit, namespace=namespace, secrets=secret)
 
 
 async def read_proof(api: Api, namespace: str, auth: PulsarAuth | None) -> Proof:
-    """What the Secrets hold now. Raises `SourceMisconfiguredError` naming field, Secret and remedy, and `ApiError`."""
+    """Read the Secrets. Raises `SourceMisconfiguredError` (with field, Secret and remedy) and `ApiError`."""
     if auth is None:
         return Proof()
     keyring = Keyring(api, namespace, WHERE)
@@ -66,5 +66,5 @@ async def _client(keyring: Keyring, oauth2: OAuth2) -> Client:
     try:
         return Client(oauth2.issuer_url, name, secret, oauth2.audience, oauth2.scope)
     except CredentialsError as error:
-        told = f"{WHERE}.oauth2.clientSecret: Secret {where.secret}, key {where.key}"
-        raise SourceMisconfiguredError(f"{told}: {error}") from None
+        where_secret = f"{WHERE}.oauth2.clientSecret: Secret {where.secret}, key {where.key}"
+        raise SourceMisconfiguredError(f"{where_secret}: {error}") from None

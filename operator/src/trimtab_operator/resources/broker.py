@@ -1,4 +1,4 @@
-"""`Broker`: one broker of the cluster, discovered from its pod or declared by a person."""
+"""`Broker`: one broker of the cluster, discovered from its pod or declared by a user."""
 
 from __future__ import annotations
 
@@ -9,54 +9,56 @@ from pydantic import ConfigDict, Field, model_validator
 from trimtab_operator.resources.common import Conditions, Name, Resource, Status, Timestamp, cel
 
 DISCOVERED = "trimtab.dev/discovered"
-"""Label of an object that was made for something that was found: a Broker for a pod, or for a broker that Pulsar lists;
-a TopicNamespace for a namespace that Pulsar has. It is deleted once that is gone for good."""
+"""Label of a discovered object: a Broker for a pod or for a broker that Pulsar lists, a TopicNamespace for a namespace
+that Pulsar has. The operator deletes it when its origin is gone."""
 
 Percent = Annotated[float, Field(ge=0)]
-"""Usage of its limit in percent; above 100 when a source says so."""
+"""Usage in percent of the limit. A source may report more than 100."""
 
 
 class Capacity(Resource):
-    """What counts as 100 %; overrides what Prometheus reports. Absent fields keep the reported limit."""
+    """Capacity of the broker: the values that count as 100 %. They override the limits from Prometheus. Absent fields
+    keep the reported limit."""
 
     cpu: Annotated[float, Field(gt=0, le=4096)] | None = None
-    """CPU cores."""
+    """CPU cores that count as 100 %."""
     memory: Annotated[float, Field(gt=0)] | None = None
-    """Bytes of memory."""
+    """Bytes of memory that count as 100 %."""
     network_in: Annotated[float, Field(gt=0)] | None = None
-    """Bytes per second received."""
+    """Bytes per second received that count as 100 %."""
     network_out: Annotated[float, Field(gt=0)] | None = None
-    """Bytes per second sent."""
+    """Bytes per second sent that count as 100 %."""
 
 
 _STANDS_FOR = "one of pod or address must be set"
 
 
 class BrokerSpec(Resource):
-    """What is wished of a broker."""
+    """Desired state of a broker."""
 
     model_config = ConfigDict(
         json_schema_extra=cel(("has(self.pod) || has(self.address)", _STANDS_FOR)),
     )
 
     pod: Name | None = None
-    """Name of its pod, which its metrics carry as a label. Set by discovery."""
+    """Name of the broker's pod. Its metrics carry this name as a label. Discovery sets it."""
     address: Annotated[str, Field(pattern=r"^[^/ ]+:[0-9]+$", max_length=253)] | None = None
-    """`host:webPort`, for a broker that no pod stands for."""
+    """`host:webPort` of a broker without a pod."""
     schedulable: bool = True
-    """Whether it may be given bundles. With false it is drained: a policy in mode Auto moves what it has to others."""
+    """Whether the broker may receive bundles. With false it is drained: a policy in mode Auto moves its bundles to
+    other brokers."""
     capacity: Capacity | None = None
-    """What counts as 100 % of it."""
+    """Capacity that overrides the limits from Prometheus."""
     weight: Annotated[float, Field(gt=0, le=1000)] | None = None
-    """How much it should carry, relative to the others: 2 is twice what an average broker without a weight carries.
-    Left empty, a shedder with target weights (WeightedBalancer) learns it from usage; other shedders pay no heed."""
+    """Share of load relative to other brokers. 2 is twice the load of an average broker without a weight. If absent, a
+    shedder with target weights (WeightedBalancer) learns it from usage. Other shedders ignore it."""
     failure_domain: Annotated[str, Field(max_length=253)] = ""
-    """The zone or rack it fails with, which a selection with failureDomains spreads anti-affinity groups over. Left
-    empty, the label topology.kubernetes.io/zone of its pod counts, if that has one."""
+    """Zone or rack of the broker. A selection with failureDomains spreads anti-affinity groups over these. If empty,
+    the label topology.kubernetes.io/zone of the pod applies."""
     version: Annotated[str, Field(max_length=64)] = ""
-    """Version of its software, such as 4.2.4, which a selection with preferLaterVersions compares."""
+    """Version of the broker's software, such as 4.2.4. A selection with preferLaterVersions compares it."""
     load_manager: Annotated[str, Field(max_length=300)] = ""
-    """Class name of its load manager, which a selection with loadManager compares; left empty, it passes."""
+    """Class name of the broker's load manager. A selection with loadManager compares it. An empty value passes."""
 
     @model_validator(mode="after")
     def _stands_for_something(self) -> Self:
@@ -66,40 +68,40 @@ class BrokerSpec(Resource):
 
 
 class BrokerLoad(Status):
-    """A summary of its load in percent of its limits, rewritten when it changes by a point or more."""
+    """Load of a broker in percent of its limits. Written when it changes by one percentage point or more."""
 
     cpu: Percent | None = None
-    """CPU."""
+    """CPU, in percent."""
     memory: Percent | None = None
-    """Working set."""
+    """Memory (working set), in percent."""
     network_in: Percent | None = None
-    """Received."""
+    """Network received, in percent."""
     network_out: Percent | None = None
-    """Sent."""
+    """Network sent, in percent."""
 
 
 class BrokerStatus(Status):
-    """What is observed of a broker."""
+    """Observed state of a broker."""
 
     id: Annotated[str, Field(max_length=260)] = ""
-    """`host:webPort` by which Pulsar lists it, with the actuator `Pulsar`."""
-
+    """Broker id in Pulsar, `host:webPort`. Set with the actuator `Pulsar`."""
     ready: bool = False
-    """Whether it is alive: its pod is Ready, or a declared broker that has no pod."""
+    """Whether the broker is ready: its pod is Ready. A declared broker without a pod is always ready."""
     load: BrokerLoad | None = None
-    """Its load when it last changed noticeably."""
+    """Load of the broker at its last noticeable change."""
     bundles: Annotated[int, Field(ge=0)] = 0
-    """How many bundles it owns."""
+    """Number of bundles that the broker owns."""
     target_weight: Annotated[float, Field(ge=0)] | None = None
-    """How much it is to carry, in the unit of spec.weight, when that last changed noticeably: what the policy's shedder
-    learnt, or the weight that is fixed. Absent where the shedder has no target weights."""
+    """Target weight, in the unit of spec.weight, at its last noticeable change: learned by the policy's shedder, or
+    fixed by spec.weight. Absent if the shedder has no target weights."""
     score: Annotated[float, Field(ge=0, le=1)] | None = None
-    """The part of the cluster's load, 0-1, that it was found to be good for; absent where its weight is fixed."""
+    """Learned share of the cluster's load, a ratio 0-1. Absent if the weight is fixed."""
     last_seen: Timestamp | None = None
-    """When it was last ready; set when it stops being so."""
+    """When the broker was last ready. Set when it stops being ready."""
     policy: Annotated[str, Field(max_length=253)] = ""
-    """The BalancingPolicy that looks after it; the last one that did when its pod is gone."""
+    """Name of the BalancingPolicy that manages the broker. After its pod is gone: the last such policy."""
     observed_generation: Annotated[int, Field(ge=0)] = 0
-    """Generation this status speaks of."""
+    """Generation of the spec that this status describes."""
     conditions: Conditions = Field(default_factory=list)
-    """`Drained`, of a broker that is closed or whose node is cordoned: True once it owns nothing."""
+    """`Drained`: True once the broker owns no bundles. Set for a broker that is not schedulable or whose node is
+    cordoned."""

@@ -14,15 +14,15 @@ Hash32 = Annotated[str, Field(pattern=r"^0x[0-9a-f]{8}$", max_length=10)]
 
 
 RELEASE = f"{GROUP}/release"
-"""Annotation by which a person ends a bundle's quarantine: ``"true"``."""
+"""Annotation with which a user ends a bundle's quarantine: ``"true"``."""
 
 PARENT = "trimtab.dev/parent"
-"""Annotation of a bundle that is being cut out of another: that bundle's name. While a Bundle of that name exists, it
-serves the topics of both."""
+"""Annotation of a child bundle during a split: the parent's name. While the parent exists, it serves the topics of the
+child."""
 
 
 class BundleState(StrEnum):
-    """Where a bundle stands between owners (Pulsar's `ServiceUnitState` words)."""
+    """Ownership state of a bundle, in the words of Pulsar's `ServiceUnitState`."""
 
     FREE = "Free"
     ASSIGNING = "Assigning"
@@ -32,7 +32,7 @@ class BundleState(StrEnum):
 
 
 class BundleRange(Resource):
-    """Half-open range of hashes; the last range of a namespace includes its upper end."""
+    """Half-open range of hashes. The last range of a namespace includes its upper end."""
 
     model_config = ConfigDict(
         json_schema_extra=cel(
@@ -47,7 +47,7 @@ class BundleRange(Resource):
     lower: Hash32
     """First hash in the bundle."""
     upper: Hash32
-    """First hash after the bundle; 0xffffffff ends the ring."""
+    """First hash after the bundle. 0xffffffff is the end of the ring."""
 
     @model_validator(mode="after")
     def _right_way_up(self) -> Self:
@@ -57,20 +57,20 @@ class BundleRange(Resource):
 
 
 class Assignment(Resource):
-    """Who gave the bundle to its owner, and why. Written together with `owner`. When a person wrote another `owner`,
-    the operator notes that once the bundle has landed: the reason is `Admin` then, and no policy is named."""
+    """Who chose the desired owner, and why. Written together with `owner`. If a user wrote `owner`, the operator adds
+    this after the bundle has landed, with the reason `Admin` and without a policy."""
 
     owner: Annotated[str, Field(max_length=253)]
-    """The Broker it chose. Differs from `spec.owner` while a wish that somebody else wrote has not landed."""
+    """Name of the chosen Broker. Differs from `spec.owner` while a desired owner that a user wrote has not landed."""
     policy: Annotated[str, Field(max_length=253)] = ""
-    """The BalancingPolicy that decided; empty when a person did."""
+    """Name of the BalancingPolicy that decided. Empty if a user did."""
     epoch: Annotated[int, Field(ge=0, le=2147483647)] = 0
-    """Counts the leaders of the operator, one after the other. It never goes back for a bundle, so that one who does
-    not lead any more can't overrule the one who does."""
+    """Number of the operator's leader, counted from the first one. It never decreases for a bundle, so that a former
+    leader can't overwrite the decision of the current one."""
     reason: Annotated[str, Field(max_length=64)]
-    """One word from the closed vocabulary of reasons."""
+    """Reason of the decision, one word from the fixed list of reasons."""
     time: Timestamp
-    """When it was decided."""
+    """When the decision was made."""
 
 
 _EPOCH_NEVER_GOES_BACK = (
@@ -79,7 +79,7 @@ _EPOCH_NEVER_GOES_BACK = (
 
 
 class BundleSpec(Resource):
-    """What is wished: the range never changes, the owner does."""
+    """Desired state of a bundle. The range never changes, the owner may."""
 
     model_config = ConfigDict(
         json_schema_extra=cel(
@@ -93,29 +93,32 @@ class BundleSpec(Resource):
     )
 
     topic_namespace: Name
-    """Name of the TopicNamespace the bundle belongs to."""
+    """Name of the TopicNamespace that the bundle belongs to. Immutable."""
     range: BundleRange
-    """Its part of the hash ring. Immutable."""
+    """Range of hashes on the ring. Immutable."""
     owner: NameOrEmpty = ""
-    """Name of the Broker that should own it. Change it to move the bundle (`kubectl patch`, Git or the operator
-    itself); empty means nobody was asked yet. While no Broker has that name the bundle stays where it is; after the
-    policy's limits.lostAfter the name is set back, reason UnknownBroker."""
+    """Desired owner: name of the Broker that should own the bundle. Change it to move the bundle, for example with
+    `kubectl patch` or Git. Empty means that no owner is desired. If no Broker has that name, the bundle stays. After
+    the policy's limits.lostAfter the operator sets the name back, with the reason UnknownBroker."""
     pinned: bool = False
-    """Keep the bundle on its owner: balancing leaves it alone, and an owner that changes by itself is driven back."""
+    """Keep the bundle on its desired owner. Balancing does not move it. If its owner changes for another reason, the
+    operator moves it back."""
     assignment: Assignment | None = None
-    """Who decided on the owner, and why."""
+    """Who chose the desired owner, and why."""
 
 
 class BundleStatus(Status):
-    """What is observed: written by the broker that takes or releases the bundle."""
+    """Observed state of a bundle. Written by the broker that takes or releases it, or by the operator for Pulsar."""
 
     owner: Annotated[str, Field(max_length=253)] = ""
-    """Name of the Broker that serves it now; empty when nobody does."""
+    """Actual owner: name of the Broker that serves the bundle. Empty if no broker does."""
     state: BundleState = BundleState.FREE
-    """Free, Assigning, Owned, Releasing or Splitting."""
+    """Ownership state: Free, Assigning, Owned, Releasing or Splitting."""
     split: Annotated[str, Field(max_length=253)] = ""
-    """Name of the BundleSplit that divides it now; empty when none does. Its owner serves it until it is gone."""
+    """Name of the BundleSplit in progress; empty for none. The owner serves the bundle until its children replace
+    it."""
     since: Timestamp | None = None
     """When `owner` or `state` last changed."""
     observed_generation: Annotated[int, Field(ge=0)] = 0
-    """Generation of the wish that was last carried out. While it is below metadata.generation the wish is open."""
+    """Generation of the spec that was last made real. While it is below metadata.generation, the desired owner is
+    pending."""

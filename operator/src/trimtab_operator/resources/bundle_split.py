@@ -1,4 +1,4 @@
-"""`BundleSplit`: a request to divide one bundle, by positions or by one of Pulsar's algorithms, and how it went."""
+"""`BundleSplit`: a request to split one bundle, by positions or by one of Pulsar's algorithms, and its result."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from trimtab_operator.resources.bundle import Hash32
 from trimtab_operator.resources.common import Conditions, Name, NameOrEmpty, Resource, Status, Timestamp, cel
 
 MOST_BOUNDARIES = 255
-"""Positions that one split may name."""
+"""Boundaries of one split, at most."""
 
 
 class Algorithm(StrEnum):
-    """Pulsar's four algorithms, in its spelling."""
+    """Pulsar's four split algorithms, by Pulsar's names."""
 
     RANGE = "range_equally_divide"
     TOPIC_COUNT = "topic_count_equally_divide"
@@ -24,7 +24,7 @@ class Algorithm(StrEnum):
 
 
 class Phase(StrEnum):
-    """How far a split has come."""
+    """Progress of a split."""
 
     PENDING = "Pending"
     SPLITTING = "Splitting"
@@ -33,29 +33,29 @@ class Phase(StrEnum):
 
 
 class SplitRequest(Resource):
-    """Which policy asked for the split, and why. Absent when a person did."""
+    """The policy that requested the split, and why. Absent if a user did."""
 
     policy: Name
-    """The BalancingPolicy that decided."""
+    """Name of the BalancingPolicy that decided."""
     epoch: Annotated[int, Field(ge=0)] = 0
-    """Counts the operator's starts, so that a late writer can be told apart."""
+    """Number of the operator's leader, counted from the first one. It identifies writes of a former leader."""
     reason: Annotated[str, Field(max_length=64)]
-    """One word from the closed vocabulary of reasons."""
+    """Reason of the decision, one word from the fixed list of reasons."""
     time: Timestamp
-    """When it was decided."""
+    """When the decision was made."""
     source: Annotated[str, Field(max_length=253)] = ""
-    """The broker that owned the bundle then. If another one does by now, the split is refused."""
+    """Name of the Broker that owned the bundle at that time. If another one owns it now, the split is refused."""
 
 
 _WHERE = "name either boundaries, or an algorithm that finds them; specified_positions_divide takes boundaries, too"
 _POSITIONS = "self.algorithm == 'specified_positions_divide'"
-_OPEN = "!has(self.boundaries) || has(self.algorithm)"  # how many children there will be is not written down
+_OPEN = "!has(self.boundaries) || has(self.algorithm)"  # the number of children is not known yet
 _ASCENDING = "boundaries must ascend: write the lowest position first"
 _OWNERS = "destinations must name one broker for each child: one more than boundaries"
 
 
 class BundleSplitSpec(Resource):
-    """Which bundle, and where. Immutable as a whole: create another BundleSplit instead."""
+    """The bundle to split, and where. Immutable: create another BundleSplit instead."""
 
     model_config = ConfigDict(
         json_schema_extra=cel(
@@ -69,7 +69,7 @@ class BundleSplitSpec(Resource):
     )
 
     bundle: Name
-    """Name of the Bundle to divide."""
+    """Name of the Bundle to split."""
     boundaries: (
         Annotated[
             list[Hash32],
@@ -84,19 +84,20 @@ class BundleSplitSpec(Resource):
         ]
         | None
     ) = None
-    """Positions strictly inside the bundle's range, ascending; n positions make n + 1 children."""
+    """Hash positions inside the bundle's range, ascending. n positions make n + 1 children, 255 positions at most."""
     algorithm: Algorithm | None = None
-    """What finds the positions. `range_equally_divide`: the middle of the range. `topic_count_equally_divide`: the
-    middle of its topics. `flow_or_qps_equally_divide`: as many children as keep below the limits of the policy's split
-    rule. `specified_positions_divide`: those of `boundaries` that lie inside, if there are two topics or more. All but
-    the first need a policy that has seen the bundle's topics, and are refused otherwise."""
+    """Algorithm that finds the positions. `range_equally_divide`: the middle of the range.
+    `topic_count_equally_divide`: the middle of the topics. `flow_or_qps_equally_divide`: as many children as needed to
+    stay below the limits of the policy's split rule. `specified_positions_divide`: the `boundaries` that lie inside the
+    range, if the bundle has two topics or more. All but the first one need a policy that has measured the bundle's
+    topics. Otherwise the split is refused."""
     destinations: Annotated[list[NameOrEmpty], Field(min_length=2, max_length=MOST_BOUNDARIES + 1)] | None = None
-    """The broker that each child is moved to once the bundle is divided, ascending by range; an empty name, or leaving
-    all out: it stays with the bundle's owner."""
+    """Names of the Brokers that the children move to after the split, ascending by range. A child with an empty name
+    stays with the bundle's owner. If absent, all children stay."""
     ttl_seconds_after_finished: Annotated[int, Field(ge=0, le=31536000)] = 3600
-    """Seconds for which the object is kept once it is Completed or Failed."""
+    """Seconds to keep the object after it is Completed or Failed."""
     request: SplitRequest | None = None
-    """Which policy asked for it. A person leaves it out."""
+    """The policy that requested the split. Absent if a user did."""
 
     @model_validator(mode="after")
     def _says_where(self) -> Self:
@@ -120,38 +121,38 @@ class BundleSplitSpec(Resource):
 
 
 class SplitChild(Status):
-    """One bundle that comes of a split."""
+    """One child bundle of a split."""
 
     bundle: str
-    """Name of its Bundle object."""
+    """Name of the Bundle object."""
     lower: Hash32
-    """First hash in it."""
+    """First hash in the child."""
     upper: Hash32
-    """First hash after it."""
+    """First hash after the child."""
     destination: Annotated[str, Field(max_length=253)] = ""
-    """The broker it is moved to in the end; empty: it stays."""
+    """Name of the Broker that the child moves to after the split. Empty if it stays."""
 
 
 class BundleSplitStatus(Status):
-    """What became of the request."""
+    """Observed state of a split."""
 
     observed_generation: Annotated[int, Field(ge=0)] = 0
-    """Generation this status speaks of."""
+    """Generation of the spec that this status describes."""
     phase: Phase = Phase.PENDING
-    """`Pending` until it is accepted, `Splitting`, then `Completed` or `Failed`."""
+    """`Pending` until the request is accepted, then `Splitting`, then `Completed` or `Failed`."""
     reason: Annotated[str, Field(max_length=64)] = ""
-    """One word: why the bundle is divided (`Admin`: a person asked), or why the split waits or failed."""
+    """One word: why the bundle is split (`Admin`: a user requested it), or why the split waits or failed."""
     message: Annotated[str, Field(max_length=1024)] = ""
-    """What it waits for, or why it failed."""
+    """What the split waits for, or why it failed."""
     source: Annotated[str, Field(max_length=253)] = ""
-    """The broker that owned the bundle when the split began, and with it the children at first."""
+    """Name of the Broker that owned the bundle when the split began. It also owns the children at first."""
     topic_namespace: Annotated[str, Field(max_length=253)] = ""
-    """Name of the TopicNamespace object the bundle belongs to."""
+    """Name of the TopicNamespace that the bundle belongs to."""
     children: Annotated[list[SplitChild], Field(max_length=MOST_BOUNDARIES + 1)] = Field(default_factory=list)
-    """The bundles that come of it, ascending by range."""
+    """The child bundles, ascending by range."""
     started_at: Timestamp | None = None
-    """When it was accepted."""
+    """When the request was accepted."""
     finished_at: Timestamp | None = None
-    """When it was Completed or Failed."""
+    """When the split was Completed or Failed."""
     conditions: Conditions = Field(default_factory=list)
-    """`Accepted`: whether it can be done at all. `Complete`: whether the children have taken the bundle's place."""
+    """`Accepted`: whether the split is possible. `Complete`: whether the children have replaced the bundle."""

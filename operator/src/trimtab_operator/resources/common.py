@@ -1,4 +1,4 @@
-"""What all resources share: group and version, base model, conditions, durations, and windows of time."""
+"""Shared parts of all resources: group and version, base model, conditions, durations, time windows."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ class Resource(DescribedModel):
 
 
 class Status(Resource):
-    """Base of what the operator writes and reads back: keys of a newer version are tolerated."""
+    """Base of status models. Unknown keys, as of a newer version, are ignored."""
 
     model_config = ConfigDict(extra="ignore")
 
 
 def seconds(text: str) -> float:
-    """Length of a duration such as ``90s``, ``5m`` or ``1h30m``, in seconds."""
+    """Convert a duration such as ``90s``, ``5m`` or ``1h30m`` to seconds. Raises `ValueError`."""
     if not re.fullmatch(_DURATION, text):
         raise ValueError(f"duration {text!r} must look like 90s, 5m or 1h30m")
     return float(sum(int(n) * _SECONDS[unit] for n, unit in re.findall(r"([0-9]+)([smh])", text)))
@@ -59,7 +59,7 @@ def _positive(text: str) -> str:
 
 
 Duration = Annotated[str, Field(pattern=_DURATION, max_length=16), AfterValidator(_positive)]
-"""A length of time as people write it in Kubernetes: ``90s``, ``5m``, ``1h30m``."""
+"""A duration as in Kubernetes: ``90s``, ``5m``, ``1h30m``."""
 
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$", min_length=1, max_length=253)]
@@ -71,44 +71,44 @@ NameOrEmpty = Annotated[str, Field(pattern=r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$
 
 
 Timestamp = Annotated[str, Field(max_length=40, json_schema_extra={"format": "date-time"})]
-"""A moment in RFC 3339, UTC, e.g. ``2026-01-31T12:00:00Z``."""
+"""A time in RFC 3339, UTC, such as ``2026-01-31T12:00:00Z``."""
 
 
 class Condition(Status):
-    """One aspect of an object's state, as every Kubernetes tool reads it."""
+    """One aspect of an object's state, in the standard form of Kubernetes."""
 
     type: Annotated[str, Field(max_length=316)]
-    """Aspect, in CamelCase. `Ready` sums up the others."""
+    """Name of the aspect, in CamelCase. `Ready` summarizes the others."""
     status: Literal["True", "False", "Unknown"]
-    """Whether the aspect holds."""
+    """Whether the aspect holds: True, False or Unknown."""
     reason: Annotated[str, Field(min_length=1, max_length=1024)]
-    """One CamelCase word for why."""
+    """Reason of the status, one word in CamelCase."""
     message: Annotated[str, Field(max_length=32768)] = ""
-    """What a person should know, and do."""
+    """Details for users, with a remedy."""
     last_transition_time: Timestamp
     """When `status` last changed."""
     observed_generation: Annotated[int, Field(ge=0)] = 0
-    """The generation of the object that this condition speaks of."""
+    """Generation of the spec that this condition describes."""
 
 
 Conditions = Annotated[
     list[Condition],
     Field(max_length=32, json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}),
 ]
-"""Conditions keyed by type, so that several writers can each own theirs."""
+"""Conditions by type, so that several writers can each own some."""
 
 
 def cel(*rules: tuple[str, str] | tuple[str, str, str]) -> dict[str, Any]:
     """``x-kubernetes-validations`` for a model's ``json_schema_extra``.
 
-    Each rule is (CEL rule, message) or (CEL rule, message, CEL expression of a message that quotes the values).
+    Each rule is (CEL rule, message) or (CEL rule, message, CEL expression for a message with the values).
     """
     words = ("rule", "message", "messageExpression")
     return {"x-kubernetes-validations": [dict(zip(words, rule, strict=False)) for rule in rules]}
 
 
 LONGEST = 168
-"""Hours that a window may last: a week."""
+"""Hours of a window, at most: one week."""
 
 
 _TOO_LONG = f"a window lasts at most {LONGEST}h"
@@ -127,7 +127,7 @@ class Day(StrEnum):
 
 
 class WindowKind(StrEnum):
-    """What holds within the window."""
+    """Effect of a window."""
 
     ALLOW = "Allow"
     DENY = "Deny"
@@ -150,20 +150,20 @@ def _at_most_a_week(text: str) -> str:
 
 
 class Window(Resource):
-    """A time that comes again each day, or on some days of the week."""
+    """A time window that repeats each day, or on some days of the week."""
 
     kind: WindowKind = WindowKind.ALLOW
-    """`Allow`: the policy acts within this window (or another such one) alone. `Deny`: it does not act within it."""
+    """`Allow`: the policy acts only within windows of this kind. `Deny`: it does not act within this window."""
     days: Annotated[tuple[Day, ...], Field(max_length=7, json_schema_extra={"x-kubernetes-list-type": "set"})] = ()
-    """Days on which it begins: Mon, Tue, Wed, Thu, Fri, Sat, Sun; left out, every day."""
+    """Days on which the window begins: Mon, Tue, Wed, Thu, Fri, Sat, Sun. If absent, every day."""
     start: Annotated[str, Field(pattern=r"^([01][0-9]|2[0-3]):[0-5][0-9]$", max_length=5)]
-    """Time of day at which it begins, such as 22:00, by the clocks of `timeZone`. On the night when clocks go forward
-    a time that does not exist is an hour later; when they go back, one that comes twice is the first one."""
+    """Time of day at which the window begins, such as 22:00, in `timeZone`. If clocks go forward and the time does not
+    exist that day, it is one hour later. If clocks go back and the time occurs twice, it is the first one."""
     duration: Annotated[
         Duration,
         Field(json_schema_extra=cel((f"duration(self) <= duration('{LONGEST}h')", _TOO_LONG))),
         AfterValidator(_at_most_a_week),
     ]
-    """How long it lasts, a week at most."""
+    """Length of the window, at most 168h (one week)."""
     time_zone: Annotated[str, Field(min_length=1, max_length=64), AfterValidator(_known_zone)] = "UTC"
     """IANA name of a time zone, such as Europe/Berlin."""

@@ -20,7 +20,7 @@ from trimtab_operator.resources.topic_namespace import TopicNamespaceSpec, Topic
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A printer column. wide: shown by ``kubectl get -o wide`` only."""
+    """A printer column. wide: shown only by ``kubectl get -o wide``."""
 
     name: str
     path: str
@@ -31,7 +31,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One kind. selectable: fields that ``--field-selector`` and a watch may select by."""
+    """One kind. selectable: fields for ``--field-selector`` and watches."""
 
     kind: str
     plural: str
@@ -54,7 +54,7 @@ TOPIC_NAMESPACE = Kind(
     kind="TopicNamespace",
     plural="topicnamespaces",
     short="tns",
-    doc="A namespace of topics (tenant/name in Pulsar), cut into bundles: hash ranges that brokers own.",
+    doc="A namespace of topics (tenant/name in Pulsar), divided into bundles: hash ranges that brokers own.",
     spec=TopicNamespaceSpec,
     status=TopicNamespaceStatus,
     columns=(
@@ -63,7 +63,7 @@ TOPIC_NAMESPACE = Kind(
         Column("Bundles", ".status.bundles", "integer"),
         Column("Ready", _condition("Ready")),
         Column("Message", _condition("Ready", "message"), wide=True),
-        Column("Problem", _condition("Valid", "message"), wide=True, description="What is wrong with what it asks for"),
+        Column("Problem", _condition("Valid", "message"), wide=True, description="Problem of the isolation"),
         _AGE,
     ),
 )
@@ -73,18 +73,18 @@ BUNDLE = Kind(
     kind="Bundle",
     plural="bundles",
     short="bdl",
-    doc="A hash range of a topic namespace, and the broker that owns it: what is wished (spec) and what is (status).",
+    doc="A hash range of a topic namespace, with its desired owner (spec) and its actual owner (status).",
     spec=BundleSpec,
     status=BundleStatus,
     columns=(
-        Column("Desired", ".spec.owner", description="Broker that should own it"),
-        Column("Owner", ".status.owner", description="Broker that owns it"),
+        Column("Desired", ".spec.owner", description="Desired owner"),
+        Column("Owner", ".status.owner", description="Actual owner"),
         Column("State", ".status.state"),
         Column("Since", ".status.since", "date", description="Time since owner or state changed"),
         Column(
             "Reason",
             ".spec.assignment.reason",
-            description="Why it was given to its owner; of a wish by hand once it landed",
+            description="Reason of the desired owner; for a user's change, once it has landed",
         ),
         Column("Pinned", ".spec.pinned", "boolean", wide=True),
         Column("Lower", ".spec.range.lower", wide=True),
@@ -100,7 +100,7 @@ BROKER = Kind(
     kind="Broker",
     plural="brokers",
     short="bkr",
-    doc="A broker of the messaging cluster: found by its pod, or declared by its address.",
+    doc="A broker of the messaging cluster: discovered by its pod, or declared by its address.",
     spec=BrokerSpec,
     status=BrokerStatus,
     columns=(
@@ -112,11 +112,11 @@ BROKER = Kind(
         Column("In %", ".status.load.networkIn", "number", description="Network received"),
         Column("Out %", ".status.load.networkOut", "number", description="Network sent"),
         Column("Address", ".spec.address", wide=True),
-        Column("Weight", ".spec.weight", "number", wide=True, description="Fixed by a person"),
+        Column("Weight", ".spec.weight", "number", wide=True, description="Fixed weight, set by a user"),
         Column("Target Weight", ".status.targetWeight", "number", wide=True, description="1 is an average broker"),
         Column("Score", ".status.score", "number", wide=True),
-        Column("Drained", _condition("Drained"), wide=True, description="Of a broker that is to be empty"),
-        Column("Keeps", _condition("Drained", "message"), wide=True, description="What is left on it, and why"),
+        Column("Drained", _condition("Drained"), wide=True, description="Whether a broker that drains is empty"),
+        Column("Keeps", _condition("Drained", "message"), wide=True, description="Bundles left on the broker, and why"),
         _AGE,
     ),
 )
@@ -126,14 +126,14 @@ BUNDLE_SPLIT = Kind(
     kind="BundleSplit",
     plural="bundlesplits",
     short="bspl",
-    doc="A request to divide a bundle, by a person or a policy, and how far it has come.",
+    doc="A request by a user or a policy to split a bundle, and its progress.",
     spec=BundleSplitSpec,
     status=BundleSplitStatus,
     columns=(
         Column("Bundle", ".spec.bundle"),
         Column("Phase", ".status.phase"),
         Column("Accepted", _condition("Accepted")),
-        Column("Reason", ".status.reason", description="Why it was asked for, or why it waits or failed"),
+        Column("Reason", ".status.reason", description="Why it was requested, waits or failed"),
         Column("Message", ".status.message", description="What it waits for, or why it failed"),
         Column("Policy", ".spec.request.policy", wide=True),
         Column("Source", ".status.source", wide=True, description="Broker that owned the bundle"),
@@ -146,26 +146,32 @@ BALANCING_POLICY = Kind(
     kind="BalancingPolicy",
     plural="balancingpolicies",
     short="bpol",
-    doc="How a cluster's load is balanced: by which strategies, within which limits, and whether it may act yet.",
+    doc="How a cluster's load is balanced: strategies, limits, and whether the operator may act.",
     spec=BalancingPolicySpec,
     status=BalancingPolicyStatus,
     columns=(
         Column("Mode", ".spec.mode"),
         Column("Ready", _condition("Ready")),
-        Column("Outcome", ".status.lastCycle.outcome", description="What the last cycle came to"),
-        Column("Proposal", ".status.proposal.state", description="Where the proposal stands (mode Approve)"),
+        Column("Outcome", ".status.lastCycle.outcome", description="Result of the last cycle"),
+        Column("Proposal", ".status.proposal.state", description="State of the proposal (mode Approve)"),
         Column(
             "Proposed",
             ".status.proposal.total",
             "integer",
-            description="Moves proposed, or planned last and not landed yet",
+            description="Moves proposed, or planned last and not landed",
         ),
-        Column("In Flight", ".status.inFlight", "integer", description="Moves that have not landed yet"),
+        Column("In Flight", ".status.inFlight", "integer", description="Pending moves"),
         Column("CPU Low", ".status.proposal.cpuBefore.lowest", "number", description="CPU % of the least used broker"),
         Column("CPU High", ".status.proposal.cpuBefore.highest", "number", description="CPU % of the most used broker"),
         Column("Last Cycle", ".status.lastCycle.time", "date"),
         Column("Proposal Id", ".status.proposal.id", wide=True),
-        Column("Done %", ".status.progress.percent", "integer", wide=True, description="Of the last approved proposal"),
+        Column(
+            "Done %",
+            ".status.progress.percent",
+            "integer",
+            wide=True,
+            description="Progress of the last approved proposal",
+        ),
         Column("Shedder", ".spec.shedder.type", wide=True),
         Column("Placement", ".spec.placement.type", wide=True),
         Column("Message", _condition("Ready", "message"), wide=True),
@@ -175,11 +181,11 @@ BALANCING_POLICY = Kind(
 
 
 KINDS = (TOPIC_NAMESPACE, BUNDLE, BROKER, BUNDLE_SPLIT, BALANCING_POLICY)
-"""All of them."""
+"""All kinds."""
 
 
 CATEGORY = "trimtab"
-"""``kubectl get trimtab`` shows objects of all kinds."""
+"""``kubectl get trimtab`` lists objects of all kinds."""
 
 
 _HEAD = "# Rendered by `trimtab crds --write crds` from the models in trimtab_operator.resources. Do not edit.\n"
@@ -201,7 +207,7 @@ def to_yaml(document: Mapping[str, Any]) -> str:
 
 
 def manifest(kind: Kind) -> dict[str, Any]:
-    """The CustomResourceDefinition of one kind. Raises `InexpressibleError` for a model that no schema can describe."""
+    """The CustomResourceDefinition of one kind. Raises `InexpressibleError`."""
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -256,7 +262,7 @@ def _schema(kind: Kind) -> dict[str, Any]:
 
 
 class _Plain(yaml.SafeDumper):
-    """Writes a part that occurs twice as two parts, and indents lists below their key."""
+    """Writes no anchors, and indents lists below their key."""
 
     def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002  PyYAML's signature
         return True

@@ -1,4 +1,4 @@
-"""`BalancingPolicy`: how a cluster is balanced, and what the last cycle saw, did and left undone."""
+"""`BalancingPolicy`: how to balance a cluster, and the result of the last cycle."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from trimtab_operator.resources.unions import PlacementSpec, SelectionSpec, Shed
 
 
 class Mode(StrEnum):
-    """What a policy may do with its plan."""
+    """Whether a policy carries out its plans."""
 
     DRY_RUN = "DryRun"
     APPROVE = "Approve"
@@ -33,84 +33,84 @@ class Mode(StrEnum):
 
 
 class ActuatorType(StrEnum):
-    """Who makes the wished owner real."""
+    """How desired owners become real."""
 
     DECLARATIVE = "Declarative"
     PULSAR = "Pulsar"
 
 
 class BrokerSelector(Resource):
-    """Which brokers to balance: pods found by label, or Broker objects by name; all Broker objects if neither."""
+    """The brokers to balance: pods by label, or Broker objects by name. If both are absent, all Broker objects."""
 
     pod_labels: (
         Annotated[dict[str, Annotated[str, Field(max_length=63)]], Field(min_length=1, max_length=16)] | None
     ) = None
-    """Labels of the pods to discover, at least one. A Broker object is kept for each such pod of the policy's
+    """Labels of the broker pods, at least one. The operator creates a Broker object for each such pod in the policy's
     namespace."""
     names: Annotated[list[Name], Field(min_length=1, max_length=1000)] | None = None
-    """Balance only these Broker objects. While one of them does not exist, nothing moves."""
+    """Names of the Broker objects to balance. While one of them does not exist, nothing moves."""
 
 
 class Source(Resource):
-    """Where load comes from."""
+    """The source of load data."""
 
     prometheus: PrometheusSpec
-    """A Prometheus server, and which of its metrics to read."""
+    """The Prometheus server and the metrics to read."""
 
 
 class Limits(Resource):
-    """What no strategy may exceed. The guard applies these to every plan, whichever strategy made it."""
+    """Limits of every plan, whichever strategy made it."""
 
     cool_down: Duration = "30m"
-    """A bundle that moved stays where it is for this long (Pulsar: loadBalancerSheddingGracePeriodMinutes)."""
+    """Time for which a bundle stays after a move (Pulsar: loadBalancerSheddingGracePeriodMinutes)."""
     max_moves_per_cycle: Annotated[int, Field(ge=1, le=10000)] = 20
-    """At most so many moves in one cycle."""
+    """Maximum number of moves per cycle."""
     max_moves_per_broker: Annotated[int, Field(ge=1, le=10000)] = 10
-    """At most so many moves from, and so many to, one broker in one cycle."""
+    """Maximum number of moves from one broker, and to one broker, per cycle."""
     max_moves_per_hour: Annotated[int, Field(ge=1, le=100000)] = 200
-    """At most so many moves in any hour."""
+    """Maximum number of moves in any hour."""
     max_moves_in_flight: Annotated[int, Field(ge=1, le=10000)] = 10
-    """Of an approved proposal, at most so many moves are open at once: the next is written when one has landed."""
+    """Maximum number of pending moves of an approved proposal. The next move starts when one has landed."""
     max_splits_per_cycle: Annotated[int, Field(ge=0, le=1000)] = 10
-    """At most so many bundles are divided in one cycle; with 0 the split rule is not even asked."""
+    """Maximum number of splits per cycle. With 0 the split rule is not evaluated."""
     min_trusted_brokers: Annotated[float, Field(ge=0, le=100)] = 75
-    """Percent of the brokers whose data must be trusted; below it nothing moves."""
+    """Percent of brokers whose data must be trusted. Below it nothing moves."""
     max_lost_brokers: Annotated[float, Field(ge=0, le=100)] = 40
-    """Percent of the brokers that may be missing or not ready. Above it nothing moves: it would make things worse. A
-    single broker may always be."""
+    """Percent of brokers that may be missing or not ready. Above it nothing moves, as moves would make things worse.
+    One missing broker is always tolerated."""
     move_timeout: Duration = "60s"
-    """A move that its destination has not confirmed after this time has failed: it is withdrawn, or the bundle goes
-    to another broker when its source has let go already."""
+    """Time after which a move has failed if its destination has not confirmed it. It is then withdrawn. If the source
+    has already released the bundle, it goes to another broker."""
     lost_after: Duration = "30s"
-    """A broker that was not ready for this long is lost: its bundles get other owners."""
+    """Time after which a broker that is not ready counts as lost. Its bundles then get other owners."""
     forget_after: Duration = "1h"
-    """A Broker that was made for a pod, and that no person has set anything in, is deleted when its pod has been gone
-    for this long and it owns nothing: a cluster that was scaled down has lost no brokers."""
+    """Time after which a discovered Broker is deleted if its pod is gone, it owns no bundles, and users have not
+    changed it. Brokers of a cluster that was scaled down therefore do not stay lost."""
     quarantine: Duration = "6h"
-    """A bundle that came back to a broker within coolDown after it had left, or changed its owner three times within
-    it, is left alone for this long, or until somebody annotates the Bundle with trimtab.dev/release: "true"."""
+    """Time for which an unstable bundle is not moved: one that returned to a broker within coolDown, or changed its
+    owner three times within coolDown. The annotation trimtab.dev/release: "true" on the Bundle ends it early."""
     max_undone_moves: Annotated[int, Field(ge=1, le=1000)] = 5
-    """When somebody else undid so many of the policy's moves within an hour, it only advises: for 30 minutes, and
-    twice as long each time that the other is still there, 8 hours at most."""
+    """Number of moves within an hour that another client must revert before the policy stops moving and only advises.
+    It stops for 30 minutes. While the other client continues, each pause doubles, to 8 hours at most."""
 
 
 class Advice(Resource):
-    """When the condition `RightSized` says that the cluster is too small or too large for its load."""
+    """When the condition `RightSized` reports that the cluster is too small or too large for its load."""
 
     enabled: bool = True
-    """Whether it is said at all."""
+    """Whether to report it."""
     target_usage: Annotated[float, Field(gt=0, le=100)] = 60
-    """Percent to which the most used resource of all brokers together should be used. With a tenth of it more the
-    cluster is too small; too large when even with one broker less it would be a tenth of it less."""
+    """Desired usage in percent of the most used resource, over all brokers. Above 110 % of this value the cluster is
+    too small. It is too large if usage would be below 90 % of this value with one broker less."""
     patience: Annotated[int, Field(ge=1, le=10000)] = 10
-    """So many decisions in a row must find so before it is said."""
+    """Number of decisions in a row that must agree before the condition changes."""
 
 
 _TICK = "!has(self.brokerInterval) || duration(self.brokerInterval) <= duration(self.interval)"
 _TICK_BOUND = "brokerInterval must not exceed interval"
 _ITS_CLUSTER = "actuator Pulsar and the block pulsar belong together: give both, or neither"
-_TOLD = "self.source.prometheus.bundleMetrics != 'Statistics' || self.actuator == 'Pulsar'"
-_WHO_TELLS = "bundleMetrics Statistics are asked of Pulsar's brokers: it needs actuator Pulsar"
+_STATISTICS = "self.source.prometheus.bundleMetrics != 'Statistics' || self.actuator == 'Pulsar'"
+_NEEDS_PULSAR = "bundleMetrics Statistics are asked of Pulsar's brokers: it needs actuator Pulsar"
 _SHORTEST_TICK = "brokerInterval is at least 5s"
 
 
@@ -123,58 +123,61 @@ def _tick(text: str) -> str:
 BrokerInterval = Annotated[
     Duration, Field(json_schema_extra=cel(("duration(self) >= duration('5s')", _SHORTEST_TICK))), AfterValidator(_tick)
 ]
-"""Time between two looks at the brokers: most are scraped every 15 s, so more often shows nothing new."""
+"""Time between two broker refreshes. Most brokers are scraped every 15 s, so more often shows nothing new."""
 
 
 class BalancingPolicySpec(Resource):
-    """How to balance. By default it balances nothing: `mode` is `DryRun`. Bundles without an owner, and those of a lost
-    broker, get one in every mode."""
+    """How to balance. The default mode `DryRun` balances nothing. In every mode, bundles without an owner and those
+    of a lost broker get one."""
 
     model_config = ConfigDict(
         json_schema_extra=cel(
-            (_TICK, _TICK_BOUND), ("(self.actuator == 'Pulsar') == has(self.pulsar)", _ITS_CLUSTER), (_TOLD, _WHO_TELLS)
+            (_TICK, _TICK_BOUND),
+            ("(self.actuator == 'Pulsar') == has(self.pulsar)", _ITS_CLUSTER),
+            (_STATISTICS, _NEEDS_PULSAR),
         )
     )
 
     mode: Mode = Mode.DRY_RUN
-    """`DryRun` shows what would move in status.proposal. `Approve` offers it there, and moves once the annotation
-    trimtab.dev/rebalance says `approve`. `Auto` moves, within `limits`."""
+    """`DryRun`: show the planned moves in status.proposal. `Approve`: show them, and move after the annotation
+    trimtab.dev/rebalance is set to `approve`. `Auto`: move within `limits`."""
     approval: Approval = Approval()
-    """How long a proposal waits in mode Approve."""
+    """How long a proposal waits for approval in mode Approve."""
     paused: bool = False
-    """Stop deciding. Wishes that people write are still carried out."""
+    """Stop deciding. Desired owners that users write are still made real."""
     interval: Duration = "60s"
     """Time from one decision to the next."""
     broker_interval: BrokerInterval | None = None
-    """Time from one look at the brokers alone to the next, 5s or more: their status.load is kept fresh, and when one
-    died or crossed the overload line (the shedder's overloadThreshold, or 85 %) a decision follows at once. If left
-    out, 10s, or `interval` if that is shorter."""
+    """Time from one broker refresh to the next, at least 5s. A refresh updates status.load of the brokers. If a broker
+    died or exceeded the overload threshold (the shedder's overloadThreshold, or 85 %), a decision follows at once. If
+    absent: 10s, or `interval` if that is shorter."""
     brokers: BrokerSelector = BrokerSelector()
-    """Which brokers are balanced among each other; all Broker objects of the namespace if left out."""
+    """The brokers to balance. If absent, all Broker objects of the namespace."""
     source: Source
-    """Where load comes from. Without data nothing moves."""
+    """The source of load data. Without data nothing moves."""
     shedder: ShedderSpec
     """Which bundles leave which brokers."""
     placement: PlacementSpec
-    """Where they go, and where bundles that nobody owns go."""
+    """Which brokers these bundles, and unowned bundles, go to."""
     selection: SelectionSpec | None = None
-    """Which brokers a bundle may go to at all, before the placement says which of them is best. If left out, what
-    topic namespaces ask for (isolation, antiAffinityGroup) is kept to as `Extensible` does by default."""
+    """Which brokers a bundle may go to. The placement then chooses the best of them. If absent, isolation and
+    antiAffinityGroup of topic namespaces apply as with `Extensible` and its defaults."""
     split: SplitterSpec | None = None
-    """Which bundles are divided, and where; their children may be moved in the same decision. Each rule has a limit of
-    bundles per namespace, and WeightedSplitter a budget of splits. If left out, none is."""
+    """Which bundles are split, and where. The same decision may move the children. Each rule limits the bundles per
+    namespace, and WeightedSplitter also the splits per time. If absent, bundles are not split."""
     windows: Annotated[tuple[Window, ...], Field(max_length=16)] = ()
-    """When a policy in mode Auto may act by itself; always if left out. Outside, its plan is only shown. Wishes, lost
-    brokers, and proposals that a person approves are seen to at any time."""
+    """Time windows in which a policy in mode Auto may act. If absent, it may always act. Outside of them its plan is
+    only shown. Desired owners that users write, lost brokers and approved proposals are handled at any time."""
     advice: Advice = Advice()
-    """When it is said that there are too few or too many brokers. Trimtab does not scale the cluster."""
+    """When to report too few or too many brokers. Trimtab does not scale the cluster."""
     limits: Limits = Limits()
-    """What no strategy may exceed: cool-down, caps, and how much must be known before anything moves."""
+    """Limits of every plan: cool-down, maximum numbers of moves, and the data that moves require."""
     actuator: ActuatorType = ActuatorType.DECLARATIVE
-    """`Declarative`: brokers (or a sidecar) watch Bundle objects and confirm in status.owner. `Pulsar`: bundles are
-    unloaded and split over Pulsar's admin REST, and the objects are kept in step with the cluster."""
+    """`Declarative`: brokers or their sidecars watch Bundle objects, and confirm in status.owner. `Pulsar`: the
+    operator unloads and splits bundles through Pulsar's admin REST API, and keeps the objects in sync with the
+    cluster."""
     pulsar: PulsarSpec | None = None
-    """The Pulsar cluster, with the actuator `Pulsar`."""
+    """The Pulsar cluster. Required with the actuator `Pulsar`."""
 
     @model_validator(mode="after")
     def _pulsar_for_pulsar(self) -> Self:
@@ -184,9 +187,9 @@ class BalancingPolicySpec(Resource):
 
     @model_validator(mode="after")
     def _statistics_of_pulsar(self) -> Self:
-        told = self.source.prometheus.bundle_metrics is BundleMetrics.STATISTICS
-        if told and self.actuator is not ActuatorType.PULSAR:
-            raise ValueError(_WHO_TELLS)
+        statistics = self.source.prometheus.bundle_metrics is BundleMetrics.STATISTICS
+        if statistics and self.actuator is not ActuatorType.PULSAR:
+            raise ValueError(_NEEDS_PULSAR)
         return self
 
     @model_validator(mode="after")
@@ -197,61 +200,61 @@ class BalancingPolicySpec(Resource):
 
 
 class LastCycle(Status):
-    """What the last cycle did."""
+    """Result of the last cycle."""
 
     time: Timestamp
-    """When it began."""
+    """When the cycle began."""
     seconds: float
-    """How long it took."""
+    """Duration in seconds."""
     phases: Annotated[dict[str, float], Field(max_length=32)] = Field(default_factory=dict)
-    """Seconds by phase."""
+    """Seconds by phase of the cycle."""
     outcome: str
-    """One word from the closed vocabulary of reasons: `Overloaded` when something moved, else why nothing did."""
+    """One word from the fixed list of reasons: `Overloaded` if bundles moved, else why none did."""
     moved: Annotated[int, Field(ge=0)] = 0
-    """Moves written."""
+    """Number of moves started."""
     split: Annotated[int, Field(ge=0)] = 0
-    """Splits asked for."""
+    """Number of splits requested."""
     held_back: Annotated[dict[str, int], Field(max_length=64)] = Field(default_factory=dict)
-    """Moves considered and not made, counted by reason."""
+    """Number of moves that were considered and not made, by reason."""
 
 
 class QuarantinedBundle(Status):
-    """One bundle that is left alone."""
+    """One bundle in quarantine."""
 
     bundle: str
     """Name of the Bundle object."""
     until: Timestamp
-    """Until when."""
+    """When the quarantine ends."""
 
 
 class Quarantine(Status):
-    """The bundles that came back again and again, and are left alone."""
+    """Bundles in quarantine: unstable bundles that balancing does not move."""
 
     total: Annotated[int, Field(ge=0)] = 0
-    """How many there are."""
+    """Number of bundles in quarantine."""
     bundles: Annotated[list[QuarantinedBundle], Field(max_length=20)] = Field(default_factory=list)
-    """The 20 that are left alone longest."""
+    """The 20 bundles whose quarantine ends last."""
 
 
 class BalancingPolicyStatus(Status):
-    """What is observed of a policy."""
+    """Observed state of a policy."""
 
     observed_generation: Annotated[int, Field(ge=0)] = 0
-    """Generation of the spec that the last cycle ran."""
+    """Generation of the spec that the last cycle used."""
     conditions: Conditions = Field(default_factory=list)
-    """`Ready` sums up; `Valid`, `DataTrusted`, `Balanced` say more, and `Acting` whether plans are carried out. In mode
-    Approve also `ProposalReady` (one waits for approval), `Rebalancing` (one is carried out) and `CommandTaken` (what
-    became of the last annotation, for an hour); where others move bundles `Flapping` and `CompetingBalancer`. With the
-    actuator Pulsar `PulsarBalancerDisabled`: whether Pulsar's own shedding and automatic split are off on every broker.
-    `RightSized`: whether there are about as many brokers as the load needs. `HistoryWritable`: whether the last cycle
-    was written to the history."""
+    """`Ready` summarizes. `Valid`, `DataTrusted` and `Balanced` give details. `Acting`: whether plans are carried out.
+    Mode Approve adds `ProposalReady` (a proposal waits for approval), `Rebalancing` (one is carried out) and
+    `CommandTaken` (result of the last annotation, for an hour). `Flapping` and `CompetingBalancer`: other clients move
+    bundles. `PulsarBalancerDisabled`, with the actuator Pulsar: whether Pulsar's own shedding and automatic split are
+    off on every broker. `RightSized`: whether the number of brokers fits the load. `HistoryWritable`: whether the last
+    cycle was written to the history."""
     last_cycle: LastCycle | None = None
-    """The last cycle."""
+    """Result of the last cycle."""
     proposal: ProposalStatus | None = None
-    """What it proposed."""
+    """The moves and splits that the last cycle planned."""
     progress: Progress | None = None
-    """How far the proposal that was approved last has come."""
+    """Progress of the proposal that was approved last."""
     in_flight: Annotated[int, Field(ge=0)] = 0
-    """Moves written that have not landed yet."""
+    """Number of pending moves: started and not landed yet."""
     quarantined: Quarantine | None = None
-    """Bundles that balancing leaves alone for a while, as they came back again and again."""
+    """Unstable bundles that balancing does not move for a while."""

@@ -1,4 +1,4 @@
-"""What a policy's status shows of a proposal, and of how far an approved one has come."""
+"""Parts of a policy's status: the proposal, and the progress of an approved one."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from trimtab_operator.resources.bundle_split import MOST_BOUNDARIES
 from trimtab_operator.resources.common import Duration, Resource, Status, Timestamp
 
 REBALANCE_ANNOTATION = "trimtab.dev/rebalance"
-"""On a BalancingPolicy: ``approve``, ``refresh`` or ``stop``. The operator removes it once it was taken."""
+"""On a BalancingPolicy: ``approve``, ``refresh`` or ``stop``. The operator removes it after reading."""
 
 PROPOSAL_ANNOTATION = "trimtab.dev/proposal"
-"""Beside it: the id of the proposal that is meant. If another one waits, the approval is refused."""
+"""Optional: the id of the proposal to approve. If another one waits, the approval is refused."""
 
 PAUSE_ANNOTATION = "trimtab.dev/paused"
-"""On a BalancingPolicy: ``"true"`` lets it decide nothing, beside spec.paused."""
+"""On a BalancingPolicy: ``"true"`` pauses it, like spec.paused."""
 
 SHOWN = 50
-"""Moves, splits and brokers that the status shows; the rest is in the ConfigMap ``trimtab-proposal-<policy>``."""
+"""Moves, splits and brokers in the status, at most. The ConfigMap ``trimtab-proposal-<policy>`` has all."""
 
 
 class ProposalState(StrEnum):
-    """Where a policy of mode Approve stands (the words of Strimzi's KafkaRebalance)."""
+    """State of a proposal in mode Approve, in the words of Strimzi's KafkaRebalance."""
 
     PENDING_PROPOSAL = "PendingProposal"
     PROPOSAL_READY = "ProposalReady"
@@ -35,155 +35,155 @@ class ProposalState(StrEnum):
 
 
 class Approval(Resource):
-    """How long a person has to approve a proposal."""
+    """How long users have to approve a proposal."""
 
     expires_after: Duration = "15m"
-    """A proposal that nobody approved for this long is withdrawn: the load it rests on is too old by then."""
+    """Time after which a proposal that was not approved is withdrawn, because its load data is too old."""
 
 
 class UsageRange(Status):
-    """Percent of the least and the most used broker."""
+    """Usage in percent of the least and the most used broker."""
 
     lowest: float
-    """Percent of the least used broker."""
+    """Usage in percent of the least used broker."""
     highest: float
-    """Percent of the most used broker."""
+    """Usage in percent of the most used broker."""
 
 
 class ResourceRange(Status):
-    """The range of one resource over the brokers, before and after."""
+    """Range of one resource over the brokers, before and after the moves."""
 
     resource: str
-    """cpu, memory, directMemory, networkIn or networkOut."""
+    """Name of the resource: cpu, memory, directMemory, networkIn or networkOut."""
     before: UsageRange
-    """As measured."""
+    """Measured range."""
     after: UsageRange
-    """As predicted once all moves have landed."""
+    """Predicted range after all moves have landed."""
 
 
 class BrokerChange(Status):
-    """CPU of one broker, before and after."""
+    """CPU of one broker, before and after the moves."""
 
     broker: str
     """Name of the Broker object."""
     before: float
-    """Percent, as measured."""
+    """Measured CPU in percent."""
     after: float
-    """Percent, as predicted."""
+    """Predicted CPU in percent."""
 
 
 class ProposedMove(Status):
-    """One move that was planned."""
+    """One planned move."""
 
     bundle: str
     """Name of the Bundle object."""
     source: str
-    """Broker it leaves; empty when nobody owns it."""
+    """Name of the Broker that the bundle leaves. Empty for an unowned bundle."""
     destination: str
-    """Broker it goes to."""
+    """Name of the Broker that the bundle goes to."""
     reason: str
-    """Why."""
+    """Reason of the plan, one word from the fixed list of reasons."""
 
 
 class ProposedSplit(Status):
-    """One split that was planned."""
+    """One planned split."""
 
     bundle: str
     """Name of the Bundle object."""
     boundaries: Annotated[list[str], Field(max_length=MOST_BOUNDARIES)] = Field(default_factory=list)
-    """Where it would be divided."""
+    """Hash positions of the split."""
     reason: str
-    """Why."""
+    """Reason of the plan, one word from the fixed list of reasons."""
     destinations: Annotated[list[str], Field(max_length=MOST_BOUNDARIES + 1)] = Field(default_factory=list)
-    """An owner for each child, ascending by range; empty when all stay."""
+    """Names of the Brokers that the children move to, ascending by range. Empty if all stay."""
 
 
 class ProposalCost(Status):
-    """What the moves interrupt: clients of a moved bundle's topics connect again."""
+    """Interruption by the moves: clients of a moved bundle's topics must reconnect."""
 
     connections: Annotated[int, Field(ge=0)]
-    """Producers and consumers that must connect again."""
+    """Number of producers and consumers that must reconnect."""
     topics: Annotated[int, Field(ge=0)]
-    """Topics that are closed and opened again."""
+    """Number of topics that are closed and opened again."""
     unknown: Annotated[int, Field(ge=0)] = 0
-    """Moved bundles of which that is not known; they are not in the other two figures."""
+    """Number of moved bundles whose topics and connections are unknown. They are not in the other two figures."""
     seconds: Annotated[float, Field(ge=0)] | None = None
-    """For how long publishers are cut off, by the latest moves of the same namespaces (their medians, of which again
-    the median); absent while none was measured."""
+    """Expected interruption of publishers in seconds: the median, over the bundles, of their namespaces' median in the
+    latest moves. Absent if none was measured."""
     worst: Annotated[float, Field(ge=0)] | None = None
-    """The longest that any of those took. They are a sample: one that was not measured may have taken longer."""
+    """Longest interruption in seconds of these measured moves. A move outside the sample may have taken longer."""
     unmeasured: Annotated[int, Field(ge=0)] | None = None
-    """Moved bundles of namespaces none of whose moves was measured yet; absent where nobody measures it."""
+    """Number of moved bundles in namespaces without a measured move. Absent if moves are not measured."""
 
 
 class ProposalStatus(Status):
     """What the last cycle would do (DryRun), proposes (Approve) or did (Auto)."""
 
     state: ProposalState | None = None
-    """Where it stands; in mode Approve only."""
+    """State of the proposal. In mode Approve only."""
     id: Annotated[str, Field(max_length=64)] | None = None
-    """What the annotation trimtab.dev/proposal pins an approval to; in mode Approve only."""
+    """Id of the proposal, for the annotation trimtab.dev/proposal. In mode Approve only."""
     made_at: Timestamp | None = None
-    """When the load it rests on was measured."""
+    """When the load data of the proposal was measured."""
     expires_at: Timestamp | None = None
-    """After this it can't be approved any more; in mode Approve only."""
+    """When the proposal expires. It can't be approved after that. In mode Approve only."""
     message: Annotated[str, Field(max_length=1024)] | None = None
-    """What a person should know of its state, and can do."""
+    """Details of the state, and what users can do."""
     moves: Annotated[list[ProposedMove], Field(max_length=SHOWN)] = Field(default_factory=list)
-    """The first 50 moves; in mode Auto without those that have landed."""
+    """The first 50 moves. In mode Auto without moves that have landed."""
     total: Annotated[int, Field(ge=0)] = 0
-    """How many there are in all; in mode Auto without those that have landed."""
+    """Number of all moves. In mode Auto without moves that have landed."""
     splits: Annotated[list[ProposedSplit], Field(max_length=SHOWN)] = Field(default_factory=list)
     """The first 50 splits."""
     total_splits: Annotated[int, Field(ge=0)] = 0
-    """How many there are in all."""
+    """Number of all splits."""
     cpu_before: UsageRange | None = None
-    """CPU of the least and the most used broker, as measured."""
+    """Measured CPU of the least and the most used broker."""
     cpu_after: UsageRange | None = None
-    """The same, as predicted once all moves have landed."""
+    """Predicted CPU of the least and the most used broker after all moves have landed."""
     ranges: Annotated[list[ResourceRange], Field(max_length=16)] = Field(default_factory=list)
-    """The same for each resource that is known."""
+    """The ranges of each known resource."""
     brokers: Annotated[list[BrokerChange], Field(max_length=SHOWN)] = Field(default_factory=list)
-    """The 50 brokers whose CPU changes most, those first."""
+    """The 50 brokers whose CPU changes most, largest change first."""
     cost: ProposalCost | None = None
-    """What the moves interrupt."""
+    """Interruption of clients by the moves."""
 
 
 class FailedMove(Status):
-    """A move of an approved proposal that was not made, or did not land."""
+    """A move of an approved proposal that was not started, or did not land."""
 
     bundle: str
     """Name of the Bundle object."""
     destination: str
-    """Broker it was to go to."""
+    """Name of the Broker that the bundle should have gone to."""
     reason: str
-    """One word from the closed vocabulary of reasons."""
+    """Reason of the failure, one word from the fixed list of reasons."""
     detail: Annotated[str, Field(max_length=512)] = ""
-    """What exactly stood in the way."""
+    """Details of the failure."""
 
 
 class Progress(Status):
-    """How far the proposal that was approved last has come."""
+    """Progress of the proposal that was approved last."""
 
     proposal: Annotated[str, Field(max_length=64)]
-    """Its id."""
+    """Id of the proposal."""
     started_at: Timestamp
-    """When it was approved."""
+    """When the proposal was approved."""
     finished_at: Timestamp | None = None
-    """When its last move ended, or it was stopped and the last open one ended."""
+    """When the last move ended; after a stop, when the last pending move ended."""
     total: Annotated[int, Field(ge=0)]
-    """Moves and splits in all; a split counts as landed once its BundleSplit object is made."""
+    """Number of all moves and splits. A split counts as landed when its BundleSplit object exists."""
     done: Annotated[int, Field(ge=0)] = 0
-    """Moves that have ended, well or not."""
+    """Number of moves that have ended, landed or failed."""
     landed: Annotated[int, Field(ge=0)] = 0
-    """Bundles that are where they were to go."""
+    """Number of bundles that arrived at their destination."""
     failed: Annotated[int, Field(ge=0)] = 0
-    """Moves that were refused when they were to be written, or did not land."""
+    """Number of moves that were refused or did not land."""
     in_flight: Annotated[int, Field(ge=0)] = 0
-    """Moves that are written and have not ended yet."""
+    """Number of pending moves: started and not ended yet."""
     percent: Annotated[int, Field(ge=0, le=100)] = 0
-    """How many of 100 have ended."""
+    """Percent of moves that have ended."""
     time_left: Annotated[str, Field(max_length=16)] | None = None
-    """How long the rest will take at the pace so far; absent while nothing can be said."""
+    """Estimated time for the rest, at the pace so far. Absent if unknown."""
     failures: Annotated[list[FailedMove], Field(max_length=20)] = Field(default_factory=list)
-    """The first 20 that failed."""
+    """The first 20 failed moves."""

@@ -1,4 +1,4 @@
-"""`PulsarSpec`: the Pulsar cluster whose bundles a policy balances, who asks it, and how hard it may be asked."""
+"""`PulsarSpec`: the Pulsar cluster whose bundles a policy balances, with authentication and request limits."""
 
 from __future__ import annotations
 
@@ -14,38 +14,39 @@ _ONE_WAY = "token and oauth2 exclude each other: leave one out"
 
 
 class OwnBalancing(StrEnum):
-    """What becomes of Pulsar's own shedding and automatic split."""
+    """How Trimtab treats Pulsar's own shedding and automatic split."""
 
     VERIFY = "Verify"
     SWITCH_OFF = "SwitchOff"
 
 
 class OAuth2(Resource):
-    """Client credentials, for which the issuer gives tokens that are used until shortly before they end."""
+    """OAuth 2 client credentials. The issuer gives tokens for them, which are renewed before they expire."""
 
     issuer_url: Url
-    """The issuer, as it calls itself: its token endpoint is found at `/.well-known/openid-configuration`."""
+    """URL of the issuer, as in its own discovery document. The token endpoint is read from
+    `/.well-known/openid-configuration`."""
     client_id: SecretKey
-    """Where the client's name is."""
+    """Secret entry with the client id."""
     client_secret: SecretKey
-    """Where its secret is."""
+    """Secret entry with the client secret."""
     audience: Annotated[str, Field(max_length=1024)] = ""
-    """Whom the token is for, e.g. `urn:sn:pulsar:cluster`; empty: nobody in particular."""
+    """Audience of the token, such as `urn:sn:pulsar:cluster`. Empty for none."""
     scope: Annotated[str, Field(max_length=1024)] = ""
-    """What is asked for; empty: what the issuer gives."""
+    """Scope to request. Empty for the issuer's default."""
 
 
 class PulsarAuth(Resource):
-    """Who asks Pulsar, from Secrets that are released for it by the label `trimtab.dev/credentials: "true"`."""
+    """Authentication to Pulsar, from Secrets with the label `trimtab.dev/credentials: "true"`."""
 
     model_config = ConfigDict(json_schema_extra=cel(("!has(self.token) || !has(self.oauth2)", _ONE_WAY)))
 
     token: SecretKey | None = None
-    """Where a token is that Pulsar takes as it is (JWT)."""
+    """Secret entry with a token (JWT)."""
     oauth2: OAuth2 | None = None
-    """Client credentials instead of a token."""
+    """OAuth 2 client credentials, instead of a token."""
     tls: Tls | None = None
-    """An authority of one's own, a client certificate."""
+    """TLS: a private certificate authority, a client certificate."""
 
     @model_validator(mode="after")
     def _one_way(self) -> Self:
@@ -55,28 +56,28 @@ class PulsarAuth(Resource):
 
     @property
     def secret(self) -> bool:
-        """Whether any of it is in a Secret."""
+        """Whether any part is in a Secret."""
         return bool(self.token or self.oauth2 or self.tls)
 
 
 class PulsarSpec(Resource):
-    """A Pulsar cluster. All policies of a Kubernetes namespace whose actuator is `Pulsar` name the same one."""
+    """A Pulsar cluster. All policies of a Kubernetes namespace with the actuator `Pulsar` must name the same one."""
 
     admin_url: Url
-    """Base URL of the admin REST of any broker, or of a Service before all of them, e.g. `http://pulsar-broker:8080`.
-    The operator asks Services of the cluster only, unless it was started with `--allow-url`; brokers are asked at the
-    addresses under which Pulsar lists them, if those are allowed as well."""
+    """Base URL of the admin REST API of any broker, or of a Service for all of them, such as
+    `http://pulsar-broker:8080`. The operator connects only to Services of the Kubernetes cluster, unless it runs with
+    `--allow-url`. It connects to brokers at the addresses that Pulsar lists, if these are allowed as well."""
     auth: PulsarAuth | None = None
-    """Who asks; nobody in particular if left out."""
+    """Authentication. If absent, requests are anonymous."""
     timeout: Duration = "10s"
-    """How long one request may take. An unload is answered once the old owner has let go."""
+    """Time-out of one request. Pulsar answers an unload after the old owner has released the bundle."""
     requests_per_second: Annotated[int, Field(ge=1, le=1000)] = 20
-    """At most so many requests a second for looking at the cluster, all brokers together. Moves and splits are not
-    counted: their number has limits of its own."""
+    """Maximum number of read requests per second, over all brokers. Requests of moves and splits do not count, as these
+    have their own limits."""
     max_unloads: Annotated[int, Field(ge=1, le=100)] = 4
-    """At most so many bundles are unloaded at the same time."""
+    """Maximum number of bundles that are unloaded at the same time."""
     own_balancing: OwnBalancing = OwnBalancing.VERIFY
     """Pulsar's own shedding and automatic split must be off while a policy in mode Auto or Approve moves bundles.
-    `Verify`: while they are on, nothing is moved, and the condition `PulsarBalancerDisabled` says where they are on.
-    `SwitchOff`: they are switched off by dynamic configuration, and back to what was found when the policy is deleted
-    (or by `trimtab restore`)."""
+    `Verify`: while they are on, nothing moves, and the condition `PulsarBalancerDisabled` names the brokers.
+    `SwitchOff`: the operator switches them off by dynamic configuration. It restores the former values when the policy
+    is deleted, as does `trimtab restore`."""

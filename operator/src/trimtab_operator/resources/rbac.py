@@ -1,8 +1,8 @@
-"""What the operator may do to the objects of its Kubernetes namespace: one row per kind, with a reason for each verb.
+"""Permissions of the operator in its Kubernetes namespace: one row per kind, with a reason for each verb.
 
-This is the only place that says so. `deploy/rbac.yaml` is rendered from it, and `trimtab rbac` prints it for another
-namespace. The tests run the operator under exactly this Role, and compare the rows with the API server's audit log: a
-verb that is missing, and one that nobody uses, are findings. To add a right, add a word to a row.
+`deploy/rbac.yaml` is rendered from this table, and `trimtab rbac` prints it for another namespace. The tests run the
+operator under exactly this Role, and compare the rows with the API server's audit log. They report a missing verb, and
+an unused one. To add a permission, add a verb to a row.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NAMESPACE = "messaging"
 LEASE = "trimtab"
 """Name of the Lease, if `trimtab run --lease-name` gives no other."""
 PULSAR_FOUND = "trimtab-pulsar-found"
-"""Name of the ConfigMap with what was found of Pulsar's own balancing."""
+"""Name of the ConfigMap with the former settings of Pulsar's own balancer."""
 FILE = "rbac.yaml"
 
 _RBAC = "rbac.authorization.k8s.io"
@@ -33,11 +33,11 @@ _HEAD = """\
 
 @dataclass(frozen=True, slots=True)
 class Permission:
-    """Rights on one resource of the namespace.
+    """Permissions on one resource of the namespace.
 
-    group: empty for core kinds. verbs: verb -> what it is used for. name: of the only object that is meant; empty for
-    all. named: where that name comes from. No rule with a name may have `create`: Kubernetes does not know the name of
-    a new object when it decides.
+    group: empty for core kinds. verbs: purpose by verb. name: the only object that the rule allows; empty for all.
+    named: origin of that name. A rule with a name can't have `create`, because Kubernetes does not know the name of a
+    new object when it authorizes.
     """
 
     group: str
@@ -52,7 +52,7 @@ class Permission:
         return {"apiGroups": [self.group], "resources": [self.resource], **names, "verbs": sorted(self.verbs)}
 
     def explained(self) -> str:
-        """The rule as it stands in a file: with the reasons beside the verbs."""
+        """The YAML text of the rule, with the reasons as comments."""
         head, _, _ = _rule_text(self.rule()).partition("    verbs:\n")
         if self.name:
             head = f"{head.rstrip()}  # {self.named}\n"  # the name is the last line before the verbs
@@ -63,22 +63,22 @@ def _rule_text(rule: Mapping[str, Any]) -> str:
     return to_yaml({"rules": [rule]}).removeprefix("rules:\n")
 
 
-_FOLLOW = {"list": "the operator's own picture", "watch": "the operator's own picture"}
+_FOLLOW = {"list": "the operator's store", "watch": "the operator's store"}
 _KOPF = {
-    "list": "Kopf's handlers are called for each",
-    "watch": "Kopf's handlers are called for each change",
+    "list": "Kopf calls handlers for each object",
+    "watch": "Kopf calls handlers for each change",
     "patch": "Kopf keeps its progress in annotations, and a finalizer while a policy's loop runs",
 }
 
 PERMISSIONS = (
-    Permission(GROUP, "balancingpolicies", {**_KOPF, "get": "status is written on top of the newest version"}),
+    Permission(GROUP, "balancingpolicies", {**_KOPF, "get": "the status is patched on the newest version"}),
     Permission(GROUP, "balancingpolicies/status", {"patch": "conditions, proposal, last cycle"}),
     Permission(
         GROUP,
         "topicnamespaces",
         {
             **_KOPF,
-            "get": "the owner of a split's children",
+            "get": "the owner reference of a split's children",
             "create": "Pulsar has a namespace",
             "delete": "a namespace that was discovered is gone in Pulsar",
         },
@@ -90,27 +90,31 @@ PERMISSIONS = (
         {
             **_FOLLOW,
             "get": "a bundle that exists already, the parts of a split",
-            "create": "a namespace is cut, a bundle is split, Pulsar has one",
-            "patch": "the wished owner",
+            "create": "a namespace is divided, a bundle is split, Pulsar has a new one",
+            "patch": "desired owners",
             "delete": "a bundle that was split or is gone in Pulsar, children of a split that failed",
         },
     ),
     Permission(
         GROUP,
         "bundles/status",
-        {"patch": "an owner that is gone can't let go itself; the steps of a split; what Pulsar says"},
+        {"patch": "lost owners, steps of a split, owners in Pulsar"},
     ),
-    Permission(GROUP, "brokers", {**_FOLLOW, "create": "a pod or a broker was found", "delete": "it is gone for good"}),
+    Permission(
+        GROUP,
+        "brokers",
+        {**_FOLLOW, "create": "a pod or a broker was discovered", "delete": "its pod or broker is gone"},
+    ),
     Permission(GROUP, "brokers/status", {"patch": "ready, load, number of bundles, whether it is drained"}),
     Permission(
         GROUP,
         "bundlesplits",
         {
             **_FOLLOW,
-            "get": "whether the split of a child still goes on",
+            "get": "whether the split of a child is in progress",
             "create": "the policy's rule splits a bundle",
-            "patch": "a split becomes its topic namespace's",
-            "delete": "it is finished, and its time is over",
+            "patch": "a split gets its topic namespace as owner reference",
+            "delete": "it is finished, and its TTL is over",
         },
     ),
     Permission(GROUP, "bundlesplits/status", {"patch": "phase, children, conditions"}),
@@ -119,37 +123,37 @@ PERMISSIONS = (
         "",
         "configmaps",
         {
-            "get": "what a policy remembers, its proposal, its latest decisions; what was found of Pulsar's balancing",
-            "create": "the same, for the first time",
-            "patch": "the same, when it changed",
+            "get": "a policy's state, proposal and latest decisions; former settings of Pulsar's own balancer",
+            "create": "the same, at first",
+            "patch": "the same, after a change",
         },
     ),
     Permission(
         "",
         "configmaps",
-        {"delete": "Pulsar's own balancing is as it was found"},
+        {"delete": "Pulsar's own balancer is restored"},
         name=PULSAR_FOUND,
-        named="the others go with their policies",
+        named="the others are deleted with their policies",
     ),
-    Permission("", "secrets", {"get": "credentials of a policy's source, if their owner released them by a label"}),
+    Permission("", "secrets", {"get": "credentials of a policy, if their owner has labelled them"}),
     Permission("coordination.k8s.io", "leases", {"create": "the first leader"}),
     Permission(
         "coordination.k8s.io",
         "leases",
-        {"get": "who leads", "patch": "to lead, to go on leading, to hand over"},
+        {"get": "the current leader", "patch": "to acquire, renew and release the Lease"},
         name=LEASE,
         named="--lease-name",
     ),
-    Permission("events.k8s.io", "events", {"create": "news", "patch": "the same news once more are counted"}),
+    Permission("events.k8s.io", "events", {"create": "new Events", "patch": "counts of repeated Events"}),
 )
-"""All there are, with the Lease's usual name."""
+"""All permissions, with the default name of the Lease."""
 
 NODES = Permission("", "nodes", {"list": "which nodes are cordoned", "watch": "which nodes are cordoned"})
-"""Of the whole cluster, and only for `trimtab run --watch-nodes`."""
+"""Cluster-wide permission, only for `trimtab run --watch-nodes`."""
 
 
 def permissions(lease: str = LEASE) -> tuple[Permission, ...]:
-    """`PERMISSIONS` of an operator whose Lease has another name."""
+    """`PERMISSIONS` with another name of the Lease."""
     return tuple(replace(p, name=lease) if p.name == LEASE else p for p in PERMISSIONS)
 
 

@@ -1,7 +1,7 @@
-"""Pydantic model -> structural schema, the dialect of OpenAPI 3.0 that a CRD takes.
+"""Converts a pydantic model to a structural schema, the OpenAPI 3.0 dialect of CRDs.
 
-Pydantic writes JSON Schema 2020: references, ``anyOf`` with null, numeric exclusive bounds, titles. Each construct is
-translated here, and one that is not known here fails the build: the API server would prune it silently.
+Pydantic writes JSON Schema 2020: references, ``anyOf`` with null, numeric exclusive bounds, titles. This module
+translates each construct. An unknown one is an error, because the API server would prune it silently.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Schema = dict[str, Any]
 
 
 class InexpressibleError(ValueError):
-    """A model uses something that a structural schema has no words for; the text says where and what."""
+    """A model uses a construct without a counterpart in a structural schema. The text names place and construct."""
 
 
 _DROPPED = frozenset({"title", "examples", "$defs", "propertyNames"})
@@ -33,25 +33,27 @@ _LAST = ("required", "properties", "items", "additionalProperties")
 
 
 def structural(model: type[BaseModel]) -> Schema:
-    """Schema of `model`, complete in itself. Raises `InexpressibleError`.
+    """The schema of `model` without references. Raises `InexpressibleError`.
 
-    What people write is described with its bounds and defaults, as ``kubectl explain`` does not show these by itself;
-    a `Status`, which people only read, is not.
+    Descriptions of spec fields end with bounds and default, because ``kubectl explain`` does not show these. Those of a
+    `Status`, which users only read, do not.
     """
     schema = model.model_json_schema(mode="validation")
-    return _Translation(schema.get("$defs", {}), tell=not issubclass(model, Status)).schema(schema, model.__name__)
+    return _Translation(schema.get("$defs", {}), describe_bounds=not issubclass(model, Status)).schema(
+        schema, model.__name__
+    )
 
 
 class _Translation:
-    """Translates the schemas of one model. definitions: what its references point to; tell: describe bounds."""
+    """Translates the schemas of one model. definitions: targets of its references."""
 
-    def __init__(self, definitions: Mapping[str, Schema], *, tell: bool) -> None:
+    def __init__(self, definitions: Mapping[str, Schema], *, describe_bounds: bool) -> None:
         self._definitions = definitions
-        self._tell = tell
+        self._describe_bounds = describe_bounds
         self._open: list[str] = []
 
     def schema(self, source: Schema, at: str) -> Schema:
-        """`source` translated; `at` is where it stands, for errors."""
+        """Translate `source`. at: its path, for errors."""
         if "$ref" in source:
             return self._reference(source, at)
         if "anyOf" in source:
@@ -64,7 +66,7 @@ class _Translation:
         if result["type"] == "integer":
             result["format"] = "int64"
         result = _with_defaults(result, source, at)
-        return _in_reading_order(_with_bounds_told(result) if self._tell else result)
+        return _in_reading_order(_with_bounds(result) if self._describe_bounds else result)
 
     def _reference(self, source: Schema, at: str) -> Schema:
         name = source["$ref"].removeprefix("#/$defs/")
@@ -92,7 +94,7 @@ class _Translation:
         result["items"] = self.schema(value, f"{at}[]")
 
     def _additionalProperties(self, result: Schema, value: Schema | bool, at: str) -> None:  # noqa: N802, FBT001  JSON Schema's word
-        """A map's values. `false` is what the API server does anyway: it prunes, or refuses if asked to be strict."""
+        """Translate a map's values. `false` is the API server's default: it prunes unknown fields, or refuses them."""
         if isinstance(value, dict):
             result["additionalProperties"] = self.schema(value, f"{at}[*]")
         elif value:
@@ -120,7 +122,7 @@ class _Translation:
 
 
 def _without_null(source: Schema, at: str) -> Schema:
-    """``X | None`` is an optional X: absent, never null."""
+    """Translate ``X | None`` to an optional X, which is absent and never null."""
     others = [choice for choice in source["anyOf"] if choice.get("type") != "null"]
     if len(others) != 1:
         raise InexpressibleError(
@@ -130,7 +132,7 @@ def _without_null(source: Schema, at: str) -> Schema:
 
 
 def _with_defaults(result: Schema, source: Schema, at: str) -> Schema:
-    """An object's default is written as ``{}``: the API server then fills in those of its fields."""
+    """Add the default. For an object it is ``{}``, and the API server fills in the defaults of its fields."""
     default = source.get("default")
     if default is None:
         return result
@@ -144,10 +146,10 @@ def _with_defaults(result: Schema, source: Schema, at: str) -> Schema:
     return {**result, "default": _whole(default)}
 
 
-def _with_bounds_told(schema: Schema) -> Schema:
-    """Bounds and default at the end of the description."""
+def _with_bounds(schema: Schema) -> Schema:
+    """Append bounds and default to the description."""
     default = schema.get("default")
-    told = [
+    parts = [
         f"{'above' if schema.get('exclusiveMinimum') else 'at least'} {schema['minimum']}"
         if "minimum" in schema
         else "",
@@ -158,18 +160,18 @@ def _with_bounds_told(schema: Schema) -> Schema:
         if default not in (None, "", {}, [])
         else "",
     ]
-    note = ", ".join(filter(None, told))
+    note = ", ".join(filter(None, parts))
     if not note or "description" not in schema:
         return schema
     return {**schema, "description": f"{schema['description']} ({note})"}
 
 
 def _whole(value: Any) -> Any:
-    """10.0 is written as 10."""
+    """Convert 10.0 to 10."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _in_reading_order(schema: Schema) -> Schema:
-    """What a thing is comes first, what it is made of comes last."""
+    """Sort keys: description and type first, nested schemas last."""
     words = [*_FIRST, *(word for word in schema if word not in _FIRST + _LAST), *_LAST]
     return {word: schema[word] for word in words if word in schema}

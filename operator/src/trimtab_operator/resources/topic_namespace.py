@@ -1,4 +1,4 @@
-"""`TopicNamespace`: a Pulsar namespace (``tenant/name``), cut into bundles when it is created."""
+"""`TopicNamespace`: a Pulsar namespace (``tenant/name``), divided into bundles when it is created."""
 
 from __future__ import annotations
 
@@ -10,85 +10,86 @@ from pydantic import ConfigDict, Field, model_validator
 from trimtab_operator.resources.common import Conditions, Resource, Status, Timestamp, cel
 
 DEFAULT_BUNDLES = 4
-"""Bundles of a namespace that says nothing, as Pulsar's default is."""
+"""Default number of bundles of a namespace, as in Pulsar."""
 
 MOST_BUNDLES = 16384
-"""Bundles a namespace may begin with. Pulsar itself has no bound, but keeps the boundaries in one node of its metadata
-store, 13 bytes each: when they are more than ZooKeeper takes (1 MiB), the broker that was asked writes in vain until it
-is restarted."""
+"""Bundles of a new namespace, at most. Pulsar has no limit, but keeps the boundaries in one node of its metadata store,
+13 bytes each. If they exceed ZooKeeper's 1 MiB, the broker repeats the failing write until it is restarted."""
 
 
 class Readiness(StrEnum):
-    """Why a TopicNamespace is `Ready`, or is not."""
+    """Reasons of a TopicNamespace's condition `Ready`."""
 
     CUT = "Cut"
-    """It was cut into bundles; no Pulsar cluster was involved."""
+    """The operator divided it into bundles. No Pulsar cluster is involved."""
     ALREADY_CUT = "AlreadyCut"
-    """Its bundles belong to another object."""
+    """Its bundles belong to another TopicNamespace."""
     FOUND = "Found"
-    """Pulsar had it."""
+    """It exists in Pulsar."""
     GAP = "Gap"
-    """No bundle has some of its hashes: topics there have no owner. Told of one that was cut by the operator."""
+    """Some hashes are in no bundle, so topics there have no owner. Only for one that the operator divided."""
     OVERLAP = "Overlap"
-    """Bundles overlap. Those without a place on the ring get no owner."""
+    """Some bundles overlap. Those that do not fit on the ring get no owner."""
     OTHER_BUNDLES = "OtherBundles"
-    """Pulsar had it, cut into another number of bundles."""
+    """It exists in Pulsar, with another number of bundles."""
     CREATED = "Created"
     """It was created in Pulsar for this object."""
     REFUSED = "Refused"
-    """Pulsar does not create it."""
+    """Pulsar refuses to create it."""
     GONE = "Gone"
-    """Pulsar had it, and it was deleted there."""
+    """It was deleted in Pulsar."""
 
 
 MIRRORED = frozenset({Readiness.FOUND, Readiness.OTHER_BUNDLES, Readiness.CREATED, Readiness.GONE})
-"""Of a namespace that Pulsar has, or had."""
+"""Reasons of a namespace that exists, or existed, in Pulsar."""
 
 BROKEN_RING = frozenset({Readiness.GAP, Readiness.OVERLAP})
-"""Of a namespace that was cut, and whose bundles do not make up its hash ring any more."""
+"""Reasons of a namespace whose bundles no longer cover the hash ring exactly once."""
 
 PulsarName = Annotated[str, Field(pattern=r"^[-=:.A-Za-z0-9_]+$", min_length=1, max_length=120)]
-"""A tenant or namespace as Pulsar allows it."""
+"""A tenant or namespace name that Pulsar allows."""
 
 
 BrokerPattern = Annotated[str, Field(min_length=1, max_length=253)]
 """A regular expression."""
 
-_NOBODY = "isolation names no broker: add a pattern to primary or secondary, or leave isolation out"
+_NO_BROKER = "isolation names no broker: add a pattern to primary or secondary, or leave isolation out"
 _BOTH = "a pattern is primary and secondary: leave it in one of the two lists"
 _IN_BOTH = "self.primary.filter(p, p in self.secondary)"
 
 
 class IsolationSpec(Resource):
-    """Which brokers may have the namespace's bundles. Namespaces without isolation don't get its primary brokers."""
+    """Isolation: the brokers that may own the namespace's bundles. Namespaces without isolation do not use its primary
+    brokers."""
 
     model_config = ConfigDict(
         json_schema_extra=cel(
-            ("self.primary.size() + self.secondary.size() > 0", _NOBODY),
+            ("self.primary.size() + self.secondary.size() > 0", _NO_BROKER),
             (f"{_IN_BOTH}.size() == 0", _BOTH, f"'pattern ' + {_IN_BOTH}[0] + '{_BOTH.removeprefix('a pattern')}'"),
         ),
     )
 
     primary: Annotated[tuple[BrokerPattern, ...], Field(max_length=64)] = ()
-    """The brokers that may have its bundles: regular expressions, each for the whole name of a Broker object, which is
-    the name of its pod (Pulsar: the host)."""
+    """Primary brokers, as regular expressions for the whole name of a Broker object, which is the name of its pod
+    (Pulsar: the host)."""
     secondary: Annotated[tuple[BrokerPattern, ...], Field(max_length=64)] = ()
-    """The brokers that may have them as well, while fewer than minAvailable primary ones can: such expressions, too."""
+    """Secondary brokers, also as regular expressions. They are used while fewer than minAvailable primary brokers are
+    available."""
     min_available: Annotated[int, Field(ge=0, le=1000)] = 1
-    """How many primary brokers must be able to have them, or the secondary ones may as well; 0: those never may
-    (Pulsar: min_limit)."""
+    """Number of primary brokers that must be available. If fewer are, secondary brokers are used as well. With 0 they
+    are never used (Pulsar: min_limit)."""
 
     @model_validator(mode="after")
     def _names_brokers_once(self) -> Self:
         if not self.primary and not self.secondary:
-            raise ValueError(_NOBODY)
+            raise ValueError(_NO_BROKER)
         if both := [pattern for pattern in self.primary if pattern in self.secondary]:
             raise ValueError(f"pattern {both[0]}{_BOTH.removeprefix('a pattern')}")
         return self
 
 
 class TopicNamespaceSpec(Resource):
-    """What is wished of a topic namespace. Its bundles are cut once, and later only split; the rest may change."""
+    """Desired state of a topic namespace. Bundles are created once and later only split. Other fields may change."""
 
     model_config = ConfigDict(
         json_schema_extra=cel(
@@ -102,62 +103,63 @@ class TopicNamespaceSpec(Resource):
     name: PulsarName
     """Namespace within the tenant. Immutable."""
     bundles: Annotated[int, Field(ge=1, le=MOST_BUNDLES)] = DEFAULT_BUNDLES
-    """How many equal bundles to begin with (Pulsar: defaultNumberOfNamespaceBundles). Immutable. Of a namespace that
-    was found in Pulsar: how many it had then."""
+    """Number of equal bundles of the new namespace (Pulsar: defaultNumberOfNamespaceBundles). For a namespace that was
+    discovered in Pulsar: the number of bundles at that time. Immutable."""
     isolation: IsolationSpec | None = None
-    """Which brokers may have its bundles; without it, all that are primary for no other namespace. Bundles that are
-    elsewhere when it changes stay until they are moved."""
+    """Brokers that may own the bundles. If absent: all brokers that are primary for no other namespace. After a change,
+    bundles on other brokers stay until they are moved."""
     anti_affinity_group: Annotated[str, Field(max_length=253)] = ""
-    """Namespaces of one group are kept on different brokers as far as possible; empty: it is in no group."""
+    """Anti-affinity group. Namespaces of one group are kept on different brokers as far as possible. Empty means no
+    group."""
     balanced: bool = True
-    """Whether its bundles may be moved to balance load; if not, they get an owner only when they have none."""
+    """Whether bundles may be moved to balance load. If false, only unowned bundles get an owner."""
 
 
 class Interrupted(Status):
-    """For how long moves interrupted clients, in seconds from when the old owner was asked to let go.
+    """Seconds from the unload request until clients reconnected.
 
-    Of a sample: when many bundles land together most are not measured.
+    Measured on a sample: when many bundles land together, most are not measured.
     """
 
     median: Annotated[float, Field(ge=0)]
-    """Of the sampled moves."""
+    """Median of the sampled moves, in seconds."""
     longest: Annotated[float, Field(ge=0)]
-    """The longest of the sampled moves; one that was not sampled may have taken longer."""
+    """Longest of the sampled moves, in seconds. A move outside the sample may have taken longer."""
     moves: Annotated[int, Field(ge=1)]
-    """How many of the latest 20 it is known of."""
+    """Number of measured moves, of the latest 20."""
 
 
 class MeasuredMove(Status):
-    """What one move cost, in seconds."""
+    """Interruption by one move, in seconds."""
 
     publish_gap: Annotated[float, Field(ge=0)] | None = None
-    """Until the last publisher was back; absent where there was none."""
+    """Seconds until the last publisher reconnected. Absent if there was none."""
     reconnect: Annotated[float, Field(ge=0)]
-    """Until the last client was back."""
+    """Seconds until the last client reconnected."""
 
 
 class MoveCost(Status):
-    """What the latest moves of the namespace's bundles cost its clients; a sample of moves and topics."""
+    """Interruption of clients by the latest moves, on a sample of moves and topics."""
 
     publish_gap: Interrupted | None = None
-    """How long publishers waited."""
+    """Time until publishers reconnected."""
     reconnect: Interrupted | None = None
-    """How long it took until all clients, consumers as well, were back."""
+    """Time until all clients, with consumers, reconnected."""
     latest: Annotated[list[MeasuredMove], Field(max_length=20)] = Field(default_factory=list)
-    """The moves themselves, oldest first."""
+    """The measured moves, oldest first, 20 at most."""
     measured_at: Timestamp | None = None
-    """When the last of them was measured."""
+    """When the latest move was measured."""
 
 
 class TopicNamespaceStatus(Status):
-    """What is observed of a topic namespace."""
+    """Observed state of a topic namespace."""
 
     bundles: Annotated[int, Field(ge=0)] = 0
-    """How many Bundle objects it has now."""
+    """Number of Bundle objects."""
     move_cost: MoveCost | None = None
-    """What moves cost, with the actuator `Pulsar`; absent until one was measured."""
+    """Interruption by moves, with the actuator `Pulsar`. Absent until a move was measured."""
     observed_generation: Annotated[int, Field(ge=0)] = 0
-    """Generation this status speaks of."""
+    """Generation of the spec that this status describes."""
     conditions: Conditions = Field(default_factory=list)
-    """`Ready`: each hash belongs to one of its bundles; with the actuator `Pulsar`: Pulsar has the namespace.
-    `Valid`, once there was a problem: its isolation can be kept to."""
+    """`Ready`: each hash belongs to exactly one bundle; with the actuator `Pulsar`: the namespace exists in Pulsar.
+    `Valid`: whether the isolation can be applied. Set after the first problem."""

@@ -1,8 +1,8 @@
 """One-of unions as Kubernetes has them: a `type`, and one optional member per type that holds its parameters.
 
-``{type: ThresholdShedder, thresholdShedder: {...}}``. A type without parameters has no member: client-side apply never
-settles on an object that can only be empty. Pydantic's discriminated unions have no structural schema. So a union is a
-flat object here, and both pydantic and CEL refuse a member of another type. The types are the rows of the registry.
+``{type: ThresholdShedder, thresholdShedder: {...}}``. A type without parameters has no member, as client-side apply
+reports a change of an empty object each time. Pydantic's discriminated unions have no structural schema. A union is
+therefore a flat object, and both pydantic and CEL refuse a member of another type. The types are the registry's rows.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from trimtab_strategies.registry import PLACEMENTS, SELECTIONS, SHEDDERS, SPLITT
 
 
 class Union(Resource):
-    """Base of what `union` makes. members: the parameter model of each type, also of one that has no parameters."""
+    """Base of the classes that `union` creates. members: parameter model by type, also for types without parameters."""
 
     members: ClassVar[Mapping[str, type[StrategyParams]]] = {}
 
@@ -36,27 +36,27 @@ class Union(Resource):
         return str(vars(self)["type"])
 
     def chosen(self) -> tuple[str, StrategyParams]:
-        """The type, and its parameters: the member that was written, or the defaults if none was."""
+        """The type and its parameters, or their defaults if the member is absent."""
         name = self._type()
         params = self._written(name)
         return name, self.members[name]() if params is None else params
 
     def _written(self, name: str) -> StrategyParams | None:
-        """The member of type `name`, None if it was left out."""
+        """The member of type `name`, None if absent."""
         return cast("StrategyParams | None", vars(self).get(to_snake(name)))
 
 
 def member(name: str) -> str:
-    """The member that belongs to type `name`: ``ThresholdShedder`` -> ``thresholdShedder``."""
+    """The member of type `name`: ``ThresholdShedder`` -> ``thresholdShedder``."""
     return to_camel(to_snake(name))
 
 
 def union(title: str, doc: str, rows: Mapping[str, tuple[type[StrategyParams], str]]) -> type[Union]:
-    """A union class. rows: for each type its parameter model and what it does, in one sentence."""
+    """Create a union class. rows: by type, its parameter model and a summary of one sentence."""
     fields: dict[str, Any] = {"type": (_types(title, rows), Field(description=_choices(rows)))}
     tunable = {name: params for name, (params, _) in rows.items() if params.model_fields}
     for name, params in tunable.items():
-        text = f"Parameters of {name}; its defaults count if this is left out."
+        text = f"Parameters of {name}. If absent, its defaults apply."
         fields[to_snake(name)] = (params | None, Field(default=None, description=text))
     config = ConfigDict(json_schema_extra=cel(*(_rule(name) for name in tunable)))
     base = cast("type[Union]", type(f"_{title}Base", (Union,), {"model_config": config, "__module__": __name__}))
@@ -65,17 +65,17 @@ def union(title: str, doc: str, rows: Mapping[str, tuple[type[StrategyParams], s
 
 
 def _types(title: str, names: Mapping[str, object]) -> type[StrEnum]:
-    # called through a name, as the type checker takes StrEnum(...) for a member look-up
+    # called through a name, because the type checker takes StrEnum(...) for a member lookup
     make = cast("Any", StrEnum)
     return cast("type[StrEnum]", make(f"{title}Type", {to_snake(name).upper(): name for name in names}))
 
 
 def _choices(rows: Mapping[str, tuple[type[StrategyParams], str]]) -> str:
-    return " ".join(["Which one.", *(f"`{name}`: {summary}" for name, (_, summary) in rows.items())])
+    return " ".join(["Name of the strategy.", *(f"`{name}`: {summary}" for name, (_, summary) in rows.items())])
 
 
 def _rule(name: str) -> tuple[str, str, str]:
-    """Refuses the member of `name` beside another type, naming both."""
+    """The CEL rule that refuses the member of `name` with another type, naming both."""
     field = member(name)
     return (
         f"self.type == '{name}' || !has(self.{field})",
@@ -101,13 +101,13 @@ if TYPE_CHECKING:
         """Which broker gets a bundle."""
 
     class SelectionSpec(Union):
-        """Which brokers a bundle may go to at all."""
+        """Which brokers a bundle may go to."""
 
     class SplitterSpec(Union):
-        """Which bundles are divided, and where."""
+        """Which bundles are split, and where."""
 
 else:
     ShedderSpec = union("ShedderSpec", "Which bundles leave which brokers.", _rows(SHEDDERS))
     PlacementSpec = union("PlacementSpec", "Which broker gets a bundle.", _rows(PLACEMENTS))
-    SelectionSpec = union("SelectionSpec", "Which brokers a bundle may go to at all.", _rows(SELECTIONS))
-    SplitterSpec = union("SplitterSpec", "Which bundles are divided, and where.", _rows(SPLITTERS))
+    SelectionSpec = union("SelectionSpec", "Which brokers a bundle may go to.", _rows(SELECTIONS))
+    SplitterSpec = union("SplitterSpec", "Which bundles are split, and where.", _rows(SPLITTERS))

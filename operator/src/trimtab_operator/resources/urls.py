@@ -1,15 +1,16 @@
-"""Which URLs a policy may name, as patterns that an administrator gives.
+"""The allow-list of URLs that a policy may name, as patterns from the administrator.
 
-Whoever may write a policy would otherwise have the operator ask any server it can reach (a cloud's metadata, a database
-on the pod's own loopback) and read the answer's beginning in the policy's status. A pattern is ``[scheme://]host[:port]``:
+Without it, any author of a policy could make the operator connect to each server that it can reach, such as a cloud's
+metadata service or a database on the pod's loopback, and read the beginning of the answer in the policy's status.
+A pattern is ``[scheme://]host[:port]``:
 
-    scheme  http or https; both if left out
-    host    a name or an address, where ``*`` stands for one or more characters, dots included; ``[::1]`` for IPv6
-    port    a number, or ``*`` for any, which is also meant if it is left out
+    scheme  http or https; both if absent
+    host    a name or an address, where ``*`` stands for one or more characters, with dots; ``[::1]`` for IPv6
+    port    a number, or ``*`` for any; any if absent
 
-What is compared is what is connected to: a URL is taken apart, compared, and put together anew. Short names of Services
-are made whole first (``prometheus`` and ``prometheus.monitoring`` become ``prometheus.messaging.svc`` and
-``prometheus.monitoring.svc``), as a resolver would look them up in domains outside of the cluster, too.
+The URL that is checked is the URL that is used: it is parsed, compared, and built again from its parts. Short names of
+Services are completed first (``prometheus`` and ``prometheus.monitoring`` become ``prometheus.messaging.svc`` and
+``prometheus.monitoring.svc``), because a resolver would also search domains outside of the cluster.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from typing import Self
 from urllib.parse import SplitResult, urlsplit
 
 FLAG = "--allow-url"
-"""The option by which an administrator gives patterns."""
+"""The option with which the administrator sets patterns."""
 SERVICES = ("*.svc", "*.svc.cluster.local")
-"""The patterns if none are given: Services of the cluster."""
+"""The default patterns: Services of the cluster."""
 
 _PORTS = {"http": 80, "https": 443}
 _LAST_PORT = 65_535
@@ -37,16 +38,16 @@ _PATTERN = re.compile(r"(?:(?P<scheme>[a-z]+)://)?(?P<host>\[[0-9a-f:.]+\]|[-a-z
 
 
 class BadPatternError(ValueError):
-    """A pattern that could never match, or that says more than a pattern may. Names it and what it may look like."""
+    """An invalid pattern. The text names it and gives examples."""
 
 
 class RefusedUrlError(ValueError):
-    """A URL that may not be asked. Says why, and what to do; repeats no user name."""
+    """A URL that is not allowed. The text says why and what to do, without the URL's user name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """What a URL leads to. host: lower case, without a dot at its end; IPv6 in brackets. path: as it was written."""
+    """A parsed URL. host: lower case, without a final dot; IPv6 in brackets. path: as written."""
 
     scheme: str
     host: str
@@ -57,8 +58,8 @@ class Address:
         port = "" if self.port == _PORTS[self.scheme] else f":{self.port}"
         return f"{self.scheme}://{self.host}{port}{self.path}"
 
-    def whole(self, namespace: str) -> Address | None:
-        """The same with the short name of a Service made whole, seen from `namespace`; None for another host."""
+    def completed(self, namespace: str) -> Address | None:
+        """Complete the short name of a Service, as seen from `namespace`; None for any other host."""
         if _SHORT.fullmatch(self.host) is None:
             return None
         host = self.host if "." in self.host else f"{self.host}.{namespace}"
@@ -67,7 +68,7 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class UrlPattern:
-    """One pattern, see the module. scheme: empty for both. port: 0 for any."""
+    """One pattern. scheme: empty for both. port: 0 for any."""
 
     scheme: str
     host: str
@@ -75,7 +76,7 @@ class UrlPattern:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read a pattern. Raises `BadPatternError`."""
+        """Parse a pattern. Raises `BadPatternError`."""
         found = _PATTERN.fullmatch(text.lower())
         if found is None or (found["scheme"] or "http") not in _PORTS:
             raise BadPatternError(f"{text!r} must look like *.svc, https://mimir.example.com or http://127.0.0.1:*")
@@ -93,7 +94,7 @@ class UrlPattern:
         return f"{scheme}{self.host}{port or ''}"
 
     def matches(self, address: Address) -> bool:
-        """Whether it allows `address`."""
+        """Whether the pattern allows `address`."""
         glob = ".+".join(re.escape(part) for part in self.host.split("*"))
         return (
             self.scheme in {"", address.scheme}
@@ -104,10 +105,10 @@ class UrlPattern:
 
 @dataclass(frozen=True, slots=True)
 class AllowedUrls:
-    """The administrator's list.
+    """The administrator's allow-list.
 
-    strangers: whether other URLs may be asked, too, but without anything from a Secret. So it is for a person who looks
-    at a policy with `trimtab plan`: the connections are that person's own, the Secrets are not.
+    strangers: also allow other URLs if no Secret is sent to them. This is for `trimtab plan`, where the connections are
+    the user's own, but the Secrets are not.
     """
 
     patterns: Sequence[UrlPattern]
@@ -115,16 +116,16 @@ class AllowedUrls:
 
     @classmethod
     def of(cls, texts: Iterable[str], *, strangers: bool = False) -> Self:
-        """The list of these patterns, `SERVICES` for none. Raises `BadPatternError`."""
+        """Parse patterns; default is `SERVICES`. Raises `BadPatternError`."""
         return cls(tuple(map(UrlPattern.parse, tuple(texts) or SERVICES)), strangers)
 
     def admit(self, url: str, namespace: str, *, secrets: bool) -> str:
-        """The URL to ask for a policy of `namespace` that names `url`. Raises `RefusedUrlError`.
+        """The URL to use for a policy of `namespace` that names `url`. Raises `RefusedUrlError`.
 
-        secrets: whether something from a Secret is sent along.
+        secrets: whether contents of a Secret are sent with the request.
         """
         address = parse(url)
-        for meant in filter(None, (address, address.whole(namespace))):
+        for meant in filter(None, (address, address.completed(namespace))):
             if any(pattern.matches(meant) for pattern in self.patterns):
                 return str(meant)
         if self.strangers and not secrets:
@@ -137,11 +138,11 @@ class AllowedUrls:
 
 
 SERVICES_ALONE = AllowedUrls.of(())
-"""What counts until an administrator says otherwise."""
+"""The default allow-list."""
 
 
 def parse(url: str) -> Address:
-    """Take `url` apart. Raises `RefusedUrlError` for what two programs might read differently, or that is no URL."""
+    """Parse `url`. Raises `RefusedUrlError` if it is no URL, or if two programs might parse it differently."""
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -157,7 +158,7 @@ def parse(url: str) -> Address:
 
 
 def _problem(parts: SplitResult, url: str, port: int | None) -> str:
-    """What is wrong with a URL besides its host; empty for nothing."""
+    """The problem of a URL besides its host; empty for none."""
     if parts.scheme not in _PORTS:
         return f"the url's scheme {parts.scheme!r} must be http or https"
     if "@" in parts.netloc:
@@ -172,10 +173,10 @@ def _problem(parts: SplitResult, url: str, port: int | None) -> str:
 
 
 def canonical_host(text: str) -> str:
-    """The one spelling of a host: lower case, no dot at its end, addresses as the standard library writes them.
+    """The canonical form of a host: lower case, without a final dot, addresses as the standard library writes them.
 
-    Raises `ValueError` for what is no host name, and for unusual spellings of an address (``0x7f.1``, ``2130706433``),
-    which some resolvers take for the address that a list is to keep out.
+    Raises `ValueError` if it is no host name, and for unusual forms of an address (``0x7f.1``, ``2130706433``), which
+    some resolvers accept and which would bypass the allow-list.
     """
     if text.startswith("["):
         try:

@@ -16,7 +16,7 @@ from typing import Any
 from trimtab_operator.kube.client import TOPIC_NAMESPACES, ConflictError, NotFoundError
 from trimtab_operator.kube.conditions import timestamp
 from trimtab_operator.kube.naming import BundleObjects, bundle_manifest, bundle_name, pulsar_bundle
-from trimtab_operator.pulsar.bridge.ownership import owners_of
+from trimtab_operator.pulsar.bridge.ownership import ownership_reader
 from trimtab_operator.pulsar.bridge.sync.namespaces import listed
 from trimtab_operator.pulsar.client.api import Admin
 from trimtab_operator.pulsar.client.errors import PulsarError, SplitRefusedError, StaleBundleError, UnknownError
@@ -161,7 +161,7 @@ class PulsarSplitExecutor:
         names = {broker: name for name, broker in ids.items()}
         asked = [ids[name] for name in sorted(ids, key=lambda name: name != order.source)]
         parts = {space.bundle(*part): part for part in seen.ranges}
-        found = await owners_of(self.admin, parts, asked)
+        found = await (await ownership_reader(self.admin)).owners_of(parts, asked)
         return {parts[bundle]: names[owner] for bundle, owner in found.items() if owner in names}
 
     # -- steps --

@@ -160,11 +160,11 @@ NOT_ASKED = "the cluster was not asked yet"
 class OwnBalancerState:
     """Whether Trimtab is the only balancer of the cluster.
 
-    held: whether Pulsar's own shedding and automatic split are off on every broker, as verified; None: not yet known.
+    disabled: whether Pulsar's own shedding and automatic split are off on every broker; None until verified.
     text: the finding in words, with the remedy.
     """
 
-    held: bool | None = None
+    disabled: bool | None = None
     text: str = "the brokers' configuration was not read yet"
 
 
@@ -176,7 +176,7 @@ class PulsarLink:
     ids: by name of a Broker object, the id (``host:webPort``) of each active broker in Pulsar. None until Pulsar has
     answered: until then it is not known which brokers are alive.
     problem: why Pulsar can't be reached at the moment; empty when it can.
-    hand: whether Trimtab is the only balancer.
+    own_balancer: whether Pulsar's own balancer is off.
     switched_off: whether Trimtab has switched off settings that a ConfigMap keeps, to restore them; None: unknown.
     found: those settings, where this process wrote or read them: the ConfigMap may be deleted too early.
     elsewhere: whether they belong to another cluster, where they must be restored first.
@@ -191,7 +191,7 @@ class PulsarLink:
     policy: str = ""
     ids: Mapping[str, str] | None = None
     problem: str = ""
-    hand: OwnBalancerState = field(default_factory=OwnBalancerState)
+    own_balancer: OwnBalancerState = field(default_factory=OwnBalancerState)
     switched_off: bool | None = None
     found: FoundSettings | None = None
     elsewhere: bool = False
@@ -204,7 +204,7 @@ class PulsarLink:
     def lead_to(self, spec: PulsarSpec | None, policy: str) -> None:
         """Set the cluster, or None. A change drops what was known of the former one."""
         if spec != self.spec:
-            self.ids, self.hand, self.cross_check = None, OwnBalancerState(), CrossCheck()
+            self.ids, self.own_balancer, self.cross_check = None, OwnBalancerState(), CrossCheck()
             self.elsewhere = False
             self.problem = NOT_ASKED if spec is not None else ""
         self.spec, self.policy = spec, policy

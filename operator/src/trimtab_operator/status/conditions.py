@@ -76,20 +76,22 @@ def linked(conditions: Iterable[Mapping[str, Any]], link: PulsarLink, generation
 
 def pulsar_balancer_active(link: PulsarLink) -> str:
     """Why nothing may move while Pulsar's own balancer may be on, in words; empty when moves are allowed."""
-    return "" if not link.linked or link.hand.held else link.hand.text
+    return "" if not link.linked or link.own_balancer.disabled else link.own_balancer.text
 
 
 def steered(conditions: Iterable[Mapping[str, Any]], link: PulsarLink, generation: int, now: float) -> list[Condition]:
     """`conditions` of a policy at `generation` with the one about Pulsar's own balancer, if Pulsar is linked."""
     if not link.linked:
         return [dict(condition) for condition in conditions if condition["type"] != _BALANCER_DISABLED]
-    status = {True: "True", False: "False", None: "Unknown"}[link.hand.held]
+    status = {True: "True", False: "False", None: "Unknown"}[link.own_balancer.disabled]
     reason = {
         True: ConditionReason.PULSAR_BALANCER_DISABLED,
         False: Reason.PULSAR_BALANCER_ACTIVE,
         None: ConditionReason.NOT_VERIFIED,
-    }[link.hand.held]
-    return set_condition(conditions, _BALANCER_DISABLED, status, reason, shortened(link.hand.text), generation, now)
+    }[link.own_balancer.disabled]
+    return set_condition(
+        conditions, _BALANCER_DISABLED, status, reason, shortened(link.own_balancer.text), generation, now
+    )
 
 
 _BALANCER_DISABLED = PolicyCondition.PULSAR_BALANCER_DISABLED

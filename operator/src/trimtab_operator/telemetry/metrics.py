@@ -232,7 +232,7 @@ class Metrics:
         )
         self.pulsar_unloads = self._counter(
             "pulsar_unloads_total",
-            "How wishes carried out by unloads ended: Landed, Elsewhere, Nobody, Returned, Stale, Inactive, Failed.",
+            "Unloads to the desired owner by result: Landed, Elsewhere, Unassigned, Returned, Stale, Inactive, Failed.",
             "result",
         )
         self.pulsar_landing_seconds = self._histogram(

@@ -109,7 +109,7 @@ class InMemoryPulsar:
 
     # -- Admin: reads --
 
-    def at_once(self) -> Self:
+    def without_budget(self) -> Self:
         """See `Admin`. There is no budget here."""
         return self
 

@@ -1,7 +1,7 @@
-"""`Bridge`: keeps a client of the linked Pulsar cluster open, and runs the bridge's parts with it.
+"""`Bridge`: keeps a client of the linked Pulsar cluster open, and runs the bridge's controllers with it.
 
-The client is opened anew when the policy names another cluster or other credentials, or when a Secret changes. The
-parts are made anew with it. `PulsarLink` says whether the cluster answers.
+The client is opened again when the policy names another cluster or other credentials, or when a Secret changes. The
+controllers are created again with it. `PulsarLink.problem` says whether the cluster answers.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Any
 from trimtab_operator.aio import ended
 from trimtab_operator.kube.client import ApiError
 from trimtab_operator.kube.fence import Fence
-from trimtab_operator.pulsar.bridge.cross_check import Statistics
-from trimtab_operator.pulsar.bridge.move_cost import Costs
+from trimtab_operator.pulsar.bridge.cross_check import BrokerStatisticsController
+from trimtab_operator.pulsar.bridge.move_cost import MoveCostController
 from trimtab_operator.pulsar.bridge.sync.loop import ClusterSync
 from trimtab_operator.pulsar.bridge.unload_controller import UnloadController
 from trimtab_operator.pulsar.client.api import Admin
@@ -34,50 +34,50 @@ from trimtab_pipeline.api import SourceMisconfiguredError
 
 
 def parts(context: ClusterState, admin: Admin) -> Mapping[str, Callable[[], Awaitable[None]]]:
-    """By name what runs for ever, and bears what `admin` and the API server refuse."""
-    unload_controller, costs = UnloadController(context, admin), Costs(context, admin)
-    unload_controller.subscribe(costs.landed)
+    """The controllers by name. Each runs until cancelled, and survives errors of `admin` and the API server."""
+    unload_controller, move_costs = UnloadController(context, admin), MoveCostController(context, admin)
+    unload_controller.subscribe(move_costs.landed)
     return {
-        "mirror": ClusterSync(context, admin).run,
-        "carrier": unload_controller.run,
-        "wheel": OwnBalancerController(context, admin).run,
-        "costs": costs.run,
-        "statistics": Statistics(context, admin).run,
+        "cluster sync": ClusterSync(context, admin).run,
+        "unload controller": unload_controller.run,
+        "own balancer": OwnBalancerController(context, admin).run,
+        "move costs": move_costs.run,
+        "broker statistics": BrokerStatisticsController(context, admin).run,
     }
 
 
 log = logging.getLogger(__name__)
 
 
-LOOK_EVERY = 1.0
-"""Seconds between two looks at which cluster the policies name."""
+SPEC_INTERVAL = 1.0
+"""Seconds between two checks which cluster the policies name."""
 
 
-PULSE_EVERY = 5.0
-"""Seconds between two looks at whether the cluster answers."""
+PROBE_INTERVAL = 5.0
+"""Seconds between two checks whether the cluster answers."""
 
 
-SECRETS_EVERY = 60.0
-"""Seconds between two looks at the Secrets: what they hold is changed without a word to us."""
+SECRETS_INTERVAL = 60.0
+"""Seconds between two reads of the Secrets, which change without a notification."""
 
 
-REFUSED_EVERY = 5.0
-"""Seconds between two such looks, when brokers do not take what was read."""
+REFUSED_INTERVAL = 5.0
+"""Seconds between two reads of the Secrets when brokers refuse their contents."""
 
 
-BEGIN_AGAIN = 1.0
-"""Seconds before a part that ended by a defect is begun again."""
+RESTART_AFTER = 1.0
+"""Seconds before a controller that failed is started again."""
 
 
 Parts = Callable[[ClusterState, Admin], Mapping[str, Callable[[], Awaitable[None]]]]
-"""What works with the cluster for as long as its client is open: by name what runs for ever."""
+"""Creates the controllers that run as long as the client is open, by name."""
 
 
 @dataclass(slots=True)
 class Bridge:
-    """See the module. parts: makes what runs. fence: what each write must pass.
+    """Runs the controllers of the linked cluster. parts: creates them. fence: checked before each write.
 
-    admin: the client that is open, None while there is none; whoever else needs it asks for it each time.
+    admin: the open client, None while there is none. Other modules read it again for each use.
     """
 
     context: ClusterState
@@ -87,28 +87,28 @@ class Bridge:
     _refused: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def run(self) -> None:
-        """Forever."""
+        """Stay connected until cancelled."""
         while True:
             if (spec := self._wanted()) is None:
                 self.context.metrics.unlink()
-                await asyncio.sleep(LOOK_EVERY)
+                await asyncio.sleep(SPEC_INTERVAL)
                 continue
             try:
-                await self._linked(spec)
+                await self._connect(spec)
             except (PulsarError, RefusedUrlError, SourceMisconfiguredError, ApiError) as error:
-                self._tell(str(error))
-                await self._unless_other(spec, asyncio.sleep(PULSE_EVERY))
+                self._set_problem(str(error))
+                await self._while_current(spec, asyncio.sleep(PROBE_INTERVAL))
 
     def _wanted(self) -> PulsarSpec | None:
-        """The cluster that the policies name now."""
-        self.context.share_out()  # Kopf gives each policy's loop a copy of the context: its shares, too
+        """The cluster that the policies name now, None for none."""
+        self.context.share_out()  # Kopf gives each policy's loop its own copy of the context
         self.context.relink()
         return self.context.link.spec
 
-    async def _linked(self, spec: PulsarSpec) -> None:
-        """Work with the cluster that `spec` names until it, or who we are to it, has changed.
+    async def _connect(self, spec: PulsarSpec) -> None:
+        """Work with the cluster of `spec` until the spec or the credentials change.
 
-        Raises `PulsarError`, `RefusedUrlError`, `SourceMisconfiguredError`, `ApiError`: why that can't be begun.
+        Raises `PulsarError`, `RefusedUrlError`, `SourceMisconfiguredError`, `ApiError` if no client can be opened.
         """
         metrics = self.context.metrics
         admit = admitting(self.context.urls, self.context.namespace, spec)
@@ -131,32 +131,32 @@ class Bridge:
 
     async def _work(self, spec: PulsarSpec, proof: Proof, admin: HttpAdmin) -> None:
         parts = self.parts(self.context, admin)
-        kept: dict[str, Callable[[], Awaitable[None]]] = {**parts, "pulse": partial(self._pulse, admin)}
-        tasks = [asyncio.create_task(_kept_up(name, run), name=f"bridge {name}") for name, run in kept.items()]
+        runs: dict[str, Callable[[], Awaitable[None]]] = {**parts, "probe": partial(self._probe, admin)}
+        tasks = [asyncio.create_task(_restarted(name, run), name=f"bridge {name}") for name, run in runs.items()]
         self.admin = admin
         try:
-            await self._unless_other(spec, self._until_changed(spec, proof))
+            await self._while_current(spec, self._until_changed(spec, proof))
         finally:
             self.admin = None
             await ended(*tasks)
 
-    async def _unless_other(self, spec: PulsarSpec, waiting: Coroutine[Any, Any, None]) -> None:
-        """Until `waiting` ends, or the policies name another cluster than `spec`, or none."""
+    async def _while_current(self, spec: PulsarSpec, waiting: Coroutine[Any, Any, None]) -> None:
+        """Wait until `waiting` ends, or until the policies no longer name `spec`."""
         task = asyncio.create_task(waiting)
         try:
             while not task.done() and self._wanted() == spec:
-                await asyncio.wait({task}, timeout=LOOK_EVERY)
+                await asyncio.wait({task}, timeout=SPEC_INTERVAL)
             if task.done():
                 task.result()
         finally:
             await ended(task)
 
     async def _until_changed(self, spec: PulsarSpec, proof: Proof) -> None:
-        """Until the Secrets hold something else than `proof`, or nothing that can be used."""
+        """Wait until the Secrets differ from `proof` or are unusable."""
         while spec.auth is not None:
             self._refused.clear()
-            await asyncio.sleep(REFUSED_EVERY)  # each broker that refuses says so: not the Secrets' fault each time
-            await asyncio.wait({(waiting := asyncio.ensure_future(self._refused.wait()))}, timeout=SECRETS_EVERY)
+            await asyncio.sleep(REFUSED_INTERVAL)  # many brokers may refuse at the same time
+            await asyncio.wait({(waiting := asyncio.ensure_future(self._refused.wait()))}, timeout=SECRETS_INTERVAL)
             await ended(waiting)
             try:
                 if await self._proof(spec) != proof:
@@ -164,32 +164,32 @@ class Bridge:
             except SourceMisconfiguredError:
                 return
             except ApiError as error:
-                log.warning("Pulsar: whether its credentials changed is not known: %s", error)
+                log.warning("Pulsar: can't read whether its credentials changed: %s", error)
         await asyncio.Event().wait()
 
-    async def _pulse(self, admin: HttpAdmin) -> None:
+    async def _probe(self, admin: HttpAdmin) -> None:
         while True:
             try:
-                await admin.at_once().brokers()
+                await admin.without_budget().brokers()
             except PulsarError as error:
-                self._tell(str(error))
+                self._set_problem(str(error))
             else:
-                self._tell("")
-            await asyncio.sleep(PULSE_EVERY)
+                self._set_problem("")
+            await asyncio.sleep(PROBE_INTERVAL)
 
-    def _tell(self, problem: str) -> None:
-        """Say why the cluster can't be asked, or that it can (empty); in the log, too, when that is news."""
+    def _set_problem(self, problem: str) -> None:
+        """Record why the cluster does not answer, empty if it does. A change is logged."""
         if problem != self.context.link.problem:
             log.log(logging.WARNING if problem else logging.INFO, "Pulsar: %s", problem or "the cluster answers")
         self.context.link.problem = problem
         self.context.metrics.linked.set(0 if problem else 1)
 
 
-async def _kept_up(name: str, run: Callable[[], Awaitable[None]]) -> None:
-    """Run until cancelled: what ends by a defect is logged, and begun again."""
+async def _restarted(name: str, run: Callable[[], Awaitable[None]]) -> None:
+    """Run until cancelled. After an unexpected error, log it and start again."""
     while True:
         try:
             await run()
         except Exception:
-            log.exception("bridge: %s ended, beginning again", name)
-        await asyncio.sleep(BEGIN_AGAIN)
+            log.exception("bridge: %s failed, starting it again", name)
+        await asyncio.sleep(RESTART_AFTER)

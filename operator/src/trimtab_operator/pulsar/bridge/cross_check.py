@@ -1,4 +1,4 @@
-"""`Statistics`: brokers' own statistics, as a check of what Prometheus shows; and says where policies may read them."""
+"""`BrokerStatisticsController`: compares brokers' own statistics with Prometheus, and publishes where to read them."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ from trimtab_operator.state.cluster import ClusterState
 
 log = logging.getLogger(__name__)
 
-COMPARE_EVERY = 15.0
-"""Seconds between two rounds: one broker in turn, and those in which something was odd."""
+COMPARE_INTERVAL = 15.0
+"""Seconds between two rounds. A round compares the next broker, and some that differed before."""
 
-AGAIN = 3
-"""Odd ones that are looked at again in each round, at most."""
+DIFFERING_PER_ROUND = 3
+"""Brokers that differed before which each round compares again, at most."""
 
-LET_KNOW_EVERY = 5.0
-"""Seconds between two looks at whether a policy wants to ask brokers."""
+PUBLISH_INTERVAL = 5.0
+"""Seconds between two checks whether a policy reads brokers' statistics."""
 
 
-class Statistics:
-    """See the module. One for each client that is opened."""
+class BrokerStatisticsController:
+    """Each open Pulsar client has one."""
 
     def __init__(self, context: ClusterState, admin: Admin) -> None:
         self._context, self._admin = context, admin
         self._turn = deque[str]()
-        self._told = dict[str, str]()
+        self._problems = dict[str, str]()
 
     async def run(self) -> None:
-        """Forever."""
+        """Publish addresses and compare until cancelled."""
         try:
-            await asyncio.gather(self._let_know(), self._compare())
+            await asyncio.gather(self._publish(), self._compare())
         finally:
             self._context.link.withhold()
 
-    async def _let_know(self) -> None:
-        """Keep saying where brokers are asked, and by whom, as long as a policy wants to ask them."""
+    async def _publish(self) -> None:
+        """Keep the brokers' URLs and credentials current as long as a policy reads statistics."""
         link = self._context.link
         while True:
             try:
@@ -48,34 +48,34 @@ class Statistics:
                 else:
                     link.withhold()
             except PulsarError as error:
-                log.warning("brokers can't be asked for their statistics: %s", error)
-            await asyncio.sleep(LET_KNOW_EVERY)
+                log.warning("brokers' statistics can't be read: %s", error)
+            await asyncio.sleep(PUBLISH_INTERVAL)
 
     async def _urls(self, ids: Mapping[str, str]) -> dict[str, str]:
-        """Where each broker is asked; without those whose address is not allowed, or not to be found."""
+        """Base URL of each broker's admin REST. Omits brokers whose address is unknown or not allowed."""
         found = dict[str, str]()
         for name, broker in ids.items():
             try:
                 found[name] = await self._admin.origin(broker)
             except PulsarError as error:
-                self._tell(name, str(error))
+                self._log_problem(name, str(error))
             else:
-                self._told.pop(name, None)
+                self._problems.pop(name, None)
         return found
 
-    def _tell(self, broker: str, why: str) -> None:
-        """Say in the log why a broker can't be asked, when that is news."""
-        if self._told.get(broker) != why:
-            self._told[broker] = why
-            log.warning("broker %s can't be asked for its statistics: %s", broker, why)
+    def _log_problem(self, broker: str, why: str) -> None:
+        """Log why a broker's statistics can't be read, once."""
+        if self._problems.get(broker) != why:
+            self._problems[broker] = why
+            log.warning("broker %s: its statistics can't be read: %s", broker, why)
 
     async def _compare(self) -> None:
         while True:
-            await asyncio.sleep(COMPARE_EVERY)
+            await asyncio.sleep(COMPARE_INTERVAL)
             await self.round()
 
     async def round(self) -> None:
-        """Compare the next broker, and some of those that were odd."""
+        """Compare the next broker, and some that differed before."""
         link, metrics = self._context.link, self._context.metrics
         ids = link.ids or {}
         link.cross_check.forget(ids)
@@ -83,21 +83,21 @@ class Statistics:
             return
         for name in self._chosen(ids):
             try:
-                told = await self._admin.topic_loads(ids[name])
+                topics = await self._admin.topic_loads(ids[name])
             except PulsarError as error:
-                log.info("what Prometheus shows of %s can't be checked: %s", name, error)
+                log.info("broker %s: can't be compared with Prometheus: %s", name, error)
                 continue
             found = link.cross_check.compare(
-                name, sum(topic.rate_in + topic.rate_out for topic in told), self._context.clock()
+                name, sum(topic.rate_in + topic.rate_out for topic in topics), self._context.clock()
             )
             if found is not None and found.differs:
                 log.log(logging.WARNING if found.wrong else logging.INFO, "broker %s: %s", name, found)
         metrics.cross_check.set(link.cross_check.worst)
 
     def _chosen(self, ids: Mapping[str, str]) -> list[str]:
-        """One in turn of those that Prometheus shows, before it some that were odd."""
+        """Some brokers that differed before, then the next one that Prometheus shows."""
         check = self._context.link.cross_check
-        odd = [name for name, compared in check.compared.items() if compared.odd and name in ids][:AGAIN]
+        odd = [name for name, compared in check.compared.items() if compared.odd and name in ids][:DIFFERING_PER_ROUND]
         if not any(name in ids for name in self._turn):
             self._turn = deque(sorted(name for name in check.shown if name in ids))
         while self._turn:

@@ -1,9 +1,9 @@
-"""Measures what moves cost the clients, on a sample, and stores it in each TopicNamespace.
+"""Measures how long moves interrupt clients, on a sample, and stores it in each TopicNamespace.
 
-A broker notes when a producer or consumer connected to it. Some seconds after a bundle landed, its new owner is asked
-for some of the bundle's topics. The time from the unload request until the last client connected is the gap of that
-topic. When many bundles land at once, most are not measured. The operator's clock is compared with the brokers', so
-they must agree to within the precision wanted.
+A broker records when each producer and consumer connected. A few seconds after a bundle landed, the controller reads
+some of its topics from the new owner. The gap of a topic is the time from the unload request until its last client
+connected. When many bundles land together, most are not measured. The gap compares the clocks of the operator and the
+broker, so it is only as precise as they agree.
 """
 
 from __future__ import annotations
@@ -26,30 +26,28 @@ from trimtab_operator.state.cluster import ClusterState
 
 
 @dataclass(frozen=True, slots=True)
-class Returned:
-    """Seconds after the owner was asked to let go. publishers, clients: until the last of them was back; None: there
-    are none."""
+class ReconnectTimes:
+    """Seconds from the unload request until the last publisher, and the last client, reconnected; None for no such."""
 
     publishers: float | None
     clients: float | None
 
 
-def returned(stats: Mapping[str, Any], asked: float) -> Returned | None:
-    """Who came back when, by a topic's `stats` as Pulsar has them.
+def reconnect_times(stats: Mapping[str, Any], asked: float) -> ReconnectTimes | None:
+    """Read the reconnect times from a topic's `stats`. asked: epoch seconds of the unload request.
 
-    asked: epoch seconds at which the old owner was asked to let go. None where that can't be said: some client is
-    connected since earlier than that, so the topic did not move, or the broker's clock is behind.
+    None if a client connected before the request: the topic did not move, or the broker's clock is behind.
     """
     publishers = _since(stats.get("publishers") or ())
     consumers = _since(c for s in (stats.get("subscriptions") or {}).values() for c in s.get("consumers") or ())
-    everybody = [*publishers, *consumers]
-    if any(since < asked for since in everybody):
+    clients = [*publishers, *consumers]
+    if any(since < asked for since in clients):
         return None
-    return Returned(*(max(times) - asked if times else None for times in (publishers, everybody)))
+    return ReconnectTimes(*(max(times) - asked if times else None for times in (publishers, clients)))
 
 
 def _since(clients: Iterable[Mapping[str, Any]]) -> list[float]:
-    """Epoch seconds at which each connected; who does not say is passed over."""
+    """Epoch seconds at which each client connected. Skips clients without a time."""
     found = []
     for client in clients:
         try:
@@ -62,27 +60,27 @@ def _since(clients: Iterable[Mapping[str, Any]]) -> list[float]:
 log = logging.getLogger(__name__)
 
 
-BACK_AFTER = (3.0, 12.0)
-"""Seconds after a landing at which the clients are looked for: a second time if there are none yet."""
+READ_AFTER = (3.0, 12.0)
+"""Seconds after a landing at which topics are read; a second time if no client is back yet."""
 
 
 AT_ONCE = 2
-"""Moves that are measured at a time; others that land meanwhile wait, `WAITING` at most, or are passed over."""
+"""Moves measured at the same time. `WAITING` more wait; others are skipped."""
 
 
 WAITING = 2
 
 
 TOPICS = 3
-"""Topics of a bundle that are looked at."""
+"""Topics read of each bundle."""
 
 
 _LONGEST = 60.0
-"""Seconds from which on clients that connected did not come back from a move: they began then."""
+"""Seconds after the unload request. A client that connects later is a new one."""
 
 
-class Costs:
-    """See the module. One for each client that is opened."""
+class MoveCostController:
+    """Measures completed moves. Each open Pulsar client has one."""
 
     def __init__(self, context: ClusterState, admin: Admin) -> None:
         self._context, self._admin = context, admin
@@ -90,12 +88,12 @@ class Costs:
         self._known: dict[str, MoveCosts] = {}
 
     def landed(self, landing: Landing) -> None:
-        """Measure what this move cost, unless others keep us busy."""
+        """Measure this move, unless too many others wait."""
         if not self._landings.full():
             self._landings.put_nowait(landing)
 
     async def run(self) -> None:
-        """Forever."""
+        """Measure until cancelled."""
         workers = [asyncio.create_task(self._work(), name=f"move costs {k}") for k in range(AT_ONCE)]
         try:
             await asyncio.gather(*workers)
@@ -106,28 +104,28 @@ class Costs:
         while True:
             landing = await self._landings.get()
             try:
-                cost = await self._measured(landing)
+                cost = await self._measure(landing)
                 if cost is not None:
-                    await self._keep(landing, cost)
+                    await self._store(landing, cost)
             except (PulsarError, ApiError) as error:
-                log.info("what the move of %s cost is not known: %s", landing.bundle, error)
+                log.info("the move of %s can't be measured: %s", landing.bundle, error)
 
-    async def _measured(self, landing: Landing) -> Interruption | None:
-        """What a move cost; None where nobody can tell. Raises `PulsarError`."""
-        for after in BACK_AFTER:
+    async def _measure(self, landing: Landing) -> Interruption | None:
+        """How long the move interrupted clients; None if unknown. Raises `PulsarError`."""
+        for after in READ_AFTER:
             await asyncio.sleep(max(0.0, landing.owned + after - self._context.now()))
-            found = await self._looked(landing)
+            found = await self._sample(landing)
             if any(topic.clients is not None for topic in found):
                 return interruption(found)
         return None
 
-    async def _looked(self, landing: Landing) -> list[Returned]:
-        topics = some_of(sorted(await self._admin.topic_positions(landing.full_name)))
-        found = [returned(await self._admin.topic_stats(topic), landing.asked) for topic in topics]
+    async def _sample(self, landing: Landing) -> list[ReconnectTimes]:
+        topics = sample_topics(sorted(await self._admin.topic_positions(landing.full_name)))
+        found = [reconnect_times(await self._admin.topic_stats(topic), landing.asked) for topic in topics]
         return [topic for topic in found if topic is not None]
 
-    async def _keep(self, landing: Landing, cost: Interruption) -> None:
-        """Raises `ApiError`."""
+    async def _store(self, landing: Landing, cost: Interruption) -> None:
+        """Store the cost in the TopicNamespace's status. Raises `ApiError`."""
         context = self._context
         if cost.publish_gap is not None:
             context.metrics.move_interruption.observe(cost.publish_gap)
@@ -140,15 +138,15 @@ class Costs:
         await context.api.patch(
             TOPIC_NAMESPACES, context.namespace, record.name, {"status": status}, subresource="status"
         )
-        log.info("bundle %s: its clients were back after %.3f s", landing.bundle, cost.reconnect)
+        log.info("bundle %s: its clients reconnected after %.3f s", landing.bundle, cost.reconnect)
 
     def _costs_of(self, record: TopicNamespaceRecord) -> MoveCosts:
-        """What is remembered of a namespace; what was just written need not have come back yet."""
+        """Costs of a namespace. The store may not show the latest write yet, so this process remembers it."""
         return self._known.get(record.uid, record.move_costs)
 
 
-def interruption(topics: Sequence[Returned]) -> Interruption | None:
-    """What a move cost whose bundle's topics, some of them, had their clients back like this; None for nobody."""
+def interruption(topics: Sequence[ReconnectTimes]) -> Interruption | None:
+    """The interruption by a move, from the sampled topics; None if no client reconnected in time."""
     clients = [topic.clients for topic in topics if topic.clients is not None]
     publishers = [topic.publishers for topic in topics if topic.publishers is not None]
     if not clients or max(clients) > _LONGEST:
@@ -156,7 +154,7 @@ def interruption(topics: Sequence[Returned]) -> Interruption | None:
     return Interruption(max(publishers, default=None), max(clients))
 
 
-def some_of(topics: Sequence[str]) -> list[str]:
-    """A few of a bundle's topics, from all over; not those that Pulsar itself keeps (``__change_events``)."""
+def sample_topics(topics: Sequence[str]) -> list[str]:
+    """A few topics, evenly spaced, without Pulsar's own (``__change_events``)."""
     ours = [topic for topic in topics if not topic.rpartition("/")[2].startswith("__")]
     return ours[:: max(1, len(ours) // TOPICS)][:TOPICS]

@@ -1,4 +1,4 @@
-"""One wish after the other steps by which it is carried out, each of which looks again before it acts."""
+"""The steps that move one bundle to its desired owner. Each step reads the current state before it acts."""
 
 from __future__ import annotations
 
@@ -12,8 +12,15 @@ from typing import Any
 from trimtab_operator.kube.client import BUNDLES, ConflictError, NotFoundError
 from trimtab_operator.kube.conditions import timestamp
 from trimtab_operator.kube.records import SEEN, WITHDRAWN, BundleRecord, bundle_record
-from trimtab_operator.pulsar.bridge.ownership import OwnershipReader
-from trimtab_operator.pulsar.bridge.unload_request import Landed, Landing, Leaving, UnloadRequest, UnloadResult, named
+from trimtab_operator.pulsar.bridge.ownership import OwnershipSource
+from trimtab_operator.pulsar.bridge.unload_request import (
+    AfterLanding,
+    BeforeUnload,
+    Landing,
+    UnloadRequest,
+    UnloadResult,
+    broker_name,
+)
 from trimtab_operator.pulsar.client.api import Admin
 from trimtab_operator.pulsar.client.errors import (
     InactiveDestinationError,
@@ -31,232 +38,232 @@ from trimtab_strategies.model import Reason, counted
 log = logging.getLogger(__name__)
 
 MOST_UNLOADS = 3
-"""Unloads for one wish: each cuts clients off, so what goes elsewhere so often is told instead."""
+"""Unloads for one desired owner. Each one disconnects clients, so after that many the actual owner is reported."""
 
 _STAYS = SEEN | WITHDRAWN
-"""Why upkeep wishes a bundle where it is believed to be. If it is elsewhere by now, that is told, and not undone."""
+"""Reasons of a desired owner that only repeats the last known owner. If the bundle is elsewhere, it stays there."""
 
-HELD_UP = 1.0
-"""Seconds for which those who want to know of a move beforehand may hold it up."""
+LISTENER_TIMEOUT = 1.0
+"""Seconds that a `BeforeUnload` listener may delay an unload."""
 
 
-class _OverError(Exception):
-    """The wish is no longer what it was: nothing is left to do."""
+class _SupersededError(Exception):
+    """The desired owner changed: nothing is left to do."""
 
 
 @dataclass(slots=True)
 class BundleUnload:
-    """Carries wishes out by `admin`, whose looks wait for no budget."""
+    """Moves bundles through `admin`, whose reads do not wait for the request budget."""
 
     context: ClusterState
     admin: Admin
-    finder: OwnershipReader
-    _landed: list[Landed] = field(default_factory=list)
-    _leaving: list[Leaving] = field(default_factory=list)
-    _said: dict[str, int] = field(default_factory=dict)
+    ownership: OwnershipSource
+    _landed: list[AfterLanding] = field(default_factory=list)
+    _leaving: list[BeforeUnload] = field(default_factory=list)
+    _reported: dict[str, int] = field(default_factory=dict)
     _unloads: dict[str, tuple[int, int]] = field(default_factory=dict)
-    _unanswered: dict[str, str] = field(default_factory=dict)  # who was asked to let go, and said nothing
+    _unanswered: dict[str, str] = field(default_factory=dict)  # the owner that did not answer the unload, by bundle
 
     def __post_init__(self) -> None:
-        for result in UnloadResult:  # begun at 0, or `increase` would not see the first one
+        for result in UnloadResult:  # starts at 0, so that `increase` counts the first one
             self.context.metrics.pulsar_unloads.labels(str(result))
 
-    def subscribe(self, landed: Landed, leaving: Leaving | None = None) -> None:
-        """See `Carrier.subscribe`."""
+    def subscribe(self, landed: AfterLanding, leaving: BeforeUnload | None = None) -> None:
+        """See `UnloadController.subscribe`."""
         self._landed.append(landed)
         if leaving is not None:
             self._leaving.append(leaving)
 
-    async def carry(self, order: UnloadRequest) -> UnloadResult | None:
-        """Carry the wish out; None: there was nothing to do for us. Raises `ApiError`, `PulsarError`."""
+    async def run(self, request: UnloadRequest) -> UnloadResult | None:
+        """Move the bundle; None if nothing was left to do. Raises `ApiError`, `PulsarError`."""
         try:
-            result = await self._attempt(order)
-        except _OverError:
+            result = await self._attempt(request)
+        except _SupersededError:
             return None
         except StaleBundleError as error:
-            self.context.link.suspects.add(order.namespace)
-            result = await self._give_up(order, UnloadResult.STALE, str(error))
+            self.context.link.suspects.add(request.namespace)
+            result = await self._give_up(request, UnloadResult.STALE, str(error))
         except UnknownError as error:
-            self.context.link.suspects.add(order.namespace)
-            result = await self._give_up(order, UnloadResult.FAILED, str(error))
+            self.context.link.suspects.add(request.namespace)
+            result = await self._give_up(request, UnloadResult.FAILED, str(error))
         except PulsarError:
             self._count(UnloadResult.FAILED)
             raise
         return result
 
-    async def inactive(self, record: BundleRecord) -> UnloadResult:
-        """Say, once, that the destination is not there. The policy's upkeep withdraws the wish."""
+    async def report_inactive(self, record: BundleRecord) -> UnloadResult:
+        """Report once that the destination is inactive. The policy's reconciliation withdraws the desired owner."""
         text = f"{record.owner} is not among the active brokers: {record.name} is not unloaded"
-        if self._said.get(record.name) != record.generation:
-            self._said[record.name] = record.generation
+        if self._reported.get(record.name) != record.generation:
+            self._reported[record.name] = record.generation
             self._count(UnloadResult.INACTIVE)
             await self._event(record, "Warning", "InactiveDestination", text)
         return UnloadResult.INACTIVE
 
-    async def _attempt(self, order: UnloadRequest) -> UnloadResult | None:
+    async def _attempt(self, request: UnloadRequest) -> UnloadResult | None:
         try:
-            return await self._carry(order)
+            return await self._move(request)
         except InactiveDestinationError:
-            return await self._without_destination(order)
+            return await self._without_destination(request)
 
-    async def _carry(self, order: UnloadRequest) -> UnloadResult | None:
+    async def _move(self, request: UnloadRequest) -> UnloadResult | None:
         while True:
-            self._still_wished(order)
-            owner, unloads = await self._owner(order), self._unloads_of(order)
-            if (owner == order.destination or unloads >= MOST_UNLOADS) and await self._stuck(order, owner):
-                order = await self._free(order, owner)
+            self._check_wanted(request)
+            owner, unloads = await self._owner(request), self._unloads_of(request)
+            if (owner == request.destination or unloads >= MOST_UNLOADS) and await self._stuck(request, owner):
+                request = await self._move_away(request, owner)
                 continue
-            if owner == order.destination:
-                await self._confirm(order)
+            if owner == request.destination:
+                await self._confirm(request)
                 return None
-            if owner and _withdrawn(order.record):
-                await self._write(order, self._served(order, named(owner, self.context.link.ids or {})))
+            if owner and _withdrawn(request.record):
+                await self._write(request, self._served(request, broker_name(owner, self.context.link.ids or {})))
                 return None
             if unloads >= MOST_UNLOADS:
-                return await self._elsewhere(order, owner)
-            order = await self._releasing(order, owner)
-            asked = await self._ready(order)
-            await self._unload(order, owner, unloads)
+                return await self._elsewhere(request, owner)
+            request = await self._releasing(request, owner)
+            asked = await self._notify_leaving(request)
+            await self._unload(request, owner, unloads)
             released = self.context.now()
-            if await self.finder.landed(order) == order.destination:
+            if await self.ownership.wait_for_owner(request) == request.destination:
                 owned = self.context.now()
-                await self._confirm(order)
-                self._tell(order, (asked, released, owned), unloads + 1)
+                await self._confirm(request)
+                self._report_landed(request, (asked, released, owned), unloads + 1)
                 return UnloadResult.LANDED
 
-    def _unloads_of(self, order: UnloadRequest) -> int:
-        """How often the bundle was unloaded for this wish."""
-        generation, times = self._unloads.get(order.record.name, (0, 0))
-        return times if generation == order.record.generation else 0
+    def _unloads_of(self, request: UnloadRequest) -> int:
+        """How often the bundle was unloaded for this desired owner."""
+        generation, times = self._unloads.get(request.record.name, (0, 0))
+        return times if generation == request.record.generation else 0
 
-    async def _ready(self, order: UnloadRequest) -> float:
-        """Let those look at the bundle first who want to; epoch seconds after that."""
-        await asyncio.gather(*(_for_a_moment(leaving(order)) for leaving in self._leaving))
+    async def _notify_leaving(self, request: UnloadRequest) -> float:
+        """Await the `BeforeUnload` listeners; returns the epoch seconds after that."""
+        await asyncio.gather(*(_with_timeout(leaving(request)) for leaving in self._leaving))
         return self.context.now()
 
-    def _still_wished(self, order: UnloadRequest) -> None:
-        """Raises `_OverError` when somebody wished something else meanwhile, or the destination is gone."""
-        now = self.context.stores.bundles.items.get(order.record.name)
-        if now is None or now.generation != order.record.generation or now.split:
-            raise _OverError
-        if order.destination not in (self.context.link.ids or {}).values():
-            raise InactiveDestinationError(f"{order.record.owner} is not active any more", status=0)
+    def _check_wanted(self, request: UnloadRequest) -> None:
+        """Raises `_SupersededError` if the desired owner changed, `InactiveDestinationError` if it is inactive."""
+        now = self.context.stores.bundles.items.get(request.record.name)
+        if now is None or now.generation != request.record.generation or now.split:
+            raise _SupersededError
+        if request.destination not in (self.context.link.ids or {}).values():
+            raise InactiveDestinationError(f"{request.record.owner} is not active any more", status=0)
 
-    async def _owner(self, order: UnloadRequest) -> str:
-        """Who serves it, empty nobody. Raises `PulsarError`.
+    async def _owner(self, request: UnloadRequest) -> str:
+        """Id of the broker that serves the bundle, empty for none. Raises `PulsarError`.
 
-        The extensible load manager transfers only what somebody serves: it finds an owner first. The modular one
-        remembers where what it unloads is to go, even if nobody served it.
+        The extensible load manager transfers only owned bundles, so a lookup assigns an unowned one first. The modular
+        one remembers the destination of an unload even for an unowned bundle.
         """
-        if owner := await self.finder.owner(order):
+        reader = await self.ownership.reader()
+        if owner := await reader.owner(request):
             return owner
-        modular = await self.finder.modular()
-        return await self.admin.lookup(topic) if not modular and (topic := order.topic()) else ""
+        return await self.admin.lookup(topic) if not reader.assigns_on_unload and (topic := request.topic()) else ""
 
-    async def _unload(self, order: UnloadRequest, owner: str, before: int) -> None:
-        """Have `owner` unload it, which was done so often `before`. Raises `PulsarError`.
+    async def _unload(self, request: UnloadRequest, owner: str, before: int) -> None:
+        """Make `owner` unload the bundle. before: number of unloads so far. Raises `PulsarError`.
 
-        A failure of no own meaning may be that of a rival who unloads it at the same time, or the loss of an answer:
-        who serves the bundle then says what came of it.
+        A failure without a meaning of its own may come from a concurrent unload or a lost answer. The owner that is
+        read next shows the result.
         """
-        self._unloads[order.record.name] = (order.record.generation, before + 1)
+        self._unloads[request.record.name] = (request.record.generation, before + 1)
         try:
-            await self.admin.unload(order.full_name, order.destination)
+            await self.admin.unload(request.full_name, request.destination)
         except PulsarUnavailableError as error:
-            log.warning("bundle %s: %s", order.record.name, error)
-            self._unanswered[order.record.name] = owner
+            log.warning("bundle %s: %s", request.record.name, error)
+            self._unanswered[request.record.name] = owner
             self._count(UnloadResult.FAILED)
             return
         except SameBrokerError:
-            log.info("bundle %s: %s has it already", order.record.name, order.record.owner)
-        self._unanswered.pop(order.record.name, None)
+            log.info("bundle %s: %s has it already", request.record.name, request.record.owner)
+        self._unanswered.pop(request.record.name, None)
 
-    async def _stuck(self, order: UnloadRequest, owner: str) -> bool:
-        """Whether `owner` was letting it go, and was made its owner again meanwhile.
+    async def _stuck(self, request: UnloadRequest, owner: str) -> bool:
+        """Whether `owner` was releasing the bundle, and became its owner again.
 
-        Pulsar's extensible load manager does that when the destination dies: the topics stay closed then, with their
-        clients connected and silent, for as long as that broker has the bundle (measured with 4.0.8). An operator that
-        has just begun can't know whether what is marked as leaving was unloaded, and takes it for that.
+        Pulsar's extensible load manager does that when the destination dies. The topics then stay closed, with their
+        clients connected and without messages, as long as that broker has the bundle (measured with 4.0.8). A new
+        operator process can't know whether a bundle in state `Releasing` was unloaded, and assumes that it was.
         """
-        record = order.record
+        record = request.record
         if owner and owner != self._unanswered.get(record.name, owner):
-            del self._unanswered[record.name]  # another one took it, and serves it
+            del self._unanswered[record.name]  # another broker took the bundle, and serves it
         left = record.state == BundleState.RELEASING and record.name not in self._unloads
-        closed_at = {self._unanswered.get(record.name, ""), order.source if left else ""}
-        return bool(owner) and owner in closed_at and not await self.finder.modular()
+        closed_at = {self._unanswered.get(record.name, ""), request.source if left else ""}
+        return bool(owner) and owner in closed_at and (await self.ownership.reader()).closes_topics
 
-    async def _free(self, order: UnloadRequest, owner: str) -> UnloadRequest:
-        """Unload it from `owner` to the broker that has the fewest bundles of the others. Raises `PulsarError`.
+    async def _move_away(self, request: UnloadRequest, owner: str) -> UnloadRequest:
+        """Unload the bundle from `owner` to the other broker with the fewest bundles. Raises `PulsarError`.
 
-        Where it was to go comes last: that one may be dead, and be listed all the same.
+        The desired owner is the last choice: it may be dead and still listed.
         """
         served = Counter(record.status_owner for record in self.context.stores.bundles.items.values())
         ids = self.context.link.ids or {}
         if not (others := [name for name, broker in ids.items() if broker != owner]):
-            raise PulsarUnavailableError(f"no other broker is active that could take {order.record.name}")
-        name = min(others, key=lambda name: (ids[name] == order.destination, served[name], name))
-        detour = replace(order, destination=ids[name])
-        await self._unload(detour, owner, self._unloads_of(order))
-        had = named(owner, ids) or owner
-        if await self.finder.landed(detour) != detour.destination:
-            raise PulsarUnavailableError(f"{had} does not let it go to {name} either")
-        text = f"{had} had it again before it had let it go; moved to {name}"
-        await self._give_up(order, UnloadResult.RETURNED, text)
-        return await self._write(order, {"owner": name, "state": str(BundleState.OWNED)})
+            raise PulsarUnavailableError(f"no other broker is active that could take {request.record.name}")
+        name = min(others, key=lambda name: (ids[name] == request.destination, served[name], name))
+        detour = replace(request, destination=ids[name])
+        await self._unload(detour, owner, self._unloads_of(request))
+        had = broker_name(owner, ids) or owner
+        if await self.ownership.wait_for_owner(detour) != detour.destination:
+            raise PulsarUnavailableError(f"{had} does not release the bundle to {name} either")
+        text = f"{had} took it back before it had released it; moved to {name}"
+        await self._give_up(request, UnloadResult.RETURNED, text)
+        return await self._write(request, {"owner": name, "state": str(BundleState.OWNED)})
 
-    async def _without_destination(self, order: UnloadRequest) -> UnloadResult:
-        """Its destination is gone: what that left closed is opened, and the rest is told."""
-        now = self.context.stores.bundles.items.get(order.record.name)
+    async def _without_destination(self, request: UnloadRequest) -> UnloadResult:
+        """The destination is inactive: move a bundle with closed topics away, and report the rest."""
+        now = self.context.stores.bundles.items.get(request.record.name)
         if now is not None and now.name in self._unanswered:
-            order = order.at(now)  # it was marked as leaving meanwhile
-            if await self._stuck(order, owner := await self.finder.owner(order)):
-                order = await self._free(order, owner)
-        return await self.inactive(order.record)
+            request = request.with_record(now)  # its state may be `Releasing` since
+            if await self._stuck(request, owner := await (await self.ownership.reader()).owner(request)):
+                request = await self._move_away(request, owner)
+        return await self.report_inactive(request.record)
 
-    async def _releasing(self, order: UnloadRequest, owner: str) -> UnloadRequest:
-        name = named(owner, self.context.link.ids or {}) or (order.record.status_owner if owner else "")
+    async def _releasing(self, request: UnloadRequest, owner: str) -> UnloadRequest:
+        name = broker_name(owner, self.context.link.ids or {}) or (request.record.status_owner if owner else "")
         state = BundleState.RELEASING if owner else BundleState.ASSIGNING
-        return await self._write(order, {"owner": name, "state": str(state)})
+        return await self._write(request, {"owner": name, "state": str(state)})
 
-    async def _confirm(self, order: UnloadRequest) -> None:
-        self._unloads.pop(order.record.name, None)
-        self._unanswered.pop(order.record.name, None)
-        await self._write(order, self._served(order, order.record.owner))
+    async def _confirm(self, request: UnloadRequest) -> None:
+        self._unloads.pop(request.record.name, None)
+        self._unanswered.pop(request.record.name, None)
+        await self._write(request, self._served(request, request.record.owner))
 
-    async def _elsewhere(self, order: UnloadRequest, owner: str) -> UnloadResult:
-        """Tell where it is: the loop adopts that, or plans anew."""
+    async def _elsewhere(self, request: UnloadRequest, owner: str) -> UnloadResult:
+        """Report the actual owner: the policy loop adopts it, or plans again."""
         if not owner:
-            return await self._give_up(order, UnloadResult.NOBODY, "it was released, and nobody was seen to take it")
-        name = named(owner, self.context.link.ids or {})
-        await self._write(order, self._served(order, name))
-        text = f"{counted(MOST_UNLOADS, 'time')} unloaded to {order.record.owner}, and {name or owner} has it"
-        return await self._give_up(order, UnloadResult.ELSEWHERE, text)
+            return await self._give_up(request, UnloadResult.UNASSIGNED, "it was released, and no broker has taken it")
+        name = broker_name(owner, self.context.link.ids or {})
+        await self._write(request, self._served(request, name))
+        text = f"unloaded to {request.record.owner} {counted(MOST_UNLOADS, 'time')}, and {name or owner} has it"
+        return await self._give_up(request, UnloadResult.ELSEWHERE, text)
 
-    def _served(self, order: UnloadRequest, owner: str) -> Mapping[str, Any]:
+    def _served(self, request: UnloadRequest, owner: str) -> Mapping[str, Any]:
         state = BundleState.OWNED if owner else BundleState.FREE
-        return {"owner": owner, "state": str(state), "observedGeneration": order.record.generation}
+        return {"owner": owner, "state": str(state), "observedGeneration": request.record.generation}
 
-    async def _write(self, order: UnloadRequest, status: Mapping[str, Any]) -> UnloadRequest:
-        """Write the status, if nobody has changed the bundle. Raises `_OverError`, `ApiError`."""
-        record = order.record
+    async def _write(self, request: UnloadRequest, status: Mapping[str, Any]) -> UnloadRequest:
+        """Write the status. Raises `_SupersededError` if the bundle has changed, `ApiError`."""
+        record = request.record
         if (record.status_owner, record.state) != (status["owner"], status["state"]):
             status = {**status, "since": timestamp(self.context.now())}
         body = {"metadata": {"resourceVersion": record.resource_version}, "status": status}
         try:
             raw = await self.context.api.patch(BUNDLES, self.context.namespace, record.name, body, subresource="status")
         except (ConflictError, NotFoundError) as error:
-            log.info("bundle %s: looking again: %s", record.name, error)
-            raise _OverError from None
-        return order.at(bundle_record(raw))
+            log.info("bundle %s: reading it again: %s", record.name, error)
+            raise _SupersededError from None
+        return request.with_record(bundle_record(raw))
 
-    def _tell(self, order: UnloadRequest, times: tuple[float, float, float], unloads: int) -> None:
-        """The move has landed: say so to all who want to know. times: asked, released, owned."""
-        record, ids, (asked, released, owned) = order.record, self.context.link.ids or {}, times
-        source = named(order.source, ids) or record.status_owner
-        landing = Landing(record.name, record.topic_namespace, order.full_name, source, record.owner, *times, unloads)
+    def _report_landed(self, request: UnloadRequest, times: tuple[float, float, float], unloads: int) -> None:
+        """Report a completed move. times: epoch seconds at which it was asked, released, owned."""
+        record, ids, (asked, released, owned) = request.record, self.context.link.ids or {}, times
+        source = broker_name(request.source, ids) or record.status_owner
+        landing = Landing(record.name, record.topic_namespace, request.full_name, source, record.owner, *times, unloads)
         log.info(
-            "bundle %s: from %s to %s, released after %.0f ms, served again after %.0f ms, %s",
-            *(record.name, source or "nobody", record.owner, 1000 * (released - asked), 1000 * (owned - asked)),
+            "bundle %s: from %s to %s, released after %.0f ms, owned again after %.0f ms, %s",
+            *(record.name, source or "(unowned)", record.owner, 1000 * (released - asked), 1000 * (owned - asked)),
             counted(unloads, "unload"),
         )
         self._count(UnloadResult.LANDED)
@@ -264,10 +271,10 @@ class BundleUnload:
         for landed in self._landed:
             landed(landing)
 
-    async def _give_up(self, order: UnloadRequest, result: UnloadResult, text: str) -> UnloadResult:
+    async def _give_up(self, request: UnloadRequest, result: UnloadResult, text: str) -> UnloadResult:
         self._count(result)
         reason = str(Reason.ELSEWHERE) if result is UnloadResult.ELSEWHERE else f"Unload{result}"
-        await self._event(order.record, "Warning", reason, f"{order.record.name}: {text}")
+        await self._event(request.record, "Warning", reason, f"{request.record.name}: {text}")
         return result
 
     def _count(self, result: UnloadResult) -> None:
@@ -281,16 +288,16 @@ class BundleUnload:
 
 
 def _withdrawn(record: BundleRecord) -> bool:
-    """Whether the wish only says that the bundle is to stay: it has landed after all, or somebody moved it."""
+    """Whether the desired owner only repeats the last known owner, so that the bundle may stay where it is now."""
     return record.desired_for in _STAYS
 
 
-async def _for_a_moment(waiting: Any) -> None:
-    """Wait for it no longer than may be. What it raises is logged, and goes no further."""
+async def _with_timeout(waiting: Any) -> None:
+    """Await a listener for `LISTENER_TIMEOUT` at most. Its exceptions are logged and ignored."""
     try:
-        async with asyncio.timeout(HELD_UP):
+        async with asyncio.timeout(LISTENER_TIMEOUT):
             await waiting
     except TimeoutError:
-        log.debug("what is to be known before a move took too long")
+        log.debug("a listener before an unload took too long")
     except Exception:
-        log.exception("what is to be known before a move failed")
+        log.exception("a listener before an unload failed")

@@ -1,4 +1,4 @@
-"""Unload requests: what was asked of Pulsar to move a bundle, and what came of it."""
+"""Unload requests: what Trimtab asks Pulsar to do so that a bundle moves, and the result."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from trimtab_operator.kube.records import BundleRecord
 _LAST = 0xFFFFFFFF
 
 MOST_NAMES = 50_000
-"""Names tried for a topic of a bundle: some 40 ms, which find one where a namespace has thousands of bundles."""
+"""Names tried to find a topic of a bundle. They take some 40 ms and find one in namespaces of thousands of bundles."""
 
 
 class UnloadResult(StrEnum):
-    """How an attempt to carry a wish out ended; a label of `trimtab_pulsar_unloads_total`."""
+    """Result of an attempt to move a bundle to its desired owner; a label of `trimtab_pulsar_unloads_total`."""
 
     LANDED = "Landed"
-    """The destination serves it."""
+    """The destination serves the bundle."""
     ELSEWHERE = "Elsewhere"
-    """Another broker took it, each time."""
-    NOBODY = "Nobody"
-    """It was released, and nobody was seen to take it in time."""
+    """Another broker took the bundle, each time."""
+    UNASSIGNED = "Unassigned"
+    """The bundle was released, and no broker took it in time."""
     RETURNED = "Returned"
-    """Its old owner got it back before it had let it go: another one was given it."""
+    """The old owner got the bundle back before it had released it. The bundle was given to another broker."""
     STALE = "Stale"
-    """Pulsar has no bundle of these boundaries any more."""
+    """Pulsar no longer has a bundle with these boundaries."""
     INACTIVE = "Inactive"
     """The destination is not among the active brokers."""
     FAILED = "Failed"
@@ -36,9 +36,9 @@ class UnloadResult(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class UnloadRequest:
-    """A wish to be carried out. record: the Bundle as it was last read; full_name: Pulsar's spelling of it.
+    """A bundle to move to its desired owner. record: the Bundle as last read; full_name: the name that Pulsar uses.
 
-    destination, source: Pulsar's ids of the brokers; the source is empty where nobody was known to serve it.
+    destination, source: broker ids. The source is empty for an unowned bundle.
     """
 
     record: BundleRecord
@@ -51,14 +51,14 @@ class UnloadRequest:
         """``tenant/name``."""
         return self.full_name.rpartition("/")[0]
 
-    def at(self, record: BundleRecord) -> UnloadRequest:
-        """The same, with the Bundle as it is now."""
+    def with_record(self, record: BundleRecord) -> UnloadRequest:
+        """Replace the Bundle by its newer version."""
         return replace(self, record=record)
 
     def topic(self) -> str:
-        """A topic of the bundle that nobody is likely to use; empty where none was found, the bundle is so narrow.
+        """Find the name of an unused topic of the bundle; empty if the bundle is too narrow to find one.
 
-        Looking it up creates none.
+        A lookup of it creates no topic.
         """
         lower, upper = int(self.record.lower, 16), int(self.record.upper, 16)
         names = (f"non-persistent://{self.namespace}/trimtab-looks-{number}" for number in range(MOST_NAMES))
@@ -67,12 +67,12 @@ class UnloadRequest:
 
 @dataclass(frozen=True, slots=True)
 class Landing:
-    """A move that was carried out and read back.
+    """A completed move: the destination serves the bundle.
 
-    bundle, namespace:   names of the objects; full_name: Pulsar's spelling of the bundle.
-    source, destination: names of Brokers.
-    asked, released, owned: epoch seconds at which the unload was sent and answered, and the new owner first seen.
-    unloads:             how many it took.
+    bundle, namespace:   object names; full_name: the name of the bundle that Pulsar uses.
+    source, destination: names of Broker objects.
+    asked, released, owned: epoch seconds of the unload request, its answer, and the first sight of the new owner.
+    unloads:             number of unload requests.
     """
 
     bundle: str
@@ -90,13 +90,13 @@ def _inside(place: int, lower: int, upper: int) -> bool:
     return lower <= place < upper or place == upper == _LAST
 
 
-def named(broker: str, ids: Mapping[str, str]) -> str:
-    """The Broker object that stands for the broker of this id; empty none."""
+def broker_name(broker: str, ids: Mapping[str, str]) -> str:
+    """The name of the Broker object for a broker id; empty if there is none. ids: id by object name."""
     return next((name for name, known in ids.items() if known == broker), "")
 
 
-Landed = Callable[[Landing], None]
-"""Told of each move that was carried out. Must be quick."""
+AfterLanding = Callable[[Landing], None]
+"""Called after each completed move. It must return quickly."""
 
-Leaving = Callable[[UnloadRequest], Awaitable[None]]
-"""Awaited before a bundle is unloaded, for a moment at most (`unloading.HELD_UP`)."""
+BeforeUnload = Callable[[UnloadRequest], Awaitable[None]]
+"""Awaited before each unload, for `LISTENER_TIMEOUT` of the module `unload` at most."""

@@ -1,7 +1,7 @@
-"""The switches of Pulsar's own balancer in its dynamic configuration, and how they are put back.
+"""The switches of Pulsar's own balancer in its dynamic configuration, and their restoration.
 
-What counts is the configuration that each broker runs with: its file, and dynamic values on top. Pulsar takes any text
-as a dynamic value of a switch and reads it as Java does: all but ``true`` (in any case) is off.
+Each broker runs with its file, overridden by dynamic values. Pulsar accepts any text as the dynamic value of a switch,
+and reads it like Java: all but ``true`` (in any case) is off.
 """
 
 from __future__ import annotations
@@ -17,35 +17,35 @@ from trimtab_pipeline.bodies import json_of
 from trimtab_strategies.model import some
 
 ENABLED = "loadBalancerEnabled"
-"""Without it nothing is shed, whatever `SHEDDING` says."""
+"""If it is off, nothing is shed, also if `SHEDDING` is on."""
 
 SHEDDING = "loadBalancerSheddingEnabled"
-"""The leader unloads bundles by itself."""
+"""The leader unloads bundles automatically."""
 
 SPLITTING = "loadBalancerAutoBundleSplitEnabled"
-"""Bundles above a limit are split by themselves."""
+"""Bundles above a limit are split automatically."""
 
 UNLOADING_SPLITS = "loadBalancerAutoUnloadSplitBundlesEnabled"
-"""Halves of such a split are unloaded, and so go where Pulsar likes."""
+"""The children of an automatic split are unloaded, and Pulsar chooses their broker."""
 
 
 SWITCHES = (SHEDDING, SPLITTING)
-"""What must be off, as dynamic configuration can have it."""
+"""The dynamic settings that must be off."""
 
 OFF = "false"
-"""What is written to switch off."""
+"""The value that is written to switch off."""
 
 
 _HOUR = 3600.0
 
 
 def is_true(text: str) -> bool:
-    """Whether Pulsar takes `text` for true (Java's `Boolean.parseBoolean`: no spaces, any case)."""
+    """Whether Pulsar reads `text` as true (Java's `Boolean.parseBoolean`: any case, no spaces)."""
     return text.lower() == "true"
 
 
 def switched_on(runtime: Mapping[str, str]) -> tuple[str, ...] | None:
-    """The switches by which a broker with this configuration balances by itself; None when it names one of them not."""
+    """The switches that are on in a broker's configuration; None if the configuration lacks one of them."""
     if any(switch not in runtime for switch in SWITCHES):
         return None
     sheds = is_true(runtime[SHEDDING]) and is_true(runtime.get(ENABLED, "true"))
@@ -53,18 +53,18 @@ def switched_on(runtime: Mapping[str, str]) -> tuple[str, ...] | None:
 
 
 class ForeignFindingsError(ValueError):
-    """What is stored was not written by Trimtab. Says what is wrong with it."""
+    """The stored value was not written by Trimtab. The message names the problem."""
 
 
 @dataclass(frozen=True, slots=True)
 class FoundSettings:
-    """What was found before anything was switched off, and so what is put back.
+    """The settings of Pulsar's own balancer before Trimtab switched it off, to be restored later.
 
-    pulsar: where, and by which Secrets one asks. overrides: dynamic value of each switch that was switched off, None
-    where there was none. undone: when (epoch seconds) somebody switched on again what had been switched off.
-    written: switches that are known to have been off since; who has one on again, undid it.
-    brokers: ids of those there were lately, by which the cluster is known again.
-    Raises `ForeignFindingsError` for a setting that is none of `SWITCHES`: it would be written to Pulsar.
+    pulsar: the cluster and its Secrets. overrides: former dynamic value of each switch that was switched off, None for
+    none. undone: epoch seconds at which another client switched a switch on again. written: switches that are known to
+    have been off since; one that is on again was switched on by another client. brokers: ids of the brokers seen last,
+    which identify the cluster. Raises `ForeignFindingsError` for a setting outside `SWITCHES`, because a restore would
+    write it to Pulsar.
     """
 
     pulsar: PulsarSpec
@@ -76,42 +76,42 @@ class FoundSettings:
     def __post_init__(self) -> None:
         if others := sorted(self.overrides.keys() - set(SWITCHES)):
             named = " and ".join(others)
-            raise ForeignFindingsError(f"it names {named}, but Trimtab puts back only {' and '.join(SWITCHES)}")
+            raise ForeignFindingsError(f"it names {named}, but Trimtab restores only {' and '.join(SWITCHES)}")
 
     def of(self, pulsar: PulsarSpec, brokers: Collection[str]) -> bool:
-        """Whether it was found in the cluster behind `pulsar`, which has these brokers now.
+        """Whether the settings are from the cluster of `pulsar`. brokers: ids of its brokers now.
 
-        A cluster is known by its brokers: many are called ``pulsar``, and one may be asked by several URLs.
+        Brokers identify a cluster, because many clusters are named ``pulsar``, and one may have several URLs.
         """
         return pulsar.admin_url == self.pulsar.admin_url or not self.brokers.isdisjoint(brokers)
 
     def noting(self, switches: Iterable[str], overrides: Mapping[str, str]) -> Self:
-        """The same, before `switches` are switched off while these are the dynamic values."""
+        """Add `switches` that will be switched off. overrides: the dynamic values now."""
         before = {switch: overrides.get(switch) for switch in switches}
         return replace(self, overrides=before | dict(self.overrides), written=self.written - before.keys())
 
     def having_written(self, overrides: Mapping[str, str]) -> Self:
-        """The same, once these are the dynamic values."""
+        """Mark the switches that are off. overrides: the dynamic values after the write."""
         return replace(self, written=frozenset(switch for switch in self.overrides if overrides.get(switch) == OFF))
 
     def undone_again(self, now: float) -> Self:
-        """The same, once somebody has undone it `now`; what is older than an hour is forgotten."""
+        """Add that another client switched one on again `now`. Forgets times older than an hour."""
         return replace(self, undone=(*self.undone_lately(now), now))
 
     def undone_lately(self, now: float) -> tuple[float, ...]:
-        """When it was undone within the hour before `now`."""
+        """Times within the hour before `now` at which another client switched one on again."""
         return tuple(at for at in self.undone if now - at < _HOUR)
 
     def to_restore(self, overrides: Mapping[str, str]) -> dict[str, str | None]:
-        """What to write, given the dynamic values there are now: text, or None to drop one.
+        """Values to write by switch, None to remove one. overrides: the dynamic values now.
 
-        A switch that is no longer as it was written here was set by somebody since, and is left as it is.
+        A switch with another value than Trimtab wrote was changed by another client, and stays.
         """
         ours = (switch for switch in self.overrides if overrides.get(switch) == OFF)
         return {switch: self.overrides[switch] for switch in ours if self.overrides[switch] != OFF}
 
     def to_json(self) -> str:
-        """As stored."""
+        """The JSON to store."""
         spec = self.pulsar.model_dump(by_alias=True, mode="json", exclude_none=True)
         value: dict[str, Any] = {
             "version": 1,
@@ -125,13 +125,13 @@ class FoundSettings:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Read back. Raises `ForeignFindingsError` when it is not what `to_json` wrote."""
+        """Read the JSON of `to_json`. Raises `ForeignFindingsError` for any other text."""
         try:
             value = json_of(text)
             version = value["version"]
             overrides = {str(k): None if v is None else str(v) for k, v in value["overrides"].items()}
             undone = tuple(map(float, value.get("undone", ())))
-            written = frozenset(map(str, value.get("written", overrides)))  # older ones do not say
+            written = frozenset(map(str, value.get("written", overrides)))  # absent in older versions
             brokers = frozenset(map(str, value.get("brokers", ())))
             found = cls(PulsarSpec.model_validate(value["pulsar"]), overrides, undone, written, brokers)
         except ForeignFindingsError:
@@ -144,7 +144,7 @@ class FoundSettings:
 
 
 def described(on: Mapping[str, Iterable[str]]) -> str:
-    """In words which brokers have which switches on. on: switches by broker."""
+    """Describe which switches are on at which brokers. on: switches by broker."""
     by_switch: dict[str, list[str]] = {}
     for broker, switches in sorted(on.items()):
         for switch in switches:
@@ -153,22 +153,22 @@ def described(on: Mapping[str, Iterable[str]]) -> str:
 
 
 async def restore_settings(admin: Admin, found: FoundSettings, *, dry_run: bool = False) -> list[str]:
-    """Write back what `found` says, in words what was done. Can be done again after it failed in the middle.
+    """Restore the settings of `found`; returns a description of each change. After an error, call it again.
 
-    dry_run: only say what would be done. Raises `PulsarError`.
+    dry_run: describe the changes only. Raises `PulsarError`.
     """
     overrides = await admin.overrides()
-    todo, done = found.to_restore(overrides), list[str]()
+    values, changes = found.to_restore(overrides), list[str]()
     for switch, before in sorted(found.overrides.items()):
-        if switch not in todo:
+        if switch not in values:
             now = overrides.get(switch)
-            done.append(f"{switch} is left as it is ({'no dynamic value' if now is None else now})")
+            changes.append(f"{switch} stays as it is ({'no dynamic value' if now is None else now})")
         elif before is None:
             if not dry_run:
                 await admin.drop_override(switch)
-            done.append(f"{switch}: dynamic value dropped, each broker's file counts again")
+            changes.append(f"{switch}: dynamic value removed, each broker's file applies again")
         else:
             if not dry_run:
                 await admin.override(switch, before)
-            done.append(f"{switch} = {before}, as it was found")
-    return done
+            changes.append(f"{switch} = {before}, as before")
+    return changes

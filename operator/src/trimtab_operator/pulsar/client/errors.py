@@ -1,8 +1,8 @@
-"""Errors of Pulsar's admin REST API as types, and what to do about each refusal.
+"""Errors of Pulsar's admin REST API as types, and a remedy for each authentication problem.
 
-Status codes and texts are as measured with brokers 4.0.8 of both load managers. They answer 401 both to an unknown
-client and to a known role without the right, and then say so. The message quotes them, and names the field of the
-policy and the Secret to mend.
+Status codes and texts were measured with brokers 4.0.8 of both load managers. Brokers answer 401 to an unknown client
+and also to a known role without the permission; their text tells which. A remedy names the field of the policy and the
+Secret to correct.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ class PulsarError(Exception):
 
 
 class PulsarUnavailableError(PulsarError):
-    """No usable answer: refused or reset connections, time-outs, too many redirects, 5xx of no own meaning."""
+    """No usable answer: a refused or reset connection, a time-out, too many redirects, a 5xx without another type."""
 
 
 class PulsarRefusedError(PulsarError):
-    """Another 4xx (401, 403, ...): the request is wrong or not allowed, and would be so again."""
+    """Another 4xx (401, 403, ...): the request is wrong or not allowed. A retry would fail again."""
 
 
 class UnknownError(PulsarRefusedError):
@@ -35,7 +35,7 @@ class UnknownError(PulsarRefusedError):
 
 
 class UnownedError(PulsarRefusedError):
-    """412 on a bundle: nobody serves it."""
+    """412 on a bundle: no broker serves it."""
 
 
 class ExistsError(PulsarRefusedError):
@@ -43,7 +43,7 @@ class ExistsError(PulsarRefusedError):
 
 
 class StaleBundleError(PulsarRefusedError):
-    """412 on a bundle: no bundle has exactly these boundaries (any more); it was split. Read the boundaries again."""
+    """412 on a bundle: no bundle has these boundaries, as after a split. Read the boundaries again."""
 
 
 class InactiveDestinationError(PulsarRefusedError):
@@ -51,11 +51,11 @@ class InactiveDestinationError(PulsarRefusedError):
 
 
 class SameBrokerError(PulsarRefusedError):
-    """The destination owns the bundle already (the extensible load manager says so; the modular one does not)."""
+    """The destination already owns the bundle. Only the extensible load manager reports this."""
 
 
 class SplitRefusedError(PulsarRefusedError):
-    """Pulsar does not divide the bundle at these positions."""
+    """Pulsar refuses to split the bundle at these positions."""
 
 
 _ISSUER = re.compile(r"^issuer \S+: ")
@@ -66,7 +66,7 @@ _FORBIDDEN = re.compile(r"unauthorized to|not authorized|not permitted|don't hav
 
 _ANOTHER_NAME = re.compile(r"mismatch|is not valid for", re.IGNORECASE)
 
-_DISBELIEVED = "CERTIFICATE_VERIFY_FAILED"
+_UNTRUSTED = "CERTIFICATE_VERIFY_FAILED"
 
 _WHERE = "spec.pulsar.auth"
 
@@ -74,57 +74,60 @@ _CALLER, _ROLE = 401, 403
 
 
 def remedy(problem: str, auth: PulsarAuth | None) -> str:
-    """What to do about `problem`, the text of a `PulsarError`; empty where it has nothing to do with who asks whom."""
-    if _DISBELIEVED in problem:
+    """What to do about `problem`, the text of a `PulsarError`; empty if it is no authentication problem."""
+    if _UNTRUSTED in problem:
         return _of_certificate(problem, auth)
     found = _STATUS.match(problem)
     status, said = (int(found[1]), found[2]) if found else (0, "")
     if _ISSUER.match(problem):
         return _of_client(auth) if found else ""
     if status == _ROLE or (status == _CALLER and _FORBIDDEN.search(said)):
-        return f"brokers know who asks, and that is no superuser of theirs: {_field(auth)} needs one of superUserRoles"
+        return f"brokers know this role, but it is no superuser: {_field(auth)} needs one of superUserRoles"
     return _of_caller(auth) if status == _CALLER else ""
 
 
 def _of_certificate(problem: str, auth: PulsarAuth | None) -> str:
     if _ANOTHER_NAME.search(problem):
-        return "what the server shows is for another name: name it in the URL as its certificate does"
+        return "the server's certificate is for another name: use a name from the certificate in the URL"
     if auth is not None and auth.tls is not None and auth.tls.ca is not None:
-        told = f"{_told('tls.ca', auth.tls.ca)} is not the authority that signed what the server shows"
-        return f"{told}: put the right one there"
-    return f"no usual authority signed what the server shows: name a Secret with the right one in {_WHERE}.tls.ca"
+        text = f"{_place('tls.ca', auth.tls.ca)} is not the authority that signed the server's certificate"
+        return f"{text}: put the right one there"
+    return (
+        f"no well-known authority signed the server's certificate: name a Secret with the right one in {_WHERE}.tls.ca"
+    )
 
 
 def _of_client(auth: PulsarAuth | None) -> str:
     if auth is None or auth.oauth2 is None:
         return ""
     oauth2 = auth.oauth2
-    fields = f"{_told('oauth2.clientId', oauth2.client_id)} and {_told('oauth2.clientSecret', oauth2.client_secret)}"
-    return f"see {fields}, and what audience and scope the issuer wants"
+    fields = f"{_place('oauth2.clientId', oauth2.client_id)} and {_place('oauth2.clientSecret', oauth2.client_secret)}"
+    return f"check {fields}, and which audience and scope the issuer requires"
 
 
 def _of_caller(auth: PulsarAuth | None) -> str:
     if auth is None or (auth.token is None and auth.oauth2 is None and (auth.tls is None or not auth.tls.certificate)):
-        return f"brokers want to know who asks: name a Secret with a token, oauth2 or tls.certificate in {_WHERE}"
+        return f"brokers require authentication: name a Secret with a token, oauth2 or tls.certificate in {_WHERE}"
     if auth.oauth2 is not None:
         return (
-            f"brokers do not take tokens of {auth.oauth2.issuer_url}: see {_WHERE}.oauth2.audience, and their own key"
+            f"brokers do not accept tokens of {auth.oauth2.issuer_url}: "
+            f"check {_WHERE}.oauth2.audience, and the key that brokers verify with"
         )
-    return f"brokers do not take {_field(auth)}: put one there that is valid now; it is read again within a minute"
+    return f"brokers do not accept {_field(auth)}: put a valid one there; it is read again within a minute"
 
 
 def _field(auth: PulsarAuth | None) -> str:
-    """What says who asks, and where that is."""
+    """The credentials and their field."""
     if auth is not None and auth.token is not None:
-        return f"the token at {_told('token', auth.token)}"
+        return f"the token at {_place('token', auth.token)}"
     if auth is not None and auth.oauth2 is not None:
-        return f"the client at {_told('oauth2.clientId', auth.oauth2.client_id)}"
+        return f"the client at {_place('oauth2.clientId', auth.oauth2.client_id)}"
     if auth is not None and auth.tls is not None and auth.tls.certificate is not None:
-        return f"the certificate at {_told('tls.certificate', auth.tls.certificate)}"
+        return f"the certificate at {_place('tls.certificate', auth.tls.certificate)}"
     return _WHERE
 
 
-def _told(field: str, where: SecretKey) -> str:
+def _place(field: str, where: SecretKey) -> str:
     return f"{_WHERE}.{field} (Secret {where.secret}, key {where.key})"
 
 
@@ -151,7 +154,7 @@ _NO_SPLIT = re.compile(r"not found under namespace|ClassCastException|split", re
 
 
 def reason_of(body: str) -> str:
-    """What an answer says went wrong: its ``reason``, of a stack trace or a page the message alone, in one line."""
+    """Read the reason from an error body: the field ``reason``, or the message of a stack trace or page. One line."""
     try:
         found = json_of(body)
         text = str(found["reason"]) if isinstance(found, dict) and found.get("reason") else body
@@ -161,11 +164,11 @@ def reason_of(body: str) -> str:
     return " ".join((message[1] if message else re.sub(r"<[^>]*>", " ", text)).split())[:_LONGEST]
 
 
-def refusal(call: str, status: int, body: str, told: str) -> PulsarError:
-    """The error that an answer stands for. told: the request in words, for the message."""
+def refusal(call: str, status: int, body: str, request: str) -> PulsarError:
+    """Make the error for an answer. request: the request in words, for the message."""
     reason = reason_of(body)
     kind = _kind(call, status, f"{reason} {body}")
-    return kind(f"{told}: {status} {reason}".rstrip(), status=status)
+    return kind(f"{request}: {status} {reason}".rstrip(), status=status)
 
 
 def _kind(call: str, status: int, text: str) -> type[PulsarError]:
@@ -177,7 +180,7 @@ def _kind(call: str, status: int, text: str) -> type[PulsarError]:
 
 
 def _of_call(call: str, status: int, text: str) -> type[PulsarError] | None:
-    """What a status and a text mean after this call alone."""
+    """The type that a status and a text have for this call only."""
     if call in _CREATIONS:
         return ExistsError if status == _CONFLICT else None
     if call in _OF_BUNDLES and status == _PRECONDITION and _STALE.search(text):

@@ -1,4 +1,4 @@
-"""`HttpAdmin`: `Admin` over HTTP."""
+"""`HttpAdmin`: the `Admin` protocol over HTTP."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ from trimtab_operator.pulsar.client.transport import Budget, Guards, Request, Tr
 from trimtab_pipeline.api import Credentials
 
 MANAGER_FOR = 60.0
-"""Seconds for which a cluster's load manager is believed to be the same."""
+"""Seconds that the answer about the load manager is cached."""
 
 CONNECTIONS = 8
-"""Connections to one broker at a time."""
+"""Connections to one broker."""
 
 
 @asynccontextmanager
 async def connected(
     url: str,
     *,
-    timeout: float = 10.0,  # noqa: ASYNC109  that of each request
+    timeout: float = 10.0,  # noqa: ASYNC109  applies to each request
     requests_per_second: float = 20.0,
     guards: Guards = Guards(),  # noqa: B008  frozen
     identity: Identity | None = None,
 ) -> AsyncIterator[HttpAdmin]:
-    """A client for the cluster at the admin URL `url`, which brokers are asked by the scheme of.
+    """Open a client for the cluster at the admin URL `url`. Brokers are asked by the scheme of that URL.
 
-    timeout: seconds that one request may take, redirects and all; an issuer's for a token do not count. `identity` is
-    closed with the client. Raises `PulsarRefusedError` if `url` is not admitted.
+    timeout: seconds for one request with its redirects, without requests to a token issuer. `identity` is closed with
+    the client. Raises `PulsarRefusedError` if `url` is not allowed.
     """
     identity = identity or Bearer()
     try:
@@ -54,20 +54,20 @@ async def connected(
 
 @dataclass(frozen=True, slots=True)
 class HttpAdmin:
-    """See `Admin`; made by `connected`. Reads wait for the budget, unless `hurried`."""
+    """Implements `Admin`; made by `connected`. Reads wait for the request budget if `budgeted`."""
 
     transport: Transport
-    hurried: bool = False
+    budgeted: bool = True
     _origins: dict[str, str] = field(default_factory=dict)
     _cluster: list[str] = field(default_factory=list)
     _manager: list[tuple[float, LoadManager]] = field(default_factory=list)
 
-    def at_once(self) -> HttpAdmin:
-        """The same client, whose reads do not wait for the budget: for what is under way."""
-        return replace(self, hurried=True)
+    def without_budget(self) -> HttpAdmin:
+        """The same client without the request budget."""
+        return replace(self, budgeted=False)
 
     async def clusters(self) -> tuple[str, ...]:
-        """Names of the clusters that this one knows."""
+        """Names of the clusters that this cluster knows."""
         return api.names(await self._get("clusters", "/admin/v2/clusters"))
 
     async def brokers(self) -> frozenset[str]:
@@ -77,12 +77,12 @@ class HttpAdmin:
         return frozenset(found)
 
     async def leader(self) -> str:
-        """Id of the broker that leads."""
+        """Id of the leader broker."""
         found = api.mapping(await self._get("leader", "/admin/v2/brokers/leaderBroker"))
         return str(found.get("brokerId") or urlsplit(str(found.get("serviceUrl"))).netloc)
 
     async def load_manager(self) -> LoadManager:
-        """Which load manager the cluster runs, as the broker says that answers, or said within the last minute."""
+        """The load manager that the cluster runs, at most a minute old."""
         if not self._manager or time.monotonic() - self._manager[-1][0] > MANAGER_FOR:
             found = api.texts(await self._get("runtime", "/admin/v2/brokers/configuration/runtime"))
             self._manager[:] = [(time.monotonic(), load_manager(found))]
@@ -93,17 +93,17 @@ class HttpAdmin:
         return api.names(await self._get("tenants", "/admin/v2/tenants"))
 
     async def namespaces(self, tenant: str) -> tuple[str, ...]:
-        """Its namespaces, as ``tenant/name``. `UnknownError`."""
+        """Names of the tenant's namespaces, as ``tenant/name``. Raises `UnknownError`."""
         return api.names(await self._get("namespaces", f"/admin/v2/namespaces/{_part(tenant)}"))
 
     async def boundaries(self, namespace: str) -> tuple[int, ...]:
-        """The edges of its bundles. `UnknownError`."""
+        """The edges of the namespace's bundles. Raises `UnknownError`."""
         return api.boundaries(await self._get("boundaries", f"/admin/v2/namespaces/{_parts(namespace)}/bundles"))
 
     async def policies(self, namespace: str) -> Mapping[str, Any]:
-        """Its policies as Pulsar has them. `UnknownError`.
+        """The namespace's policies. Raises `UnknownError`.
 
-        The anti-affinity group is asked for on its own, as it is not among them.
+        The anti-affinity group takes a second request.
         """
         path = f"/admin/v2/namespaces/{_parts(namespace)}"
         found, group = await asyncio.gather(
@@ -112,7 +112,7 @@ class HttpAdmin:
         return {**api.mapping(found), "anti_affinity_group": group or ""}
 
     async def isolation(self, cluster: str) -> Mapping[str, Mapping[str, Any]]:
-        """The cluster's namespace isolation policies by name; none where there never was one."""
+        """The cluster's namespace isolation policies by name."""
         path = f"/admin/v2/clusters/{_part(cluster)}/namespaceIsolationPolicies"
         try:
             return api.mapping(await self._get("isolation", path) or {})
@@ -122,32 +122,34 @@ class HttpAdmin:
             raise
 
     async def owned(self, broker: str) -> frozenset[str]:
-        """Bundles that `broker` serves, without the system's own. `UnknownError`."""
+        """Bundles that `broker` serves, without the system's own. Raises `UnknownError`."""
         path = f"/admin/v2/brokers/{_part(await self._cluster_name())}/{_part(broker)}/ownedNamespaces"
         known = self._origins.get(broker, "") or (self._direct(broker) if self.transport.lists(broker) else "")
         found, url = await self._ask(Request("owned", "GET", path), at=known)
-        if urlsplit(url).netloc != urlsplit(self.transport.base).netloc:  # a Service leads to another one the next time
+        if (
+            urlsplit(url).netloc != urlsplit(self.transport.base).netloc
+        ):  # a Service may choose another broker next time
             self._origins[broker] = url.removesuffix(path)
         return api.owned(found)
 
     async def owner(self, bundle: str, broker: str) -> str:
-        """Id of the broker that serves `bundle`, empty for nobody: `broker` answers, or redirects to the one that does.
+        """Id of the broker that serves `bundle`, empty for unowned: `broker` answers or redirects to the owner.
 
-        `StaleBundleError`, `UnknownError`.
+        Raises `StaleBundleError`, `UnknownError`.
         """
         request = Request("owner", "GET", f"/admin/v2/namespaces/{_parts(bundle)}/topicHashPositions")
         try:
             origin = await self._origin(broker)
         except UnknownError as error:
-            raise PulsarUnavailableError(str(error)) from None  # others can tell
+            raise PulsarUnavailableError(str(error)) from None  # other brokers know the owner, too
         try:
-            place = await self.transport.place(request, origin, budgeted=not self.hurried)
+            target = await self.transport.redirect_target(request, origin, budgeted=self.budgeted)
         except UnownedError:
             return ""
-        return self._listed_at(place) if place else broker
+        return self._listed_at(target) if target else broker
 
     def _listed_at(self, netloc: str) -> str:
-        """The id of the broker at an address, which may be another port of it (https)."""
+        """Id of the broker at ``host:port``, which may be its https port."""
         if self.transport.lists(netloc):
             return netloc
         if known := [broker for broker, origin in self._origins.items() if urlsplit(origin).netloc == netloc]:
@@ -156,70 +158,70 @@ class HttpAdmin:
         return next((broker for broker in self.transport.listed if broker.rpartition(":")[0] == host), netloc)
 
     async def reported(self, broker: str) -> frozenset[str]:
-        """Bundles of whose topics `broker` has statistics, with the modular load manager."""
+        """Bundles in the load report of `broker`; with the modular load manager only."""
         found = await self._get("reported", "/admin/v2/broker-stats/load-report", at=await self._origin(broker))
         return api.reported(found)
 
     async def create_tenant(self, tenant: str, clusters: Sequence[str]) -> None:
-        """Create a tenant that may use `clusters`. `ExistsError`."""
+        """Create a tenant that may use `clusters`. Raises `ExistsError`."""
         body = {"adminRoles": [], "allowedClusters": list(clusters)}
         await self._ask(Request("create_tenant", "PUT", f"/admin/v2/tenants/{_part(tenant)}", body))
 
     async def create_namespace(self, namespace: str, bundles: int) -> None:
-        """Create a namespace cut into so many equal bundles. `ExistsError`, `UnknownError`."""
+        """Create a namespace with this number of equal bundles. Raises `ExistsError`, `UnknownError`."""
         body = {"bundles": {"numBundles": bundles}}
         await self._ask(Request("create_namespace", "PUT", f"/admin/v2/namespaces/{_parts(namespace)}", body))
 
     async def set_anti_affinity(self, namespace: str, group: str) -> None:
-        """Put the namespace into an anti-affinity group, or out of any (empty)."""
+        """Set the namespace's anti-affinity group; empty removes it."""
         path = f"/admin/v2/namespaces/{_parts(namespace)}/antiAffinity"
         await self._ask(Request("set_anti_affinity", "POST" if group else "DELETE", path, group or None))
 
     async def unload(self, bundle: str, destination: str = "") -> None:
-        """Have its owner let go. `StaleBundleError`, `InactiveDestinationError`, `SameBrokerError`."""
+        """Unload a bundle. Raises `StaleBundleError`, `InactiveDestinationError`, `SameBrokerError`."""
         query = f"?destinationBroker={quote(destination, safe='')}" if destination else ""
         await self._ask(Request("unload", "PUT", f"/admin/v2/namespaces/{_parts(bundle)}/unload{query}"))
 
     async def split(self, bundle: str, positions: Sequence[int], *, unload: bool = False) -> None:
-        """Divide at `positions`. `StaleBundleError`, `SplitRefusedError`."""
+        """Split a bundle at `positions`. Raises `StaleBundleError`, `SplitRefusedError`."""
         query = f"?splitAlgorithmName=specified_positions_divide&unload={str(unload).lower()}"
         path = f"/admin/v2/namespaces/{_parts(bundle)}/split{query}"
         await self._ask(Request("split", "PUT", path, list(positions)))
 
     async def topic_positions(self, bundle: str) -> Mapping[str, int]:
-        """Hash of each loaded topic of the bundle, by topic."""
+        """Hash by name of each loaded topic of the bundle."""
         path = f"/admin/v2/namespaces/{_parts(bundle)}/topicHashPositions"
         found = api.mapping(await self._get("topic_positions", path)).get("topicHashPositions") or {}
         return {topic: int(position) for topic, position in api.mapping(found).items()}
 
     async def topic_stats(self, topic: str) -> Mapping[str, Any]:
-        """Statistics of one topic as Pulsar has them."""
+        """Pulsar's statistics of one topic."""
         return api.mapping(await self._get("topic_stats", f"/admin/v2/{_topic(topic)}/stats"))
 
     async def topic_loads(self, broker: str) -> tuple[TopicLoad, ...]:
-        """What `broker` says of the topics it serves, without those of the system."""
+        """Load of the topics that `broker` serves, without the system's own."""
         found = await self._get("topic_loads", "/admin/v2/broker-stats/topics", at=await self._origin(broker))
         return tuple(api.topic_loads(found))
 
     async def origin(self, broker: str) -> str:
-        """Base URL of the admin REST of `broker`, if it may be asked."""
+        """Base URL of the admin REST API of `broker`, if the allow-list permits it."""
         return await self._origin(broker)
 
     async def credentials(self) -> Credentials:
-        """What proves at this moment who asks."""
+        """The current credentials. Never log them."""
         return await self.transport.identity.proof()
 
     async def lookup(self, topic: str) -> str:
-        """Id of the broker that serves `topic`. **Gives its bundle an owner if it has none.**"""
+        """Id of the broker that serves `topic`. **Assigns an unowned bundle.**"""
         return api.broker_id(await self._get("lookup", f"/lookup/v2/topic/{_topic(topic)}"))
 
     async def runtime(self, broker: str) -> Mapping[str, str]:
-        """The configuration that `broker` runs with, all of it, as text."""
+        """The complete configuration that `broker` runs with, as text."""
         path = "/admin/v2/brokers/configuration/runtime"
         return api.texts(await self._get("runtime", path, at=await self._origin(broker)))
 
     async def overrides(self) -> Mapping[str, str]:
-        """Dynamic configuration that is set for the whole cluster."""
+        """Dynamic configuration of the whole cluster."""
         return api.texts(await self._get("overrides", "/admin/v2/brokers/configuration/values"))
 
     async def override(self, name: str, value: str) -> None:
@@ -228,7 +230,7 @@ class HttpAdmin:
         await self._ask(Request("override", "POST", path))
 
     async def drop_override(self, name: str) -> None:
-        """Drop a dynamic value: brokers run by their files again."""
+        """Remove a dynamic value, so that each broker's file applies again."""
         await self._ask(Request("drop_override", "DELETE", f"/admin/v2/brokers/configuration/{_part(name)}"))
 
     async def _get(self, call: str, path: str, *, at: str = "") -> Any:
@@ -236,7 +238,7 @@ class HttpAdmin:
         return found
 
     async def _ask(self, request: Request, *, at: str = "") -> tuple[Any, str]:
-        return await self.transport.ask(request, at=at, budgeted=not self.hurried)
+        return await self.transport.ask(request, at=at, budgeted=self.budgeted)
 
     async def _cluster_name(self) -> str:
         if not self._cluster:
@@ -245,42 +247,42 @@ class HttpAdmin:
         return self._cluster[0]
 
     async def _origin(self, broker: str) -> str:
-        """Base URL of one broker, which Pulsar lists. Raises `UnknownError` for another."""
+        """Base URL of a listed broker. Raises `UnknownError` for any other."""
         if not self.transport.lists(broker) and broker not in await self.brokers():
             raise UnknownError(f"broker {broker} is not among those that Pulsar lists")
         if broker not in self._origins and not self._direct(broker):
-            self._origins[broker] = await self._told_origin(broker)
+            self._origins[broker] = await self._https_origin(broker)
         return self._origins.get(broker) or self._direct(broker)
 
-    async def _told_origin(self, broker: str) -> str:
-        """Base URL for https of one broker, as a lookup in the namespace tells that is its own, and has no other owner.
+    async def _https_origin(self, broker: str) -> str:
+        """The https base URL of a broker, by a lookup in the heartbeat namespace that only this broker owns.
 
-        Where somebody else has it all the same, the broker has just ended. Raises `PulsarError`.
+        If another broker owns that namespace, this one has just stopped. Raises `PulsarError`.
         """
         found, _ = await self._ask(lookup_of(broker))
         if not (url := self.transport.learn(broker, found)):
-            raise PulsarUnavailableError(f"broker {broker} does not say where it is asked by https")
+            raise PulsarUnavailableError(f"broker {broker} does not name its https address")
         return self.transport.admitted(url, f"broker {broker}")
 
     def _direct(self, broker: str) -> str:
-        """Base URL of a broker by its id, which is its address for http; that for https only brokers tell."""
+        """The http base URL from a broker's id; empty for https, whose address only the broker knows."""
         if urlsplit(self.transport.base).scheme == "https":
             return ""
         return self.transport.admitted(f"http://{broker}", f"broker {broker}")
 
 
 def _part(name: str) -> str:
-    """One part of a path."""
+    """Quote one part of a path."""
     return quote(name, safe=":")
 
 
 def _parts(path: str) -> str:
-    """Several, with slashes between."""
+    """Quote each part of a path."""
     return "/".join(map(_part, path.split("/")))
 
 
 def _topic(name: str) -> str:
-    """``persistent://tenant/namespace/topic`` as a path; the topic's own name may hold slashes."""
+    """Convert ``persistent://tenant/namespace/topic`` to a path. The local name may contain slashes."""
     kind, _, rest = name.partition("://")
     tenant, namespace, topic = rest.split("/", 2)
     return f"{kind}/{_part(tenant)}/{_part(namespace)}/{_part(topic)}"

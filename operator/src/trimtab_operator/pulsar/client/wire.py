@@ -1,7 +1,7 @@
-"""What the clients of brokers and of issuers have in common: which way they ask, and how much of an answer they read.
+"""HTTP basics for the clients of brokers and of token issuers: proxies, and the size of answers.
 
-Proxies are those of the environment (``HTTPS_PROXY``, ``NO_PROXY``, ...), by the rules that `requests` has for
-Prometheus. aiohttp could look for them itself, but would then send what ``~/.netrc`` holds as well.
+Proxies come from the environment (``HTTPS_PROXY``, ``NO_PROXY``, ...), by the rules of `requests`, which Prometheus is
+read with. aiohttp could find them itself, but would then also send credentials from ``~/.netrc``.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from trimtab_operator.pulsar.client.errors import PulsarRefusedError
 from trimtab_pipeline.bodies import TooLargeError
 from trimtab_pipeline.connections import proxy_of
 
-COMPLAINT = 2**16
-"""Bytes that are read of an answer that is an error, or leads elsewhere."""
+LARGEST_ERROR = 2**16
+"""Bytes read of an error or a redirect."""
 
-_PIECE, _ELSEWHERE = 2**16, 300
+_CHUNK, _REDIRECT = 2**16, 300
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
-    """How a URL is asked: by which proxy (None: directly), and what the proxy itself is shown, which is not for logs.
+class ProxyRoute:
+    """The proxy for a URL, None for a direct connection, and its credentials. Never log the headers.
 
-    tunnel: headers of the request for a tunnel. headers: of each request that the proxy reads.
+    tunnel: headers of a CONNECT request. headers: headers of each request that the proxy reads.
     """
 
     proxy: URL | None = None
@@ -36,30 +36,30 @@ class Way:
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
-def way_to(url: str) -> Way:
-    """How `url` is asked. Raises `PulsarRefusedError` for a proxy that can't be read, or speaks no HTTP."""
+def route_to(url: str) -> ProxyRoute:
+    """The proxy route to `url`. Raises `PulsarRefusedError` if the proxy's URL is invalid or not HTTP."""
     try:
         if not (found := proxy_of(url)):
-            return Way()
+            return ProxyRoute()
         named = URL(found)
         proxy = named.with_user(None)
-    except (ValueError, LocationParseError):  # its text may hold a password
+    except (ValueError, LocationParseError):  # the error text may contain a password
         raise PulsarRefusedError("a proxy of the environment is no URL: correct HTTP_PROXY or HTTPS_PROXY") from None
     if proxy.scheme not in {"http", "https"}:
         raise PulsarRefusedError(f"proxy {proxy} of the environment must be http or https: correct it, or set NO_PROXY")
     if named.user is None:
-        return Way(proxy)
+        return ProxyRoute(proxy)
     who = base64.b64encode(f"{named.user}:{named.password or ''}".encode()).decode()
     shown = {"Proxy-Authorization": f"Basic {who}"}
-    return Way(proxy, shown) if url.startswith("https:") else Way(proxy, headers=shown)
+    return ProxyRoute(proxy, shown) if url.startswith("https:") else ProxyRoute(proxy, headers=shown)
 
 
 async def text_of(answer: aiohttp.ClientResponse, largest: int) -> str:
-    """The body of an answer; of an error no more than its beginning. Raises `TooLargeError` past `largest` bytes."""
-    whole = answer.status < _ELSEWHERE
-    bound, body = largest if whole else COMPLAINT, bytearray()
-    async for piece in answer.content.iter_chunked(_PIECE):
-        body += piece
+    """Read the body of an answer, or the beginning of an error. Raises `TooLargeError` above `largest` bytes."""
+    whole = answer.status < _REDIRECT
+    bound, body = largest if whole else LARGEST_ERROR, bytearray()
+    async for chunk in answer.content.iter_chunked(_CHUNK):
+        body += chunk
         if len(body) > bound:
             answer.close()
             if whole:

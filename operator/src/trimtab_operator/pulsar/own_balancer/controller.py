@@ -69,20 +69,20 @@ class Readings:
         """Switches that are on at any broker."""
         return tuple(sorted({switch for switches in self.on.values() for switch in switches}))
 
-    def hand(self, remedy: str) -> OwnBalancerState:
+    def own_balancer_state(self, remedy: str) -> OwnBalancerState:
         """The state of Pulsar's own balancer. remedy: what to do where it is on."""
         also = f"; {UNLOADING_SPLITS} is on at {some(self.unloading, 3)}" if self.unloading else ""
         if self.on:
-            return OwnBalancerState(held=False, text=f"{described(self.on)}{also}: {remedy}")
+            return OwnBalancerState(disabled=False, text=f"{described(self.on)}{also}: {remedy}")
         if self.unread:
             unread = [f"{broker} ({why})" for broker, why in sorted(self.unread.items())]
             return OwnBalancerState(
-                held=None, text=f"the configuration of {some(unread, 3)} can't be read: nothing moves until it is"
+                disabled=None, text=f"the configuration of {some(unread, 3)} can't be read: nothing moves until it is"
             )
         if not self.brokers:
-            return OwnBalancerState(held=None, text="Pulsar lists no active broker")
+            return OwnBalancerState(disabled=None, text="Pulsar lists no active broker")
         return OwnBalancerState(
-            held=True,
+            disabled=True,
             text=f"Pulsar's own shedding and automatic split are off on {counted(len(self.brokers), 'broker')}",
         )
 
@@ -125,7 +125,7 @@ class OwnBalancerController:
             await self.check()
         except (PulsarError, ApiError, UnreadableContentError) as error:
             log.warning("Pulsar's own balancing: %s", error)
-            self._publish(OwnBalancerState(held=None, text=f"whether Pulsar balances by itself is not known: {error}"))
+            self._publish(OwnBalancerState(disabled=None, text=f"it is unknown whether Pulsar balances: {error}"))
 
     async def check(self) -> None:
         """Check once, and do what the policies allow. Raises `PulsarError`, `ApiError`, `UnreadableContentError`."""
@@ -149,7 +149,7 @@ class OwnBalancerController:
         elif readings.on:
             found, readings, remedy = await self._switch_off(found, readings)
         self._note(found)
-        self._publish(readings.hand(remedy))
+        self._publish(readings.own_balancer_state(remedy))
 
     async def _found(self) -> FoundSettings | None:
         """The stored settings. If their ConfigMap was deleted while they are needed, they are stored again."""
@@ -178,7 +178,7 @@ class OwnBalancerController:
         self._note(found)
         if readings.brokers:
             link.elsewhere, link.found = True, None  # from here on the ConfigMap may be deleted
-        hand = readings.hand("nothing is switched off before that is done")
+        hand = readings.own_balancer_state("nothing is switched off before that is done")
         self._publish(replace(hand, text=f"{_restore_first(found)}; {hand.text}"))
 
     def _note(self, found: FoundSettings | None) -> None:
@@ -257,12 +257,12 @@ class OwnBalancerController:
         then = "Trimtab gives in, and only advises" if times >= ENOUGH else "switched off again"
         await self._event("Warning", str(Reason.PULSAR_BALANCER_ACTIVE), f"{what}: {then}")
 
-    def _publish(self, hand: OwnBalancerState) -> None:
+    def _publish(self, state: OwnBalancerState) -> None:
         if self._replaced:
             return
-        before, self.context.link.hand = self.context.link.hand, hand
-        if before.held != hand.held:
-            log.info("Pulsar's own balancer is disabled: %s: %s", hand.held, hand.text)
+        before, self.context.link.own_balancer = self.context.link.own_balancer, state
+        if before.disabled != state.disabled:
+            log.info("Pulsar's own balancer is disabled: %s: %s", state.disabled, state.text)
             self.context.wake()
 
     async def _event(self, kind: str, reason: str, text: str) -> None:

@@ -1,20 +1,20 @@
-"""What must be written so that TopicNamespace and Bundle objects agree with a Pulsar cluster. Pure.
+"""The writes that make TopicNamespace and Bundle objects agree with a Pulsar cluster. Pure.
 
-TopicNamespaces agree both ways, and each object one way. One that is labelled ``trimtab.dev/discovered`` follows
-Pulsar's namespace, and goes with it. All others belong to a person: the namespace is created for them. Nothing is ever
-deleted in Pulsar.
+Each TopicNamespace agrees in one direction. An object with the label ``trimtab.dev/discovered`` follows Pulsar's
+namespace, and is deleted with it. All other objects belong to users, and Pulsar's namespace is created for them.
+Nothing is ever deleted in Pulsar.
 
-Rules that keep a bundle from being lost by a read that came too early, too late, or not at all:
+These rules keep a bundle from being lost by an early, a late or a failed read:
 
-- A broker that did not answer changes nothing. A bundle counts as unowned only when `Owned` is sure: every active
-  broker was asked twice in a row. Where bundles are asked for one by one, one answer is enough.
-- Bundles are split and never merged. So boundaries that lack a known edge are old, or of a namespace that was made
-  anew. They must be read twice before they count.
-- A bundle is deleted only once all bundles that take its place exist.
-- A pending desired owner belongs to the unload controller, a splitting bundle to the split. A desired owner that is
-  pending for too long is overtaken by the truth. A bundle that is marked as leaving may be closed where it is seen;
-  the unload controller sees to that first.
-- An object that no controller of ours made is not deleted.
+- A broker that did not answer changes nothing. A bundle counts as unowned only when `ObservedOwners` is complete: every
+  active broker answered twice in a row. If bundles are read one by one, one answer is enough.
+- Bundles are split and never merged. Boundaries that lack a known edge are therefore old, or of a namespace that was
+  created again. They must be read twice before they count.
+- A bundle is deleted only after all bundles that replace it exist.
+- The unload controller writes the status of a bundle with a pending desired owner, and the split controller that of a
+  splitting bundle. A desired owner that is pending for too long no longer hides the observed owner. A bundle in state
+  `Releasing` may have closed topics, so the unload controller confirms its owner.
+- An object that Trimtab did not create is not deleted.
 """
 
 from __future__ import annotations
@@ -34,10 +34,6 @@ from trimtab_operator.resources.conditions import TopicNamespaceCondition
 from trimtab_operator.resources.topic_namespace import MIRRORED, MOST_BUNDLES, Readiness
 from trimtab_strategies.model import Isolation, Reason
 
-SYSTEM_TENANTS = frozenset({"pulsar", "sla-monitor"})
-"""Tenants whose namespaces are Pulsar's own: heartbeats, its system topics, the monitor of agreed service levels."""
-
-
 Ready = tuple[str, Readiness, str]
 """Status, reason and message of the condition `Ready`."""
 
@@ -46,102 +42,97 @@ _STICKY = frozenset({Readiness.FOUND, Readiness.OTHER_BUNDLES, Readiness.CREATED
 
 
 @dataclass(frozen=True, slots=True)
-class Space:
+class PulsarNamespace:
     """A namespace (``tenant/name``) as Pulsar has it.
 
-    boundaries: the n + 1 edges of its bundles. group: of anti-affinity, empty none. asked: whether group and isolation
-    were read; if not, nothing is known of them.
+    boundaries: the n + 1 edges of its n bundles. group: anti-affinity group, empty for none. complete: whether group
+    and isolation were read.
     """
 
     name: str
     boundaries: tuple[int, ...]
     group: str = ""
     isolation: Isolation | None = None
-    asked: bool = True
+    complete: bool = True
 
     @property
     def bundles(self) -> int:
-        """How many it is cut into."""
+        """Number of bundles."""
         return len(self.boundaries) - 1
 
 
 @dataclass(slots=True)
-class SpaceChanges:
-    """What to do about one namespace.
+class NamespaceChanges:
+    """Changes for one namespace.
 
-    held: the object that has its bundles. create: the manifest of a discovered TopicNamespace. spec: what of the
-    holder's spec changes. status: of which objects. delete: objects to delete. found: the object for which Pulsar is to
-    create the namespace. group: the anti-affinity group that Pulsar is to put it into, empty none.
+    primary: the TopicNamespace that the bundles belong to. create: manifest of a discovered TopicNamespace. spec:
+    changes of the primary object's spec. status: new status by object. delete: objects to delete. create_in_pulsar: the
+    object whose namespace Pulsar lacks. group: anti-affinity group to set in Pulsar, empty for none.
     """
 
-    held: TopicNamespaceRecord | None = None
+    primary: TopicNamespaceRecord | None = None
     create: dict[str, Any] | None = None
     spec: dict[str, Any] = field(default_factory=dict)
     status: list[tuple[TopicNamespaceRecord, dict[str, Any]]] = field(default_factory=list)
     delete: list[TopicNamespaceRecord] = field(default_factory=list)
-    found: TopicNamespaceRecord | None = None
+    create_in_pulsar: TopicNamespaceRecord | None = None
     group: str = ""
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing to do."""
-        return not (self.create or self.spec or self.status or self.delete or self.found or self.group)
+        """Whether there are no changes."""
+        return not (self.create or self.spec or self.status or self.delete or self.create_in_pulsar or self.group)
 
 
-def systems_own(namespace: str) -> bool:
-    """Whether a namespace (``tenant/name``, or of Pulsar 1 ``tenant/cluster/name``) is none that people use."""
-    return namespace.partition("/")[0] in SYSTEM_TENANTS
-
-
-def holder(records: Iterable[TopicNamespaceRecord]) -> TopicNamespaceRecord | None:
-    """Of several objects that speak of one namespace, the one that has its bundles, else a person's, else the first."""
+def primary_record(records: Iterable[TopicNamespaceRecord]) -> TopicNamespaceRecord | None:
+    """Of several objects for one namespace: the one with bundles, else a user's, else the first by name."""
     return min(records, key=lambda r: (not r.bundles, r.discovered, r.name), default=None)
 
 
-def reflect_space(
-    space: Space, records: Sequence[TopicNamespaceRecord], taken: Iterable[str], now: float
-) -> SpaceChanges:
-    """What to do about a namespace that Pulsar has. records: the objects that speak of it. taken: names of all objects.
+def namespace_changes(
+    namespace: PulsarNamespace, records: Sequence[TopicNamespaceRecord], taken: Iterable[str], now: float
+) -> NamespaceChanges:
+    """The changes for a namespace that Pulsar has. records: its TopicNamespaces. taken: names of all TopicNamespaces.
 
     now: epoch seconds.
     """
-    held = holder(records)
-    changes = SpaceChanges(held=held)
-    if held is None:
-        changes.create = _manifest(space, taken)
+    primary = primary_record(records)
+    changes = NamespaceChanges(primary=primary)
+    if primary is None:
+        changes.create = _manifest(namespace, taken)
         return changes
-    if held.discovered and space.asked:
-        changes.spec = _followed(space, held)
-    elif space.asked and held.policy.anti_affinity_group not in {"", space.group}:
-        changes.group = held.policy.anti_affinity_group
-    _tell(changes, held, _ready(space, held), space.bundles, now)
+    if primary.discovered and namespace.complete:
+        changes.spec = _spec_changes(namespace, primary)
+    elif namespace.complete and primary.policy.anti_affinity_group not in {"", namespace.group}:
+        changes.group = primary.policy.anti_affinity_group
+    _set_ready(changes, primary, _ready(namespace, primary), namespace.bundles, now)
     for other in records:
-        if other is held:
+        if other is primary:
             continue
         if other.discovered:
             changes.delete.append(other)
         else:
-            text = f"its bundles belong to the TopicNamespace {held.name}: delete one"
-            _tell(changes, other, ("False", Readiness.ALREADY_CUT, text), 0, now)
+            text = f"its bundles belong to the TopicNamespace {primary.name}: delete one"
+            _set_ready(changes, other, ("False", Readiness.ALREADY_CUT, text), 0, now)
     return changes
 
 
-def reflect_absent(records: Iterable[TopicNamespaceRecord], now: float) -> SpaceChanges:
-    """What to do about a namespace that Pulsar does not have. now: epoch seconds."""
-    changes = SpaceChanges()
+def absent_namespace_changes(records: Iterable[TopicNamespaceRecord], now: float) -> NamespaceChanges:
+    """The changes for a namespace that Pulsar does not have. now: epoch seconds."""
+    changes = NamespaceChanges()
     changes.delete = [r for r in records if r.discovered]
     mine = [r for r in records if not r.discovered]
     gone = [r for r in mine if _readiness(r)[1] in MIRRORED]
     for record in gone:
-        text = "it was deleted in Pulsar, and is not created again by itself: delete this object, and apply it anew"
-        _tell(changes, record, ("False", Readiness.GONE, text), 0, now)
+        text = "it was deleted in Pulsar. To create it again, delete this object and apply it again"
+        _set_ready(changes, record, ("False", Readiness.GONE, text), 0, now)
     if not gone:
-        changes.found = holder(mine)
+        changes.create_in_pulsar = primary_record(mine)
     return changes
 
 
-def told(record: TopicNamespaceRecord, ready: Ready, bundles: int, now: float) -> dict[str, Any]:
-    """The status of an object with that condition `Ready`. now: epoch seconds."""
+def ready_status(record: TopicNamespaceRecord, ready: Ready, bundles: int, now: float) -> dict[str, Any]:
+    """The status of an object with this condition `Ready`. now: epoch seconds."""
     status, reason, message = ready
     conditions = set_condition(
         record.conditions, TopicNamespaceCondition.READY, status, reason, message, record.generation, now
@@ -157,28 +148,28 @@ def _readiness(record: TopicNamespaceRecord) -> tuple[str, str, str, int]:
     return status, reason, message, found.get("observedGeneration", 0)
 
 
-def _tell(changes: SpaceChanges, record: TopicNamespaceRecord, ready: Ready, bundles: int, now: float) -> None:
+def _set_ready(changes: NamespaceChanges, record: TopicNamespaceRecord, ready: Ready, bundles: int, now: float) -> None:
     if (*_readiness(record), record.bundles) != (*ready, record.generation, bundles):
-        changes.status.append((record, told(record, ready, bundles, now)))
+        changes.status.append((record, ready_status(record, ready, bundles, now)))
 
 
-def _ready(space: Space, record: TopicNamespaceRecord) -> Ready:
+def _ready(namespace: PulsarNamespace, record: TopicNamespaceRecord) -> Ready:
     status, reason, message, _ = _readiness(record)
     if status == "True" and reason in _STICKY:
         return "True", Readiness(reason), message
-    if record.discovered or record.asked == space.bundles:
+    if record.discovered or record.asked == namespace.bundles:
         return "True", Readiness.FOUND, "Pulsar has it"
-    text = f"Pulsar had it already, with {space.bundles} bundles, and that stands; spec.bundles says {record.asked}"
+    text = f"Pulsar already had it, with {namespace.bundles} bundles, which stay; spec.bundles says {record.asked}"
     return "True", Readiness.OTHER_BUNDLES, text
 
 
-def _followed(space: Space, record: TopicNamespaceRecord) -> dict[str, Any]:
-    """What of a discovered object's spec differs from what Pulsar has."""
+def _spec_changes(namespace: PulsarNamespace, record: TopicNamespaceRecord) -> dict[str, Any]:
+    """The fields of a discovered object's spec that differ from Pulsar."""
     spec: dict[str, Any] = {}
-    if space.group != record.policy.anti_affinity_group:
-        spec["antiAffinityGroup"] = space.group
-    if space.isolation != record.policy.isolation:
-        spec["isolation"] = _isolation(space.isolation)
+    if namespace.group != record.policy.anti_affinity_group:
+        spec["antiAffinityGroup"] = namespace.group
+    if namespace.isolation != record.policy.isolation:
+        spec["isolation"] = _isolation(namespace.isolation)
     return spec
 
 
@@ -189,15 +180,15 @@ def _isolation(asked: Isolation | None) -> dict[str, Any] | None:
     return {**lists, "minAvailable": asked.min_available}
 
 
-def _manifest(space: Space, taken: Iterable[str]) -> dict[str, Any]:
-    tenant, name = space.name.split("/")
+def _manifest(namespace: PulsarNamespace, taken: Iterable[str]) -> dict[str, Any]:
+    tenant, name = namespace.name.split("/")
     plain = topic_namespace_name(tenant, name)
     free = topic_namespace_name(tenant, name, hashed=True) if plain in taken else plain
-    spec: dict[str, Any] = {"tenant": tenant, "name": name, "bundles": min(space.bundles, MOST_BUNDLES)}
-    if space.group:
-        spec["antiAffinityGroup"] = space.group
-    if space.isolation is not None:
-        spec["isolation"] = _isolation(space.isolation)
+    spec: dict[str, Any] = {"tenant": tenant, "name": name, "bundles": min(namespace.bundles, MOST_BUNDLES)}
+    if namespace.group:
+        spec["antiAffinityGroup"] = namespace.group
+    if namespace.isolation is not None:
+        spec["isolation"] = _isolation(namespace.isolation)
     meta = {"name": free, "labels": {DISCOVERED: "true"}}
     return {"apiVersion": API_VERSION, "kind": "TopicNamespace", "metadata": meta, "spec": spec}
 
@@ -208,65 +199,65 @@ Range = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Owned:
-    """Who serves what, as the brokers said in one sweep.
+class ObservedOwners:
+    """The owners that one round of requests to the brokers found.
 
-    by_bundle: bundle in Pulsar's spelling -> name of the Broker object. before: what may be served all the same: by
-    some broker in the sweep before, or, where bundles are asked for one by one, those of which this one says nothing.
-    complete: whether what is in neither is nobody's.
+    by_bundle: bundle as Pulsar names it -> name of the Broker object. before: bundles that may be owned although they
+    are not in `by_bundle`: owned in the round before, or not read in this one. complete: whether all others are
+    unowned.
     """
 
     by_bundle: Mapping[str, str] = field(default_factory=dict)
     before: Collection[str] = ()
     complete: bool = False
 
-    def nobodys(self, bundle: str) -> bool:
-        """Whether surely nobody serves `bundle`."""
+    def is_unowned(self, bundle: str) -> bool:
+        """Whether it is certain that no broker serves `bundle`."""
         return self.complete and bundle not in self.by_bundle and bundle not in self.before
 
 
-def reflect_owners(
+def owner_changes(
     bundles: Iterable[BundleRecord],
     full_names: Mapping[str, str],
-    owned: Owned,
+    owned: ObservedOwners,
     stuck: Collection[str],
     now: float,
 ) -> Iterator[tuple[BundleRecord, Status]]:
-    """Each bundle whose status says something else than what was seen, and the status that it should have.
+    """Each bundle whose status differs from the observed owner, with its new status.
 
-    full_names: object name of a TopicNamespace -> ``tenant/name``. stuck: names of bundles whose wish is open for too
-    long. now: epoch seconds.
+    full_names: object name of a TopicNamespace -> ``tenant/name``. stuck: names of bundles whose desired owner is
+    pending for too long. now: epoch seconds.
     """
     for bundle in bundles:
-        space = full_names.get(bundle.topic_namespace)
-        if space is None or bundle.split or bundle.parent:
+        full_name = full_names.get(bundle.topic_namespace)
+        if full_name is None or bundle.split or bundle.parent:
             continue
-        full = f"{space}/{bundle.lower}_{bundle.upper}"
+        full = f"{full_name}/{bundle.lower}_{bundle.upper}"
         status = _owned_status(bundle, full, owned, bundle.name in stuck)
         if status:
             yield bundle, status if _same(bundle, status) else {**status, "since": timestamp(now)}
 
 
 def _same(bundle: BundleRecord, status: Status) -> bool:
-    """Whether neither owner nor state changes."""
+    """Whether owner and state stay the same."""
     return (status["owner"], status["state"]) == (bundle.status_owner, bundle.state)
 
 
-def _owned_status(bundle: BundleRecord, full: str, owned: Owned, stuck: bool) -> Status | None:  # noqa: FBT001  a fact
-    seen = owned.by_bundle.get(full)
-    if seen is None:
-        unowned = owned.nobodys(full) and (stuck or not bundle.owner_pending)
-        told = (bundle.status_owner, bundle.state) == ("", BundleState.FREE)
-        return _status("", BundleState.FREE) if unowned and not told else None
+def _owned_status(bundle: BundleRecord, full: str, owned: ObservedOwners, stuck: bool) -> Status | None:  # noqa: FBT001  a fact
+    observed = owned.by_bundle.get(full)
+    if observed is None:
+        unowned = owned.is_unowned(full) and (stuck or not bundle.owner_pending)
+        known = (bundle.status_owner, bundle.state) == ("", BundleState.FREE)
+        return _status("", BundleState.FREE) if unowned and not known else None
     if not bundle.owner_pending:
-        told = (bundle.status_owner, bundle.state) == (seen, BundleState.OWNED)
-        return None if told else _status(seen, BundleState.OWNED, bundle.generation)
-    # nobody asked for what was merely seen: such a wish moves nothing, and is over
-    over = bundle.merely_seen or (bundle.owner == seen and (stuck or bundle.status_owner == seen))
-    if over and (stuck or bundle.state != BundleState.RELEASING):
-        return _status(seen, BundleState.OWNED, bundle.generation)
-    told = (bundle.status_owner, bundle.state) == (seen, BundleState.OWNED)
-    return _status(seen, BundleState.OWNED) if stuck and not told else None
+        known = (bundle.status_owner, bundle.state) == (observed, BundleState.OWNED)
+        return None if known else _status(observed, BundleState.OWNED, bundle.generation)
+    # a desired owner that only repeats the observed owner moves nothing, and is confirmed
+    confirmed = bundle.merely_seen or (bundle.owner == observed and (stuck or bundle.status_owner == observed))
+    if confirmed and (stuck or bundle.state != BundleState.RELEASING):
+        return _status(observed, BundleState.OWNED, bundle.generation)
+    known = (bundle.status_owner, bundle.state) == (observed, BundleState.OWNED)
+    return _status(observed, BundleState.OWNED) if stuck and not known else None
 
 
 def _status(owner: str, state: BundleState, generation: int | None = None) -> Status:
@@ -275,82 +266,82 @@ def _status(owner: str, state: BundleState, generation: int | None = None) -> St
 
 
 @dataclass(frozen=True, slots=True)
-class Birth:
-    """A Bundle object to create, and the status that it gets at once."""
+class NewBundle:
+    """A Bundle object to create, with its first status."""
 
     manifest: Mapping[str, Any]
     status: Status
 
     @property
     def name(self) -> str:
-        """Of the object."""
+        """Name of the object."""
         return str(self.manifest["metadata"]["name"])
 
 
 @dataclass(slots=True)
-class Ranges:
-    """Bundle objects to create, and those to delete once all of them exist.
+class BundleChanges:
+    """Bundle objects to create, and those to delete after all of them exist.
 
-    doubtful: the boundaries lack an edge of a bundle that there is, so they must be read again first.
+    doubtful: the boundaries lack an edge of an existing bundle, so they must be read again first.
     """
 
-    create: list[Birth] = field(default_factory=list)
+    create: list[NewBundle] = field(default_factory=list)
     delete: list[BundleRecord] = field(default_factory=list)
     doubtful: bool = False
 
 
-def reflect_ranges(
+def bundle_changes(
     boundaries: Sequence[int],
-    space: TopicNamespaceRecord,
+    record: TopicNamespaceRecord,
     bundles: Iterable[BundleRecord],
     owned: Mapping[str, str],
     now: float,
     *,
     sure: bool = False,
-) -> Ranges:
-    """What to create and delete so that there is a Bundle object for each range between `boundaries`.
+) -> BundleChanges:
+    """The changes after which there is one Bundle object for each range between `boundaries`.
 
-    bundles: those of the namespace. owned: who serves what, by Pulsar's spelling. sure: whether the boundaries were
-    read twice.
+    bundles: those of the namespace. owned: Broker object by bundle as Pulsar names it. sure: whether the boundaries
+    were read twice. now: epoch seconds.
     """
     known = list(bundles)
     wanted = [(f"0x{lower:08x}", f"0x{upper:08x}") for lower, upper in pairwise(boundaries)]
     edges = {edge for found in wanted for edge in found}
     lacking = any(b.made and not b.parent and not {b.lower, b.upper} <= edges for b in known)
     if lacking and not sure:
-        return Ranges(doubtful=True)
+        return BundleChanges(doubtful=True)
     have, locked = {(b.lower, b.upper) for b in known}, [b for b in known if b.split]
     missing = [found for found in wanted if found not in have and not _inside(found, locked)]
     old = [b for b in known if b.made and (b.lower, b.upper) not in set(wanted)]
-    births = [_birth(space, found, owned, _pinned(found, old), now) for found in missing]
-    return Ranges(births, [b for b in old if not b.split and not b.parent])
+    new = [_new_bundle(record, found, owned, _pinned(found, old), now) for found in missing]
+    return BundleChanges(new, [b for b in old if not b.split and not b.parent])
 
 
 def _inside(found: Range, bundles: Iterable[BundleRecord]) -> bool:
-    """Whether a range lies in one of `bundles`. Text of one length compares as the numbers do."""
+    """Whether a range lies in one of `bundles`. Hexadecimal texts of equal length compare like numbers."""
     return any(b.lower <= found[0] and found[1] <= b.upper for b in bundles)
 
 
 def _pinned(found: Range, old: Iterable[BundleRecord]) -> bool:
-    """Whether a range is cut out of a bundle that is pinned."""
+    """Whether a range is part of a pinned bundle."""
     return _inside(found, (b for b in old if b.pinned))
 
 
-def _birth(
-    space: TopicNamespaceRecord,
+def _new_bundle(
+    record: TopicNamespaceRecord,
     found: Range,
     owned: Mapping[str, str],
     pinned: bool,  # noqa: FBT001  a fact
     now: float,
-) -> Birth:
-    (lower, upper), (tenant, name) = found, space.full_name.split("/")
-    owner = owned.get(f"{space.full_name}/{lower}_{upper}", "")
+) -> NewBundle:
+    (lower, upper), (tenant, name) = found, record.full_name.split("/")
+    owner = owned.get(f"{record.full_name}/{lower}_{upper}", "")
     spec: dict[str, Any] = {}
     if owner:
         assignment = {"owner": owner, "reason": str(Reason.FOUND), "time": timestamp(now)}
         spec |= {"owner": owner, "assignment": assignment}
     if pinned:
         spec["pinned"] = True
-    manifest = bundle_manifest(bundle_name(tenant, name, lower, upper), space.name, space.uid, lower, upper, spec)
+    manifest = bundle_manifest(bundle_name(tenant, name, lower, upper), record.name, record.uid, lower, upper, spec)
     status = _status(owner, BundleState.OWNED if owner else BundleState.FREE, 1)
-    return Birth(manifest, {**status, "since": timestamp(now)})
+    return NewBundle(manifest, {**status, "since": timestamp(now)})

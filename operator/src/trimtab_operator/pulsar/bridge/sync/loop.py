@@ -1,15 +1,15 @@
-"""`ClusterSync`: keeps Broker, TopicNamespace and Bundle objects in step with a real Pulsar cluster, forever.
+"""`ClusterSync`: synchronizes Broker, TopicNamespace and Bundle objects with a Pulsar cluster.
 
-Three looks at different paces, so that none waits for a slower one:
+Three loops run at different intervals, so that none waits for a slower one:
 
-| look | what is asked | how often |
+| loop | reads | interval |
 |---|---|---|
-| brokers | one list | every 2 s, ahead of the line: a lost broker must not be noticed late |
-| owners | what each broker serves, one request a broker | every 8 s, at once when brokers come or go |
-| namespaces | tenants, their namespaces, the policies of each | every 2 min, one at once when somebody suspects it |
+| brokers | one list | 2 s, outside the request budget, to notice a lost broker early |
+| owners | the bundles of each broker, one request per broker | 8 s, and at once when brokers come or go |
+| namespaces | tenants, their namespaces, the policies of each | 2 min, and at once for a suspected one |
 
-Owners take half of the policy's requests a second, namespaces a quarter; the rest is for whoever looks into single
-bundles. Where that stretches a look, it takes longer, and says so.
+Owners take half of `spec.pulsar.requestsPerSecond` and namespaces a quarter. The rest is for requests about single
+bundles. If a loop takes much longer than its interval, the log says so.
 """
 
 from __future__ import annotations
@@ -17,42 +17,43 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
+from trimtab_operator.kube.broker_records import BrokerRecord, PodRecord
 from trimtab_operator.kube.client import ApiError
-from trimtab_operator.pulsar.bridge.sync.brokers import identify
-from trimtab_operator.pulsar.bridge.sync.diff import systems_own
-from trimtab_operator.pulsar.bridge.sync.namespaces import Namespaces, cluster_name
-from trimtab_operator.pulsar.bridge.sync.owners import OwnerSweep
-from trimtab_operator.pulsar.bridge.sync.writer import Writes
-from trimtab_operator.pulsar.client.api import Admin
+from trimtab_operator.kube.naming import broker_name_of_address
+from trimtab_operator.pulsar.bridge.sync.namespaces import NamespaceSync, cluster_name, host_of
+from trimtab_operator.pulsar.bridge.sync.owners import OwnerSync
+from trimtab_operator.pulsar.bridge.sync.writer import ObjectWriter
+from trimtab_operator.pulsar.client.api import Admin, is_system
 from trimtab_operator.pulsar.client.errors import PulsarError, UnknownError
 from trimtab_operator.pulsar.client.transport import Budget
+from trimtab_operator.resources.broker import DISCOVERED
+from trimtab_operator.resources.common import API_VERSION
 from trimtab_operator.state.cluster import ClusterState
 
 log = logging.getLogger(__name__)
 
 OWNERS_SHARE, NAMESPACES_SHARE = 0.5, 0.25
-"""Of the requests a second that the policy allows."""
+"""Ratios 0-1 of the requests per second that the policy allows."""
 
 TICK = 0.25
-"""Seconds between two looks at whether a namespace is to be looked at."""
+"""Seconds between two checks whether a namespace is due."""
 
 
 NAMES_SHARE = 0.1
-"""Ratio of the requests a second that seeing which namespaces there are may take."""
+"""Ratio 0-1 of the requests per second that listing the names of namespaces may take."""
 
 
 @dataclass(frozen=True, slots=True)
-class Rhythm:
-    """Seconds from one look to the next. names: which namespaces there are; more where there are very many tenants.
+class SyncIntervals:
+    """Seconds between two runs. names: of the list of names; longer with very many tenants.
 
-    again: until a namespace that was not in step is looked at once more; one that can't be read after five times that,
-    then ten, and so on, up to `namespaces`.
-
-    stuck: seconds that a wish may be open before the truth is told over it.
+    again: until an incomplete namespace is synchronized again. After an error it is five times that, then ten, and so
+    on, up to `namespaces`. stuck: until a pending desired owner no longer hides the observed owner.
     """
 
     brokers: float = 2.0
@@ -64,141 +65,139 @@ class Rhythm:
 
 
 class ClusterSync:
-    """See the module. One for each client that is opened."""
+    """Runs the three loops. Each open Pulsar client has one."""
 
-    def __init__(self, context: ClusterState, admin: Admin, rhythm: Rhythm | None = None) -> None:
+    def __init__(self, context: ClusterState, admin: Admin, rhythm: SyncIntervals | None = None) -> None:
         spec = context.link.spec
         rate = float(spec.requests_per_second if spec is not None else 20)
-        self.rhythm = rhythm or Rhythm()
+        self.rhythm = rhythm or SyncIntervals()
         self._context, self._admin, self._rate = context, admin, rate
-        self._sweeper = OwnerSweep(context, admin, Budget(OWNERS_SHARE * rate), self.rhythm.stuck)
-        self._namespaces = Namespaces(context, admin, Budget(NAMESPACES_SHARE * rate))
-        self._hurry = asyncio.Event()
-        self._swept = asyncio.Event()
+        self._owners = OwnerSync(context, admin, Budget(OWNERS_SHARE * rate), self.rhythm.stuck)
+        self._namespaces = NamespaceSync(context, admin, Budget(NAMESPACES_SHARE * rate))
+        self._brokers_changed = asyncio.Event()
+        self._owners_read = asyncio.Event()
         self._due: deque[str] = deque()
         self._again: dict[str, float] = {}
         self._pauses: dict[str, float] = {}
-        self._rest_had_its_turn = True
+        self._regular_was_next = True
         self._list_at = self._names_at = float("-inf")
         self._listed_at: float | None = None
         self._objects: dict[str, tuple[str, int]] = {}
-        self._troubles: dict[str, str] = {}
+        self._errors: dict[str, str] = {}
         self._slow: set[str] = set()
 
     def wake(self, namespace: str) -> None:
-        """Look at a namespace (``tenant/name``) next: it may not be as the objects say."""
+        """Synchronize a namespace (``tenant/name``) next."""
         self._context.link.suspects.add(namespace)
 
     async def run(self) -> None:
-        """Keep in step until cancelled, whatever fails."""
+        """Synchronize until cancelled, whatever fails."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._follow_brokers())
             group.create_task(self._follow_owners())
             group.create_task(self._follow_namespaces())
 
-    async def _survive(self, what: str, look: Callable[[], Awaitable[None]]) -> None:
-        """Do it; what fails is told once, and once more when it is over."""
+    async def _log_errors(self, what: str, step: Callable[[], Awaitable[None]]) -> None:
+        """Run a step. A new error is logged, and also its end."""
         try:
-            await look()
+            await step()
         except (PulsarError, ApiError) as error:
-            if self._troubles.get(what) != str(error):
+            if self._errors.get(what) != str(error):
                 log.warning("%s: %s", what, error)
-            self._troubles[what] = str(error)
+            self._errors[what] = str(error)
         else:
-            if self._troubles.pop(what, None) is not None:
-                log.info("%s: all right again", what)
+            if self._errors.pop(what, None) is not None:
+                log.info("%s: works again", what)
 
     # -- brokers --
 
     async def _follow_brokers(self) -> None:
         while True:
-            await self._survive("looking at the brokers", self.look_at_brokers)
+            await self._log_errors("reading the brokers", self.sync_brokers)
             await asyncio.sleep(self.rhythm.brokers)
 
-    async def look_at_brokers(self) -> None:
-        """See who is active. Raises `PulsarError` and `ApiError`."""
+    async def sync_brokers(self) -> None:
+        """Read the active brokers. Raises `PulsarError` and `ApiError`."""
         stores, link = self._context.stores, self._context.link
-        active = await self._admin.at_once().brokers()
+        active = await self._admin.without_budget().brokers()
         if not active:
-            raise PulsarError("Pulsar lists no active broker, and yet one answered: that is not believed")
+            raise PulsarError("Pulsar lists no active broker, but one answered: the list is ignored")
         found = identify(active, stores.brokers.items, stores.pods.items)
         if link.ids != found.ids:
             link.ids = found.ids
-            self._hurry.set()
-        await Writes(self._context).brokers(found.create)
+            self._brokers_changed.set()
+        await ObjectWriter(self._context).brokers(found.create)
 
     # -- owners --
 
     async def _follow_owners(self) -> None:
         while True:
-            self._hurry.clear()
+            self._brokers_changed.clear()
             if self._context.link.ids:
-                await self._survive("looking at who serves what", self.sweep)
+                await self._log_errors("reading the owners of bundles", self.sync_owners)
             try:
                 async with asyncio.timeout(self.rhythm.owners):
-                    await self._hurry.wait()
+                    await self._brokers_changed.wait()
             except TimeoutError:
                 continue
 
-    async def sweep(self) -> None:
-        """Ask all brokers what they serve, and say so. Raises `ApiError`."""
+    async def sync_owners(self) -> None:
+        """Read the owners of all bundles, and write changes to the Bundles. Raises `ApiError`."""
         ids, begun = dict(self._context.link.ids or {}), self._context.clock()
-        found = await self._sweeper.sweep(ids)
-        self._took("owners", self._context.clock() - begun)
+        found = await self._owners.read(ids)
+        self._report_duration("owners", self._context.clock() - begun)
         self._context.link.suspects |= found.unknown
-        self._swept.set()
-        await Writes(self._context).statuses(found.changes)
+        self._owners_read.set()
+        await ObjectWriter(self._context).statuses(found.changes)
 
-    def _took(self, part: str, seconds: float) -> None:
-        """Show how long it took, and say so when the budget makes it much longer than it should be."""
+    def _report_duration(self, part: str, seconds: float) -> None:
+        """Export the duration, and warn if the request budget makes it much longer than the interval."""
         self._context.metrics.mirror_seconds.labels(part).set(seconds)
         due = self.rhythm.owners if part == "owners" else self.rhythm.namespaces
         if (slow := seconds > 2 * due) != (part in self._slow):
             self._slow ^= {part}
-            told = "all %s are seen every %.0f s only, by %g requests/s: raise spec.pulsar.requestsPerSecond"
-            log.warning(
-                told if slow else "all %s are seen every %.0f s again, by %g requests/s", part, seconds, self._rate
-            )
+            text = "reading all %s takes %.0f s at %g requests/s"
+            log.warning(f"{text}: raise spec.pulsar.requestsPerSecond" if slow else text, part, seconds, self._rate)
 
     # -- namespaces --
 
     async def _follow_namespaces(self) -> None:
-        await self._swept.wait()  # so that bundles are made with their owners
+        await self._owners_read.wait()  # so that new Bundles have their owners
         clock = self._context.clock
         while True:
             if clock() >= self._list_at and not self._due:
-                self._list_at = clock() + 5 * self.rhythm.again  # if that fails
-                await self._survive("listing the namespaces", self.list_namespaces)
+                self._list_at = clock() + 5 * self.rhythm.again  # unless the list succeeds
+                await self._log_errors("listing the namespaces", self.list_namespaces)
             elif clock() >= self._names_at:
                 self._names_at = clock() + self.rhythm.names
-                await self._survive("seeing which namespaces come and go", self.see_names)
+                await self._log_errors("listing the names of namespaces", self.check_names)
             namespace = self._next()
             if namespace:
-                await self._survive(f"namespace {namespace}", partial(self.look_at, namespace))
+                await self._log_errors(f"namespace {namespace}", partial(self.sync_namespace, namespace))
             else:
                 await asyncio.sleep(TICK)
 
     def _next(self) -> str:
-        """The namespace to look at next, empty none: what is suspected or due again, and the rest, in turn.
+        """The next namespace, empty for none: alternately a suspected one and a regular one.
 
-        Suspects alone could hold up the rest for ever: some are refused however often they are asked for.
+        Suspected namespaces alone could block the others, as some fail each time.
         """
         suspects, now = self._context.link.suspects, self._context.clock()
         suspects |= self._touched()
         suspects |= {name for name, at in self._again.items() if at <= now}
         if not self._due and self._listed_at is not None:
-            self._took("namespaces", now - self._listed_at)
+            self._report_duration("namespaces", now - self._listed_at)
             self._listed_at = None
-        if suspects and (self._rest_had_its_turn or not self._due):
-            self._rest_had_its_turn = False
+        if suspects and (self._regular_was_next or not self._due):
+            self._regular_was_next = False
             namespace = suspects.pop()
             self._again.pop(namespace, None)
             return namespace
-        self._rest_had_its_turn = True
+        self._regular_was_next = True
         return self._due.popleft() if self._due else ""
 
     def _touched(self) -> set[str]:
-        """Namespaces whose objects people have applied, changed or deleted since the last call."""
+        """Namespaces whose objects users have applied, changed or deleted since the last call."""
         records = self._context.stores.topic_namespaces.items.values()
         now = {r.uid: (r.full_name, 0 if r.discovered else r.generation) for r in records}
         before, self._objects = self._objects, now
@@ -206,46 +205,46 @@ class ClusterSync:
         return new | {name for uid, (name, _) in before.items() if uid not in now}
 
     async def list_namespaces(self) -> None:
-        """See which namespaces there are; all of them are due. Raises `PulsarError`."""
-        await self._survive("reading the isolation policies", self._read_isolation)
+        """List all namespaces and make them due. Raises `PulsarError`."""
+        await self._log_errors("reading the isolation policies", self._read_isolation)
         self._due.extend(sorted(await self._names() | self._known()))
         self._listed_at = self._context.clock()
         self._list_at = self._listed_at + self.rhythm.namespaces
 
-    async def see_names(self) -> None:
-        """Suspect the namespaces that came or went since they were looked at. Raises `PulsarError`."""
+    async def check_names(self) -> None:
+        """Suspect the namespaces that were created or deleted since. Raises `PulsarError`."""
         self._context.link.suspects |= await self._names() ^ self._known()
 
     async def _names(self) -> set[str]:
-        """The namespaces that Pulsar has, without its own. Raises `PulsarError`."""
+        """Pulsar's namespaces, without the system's own. Raises `PulsarError`."""
         found, tenants = set[str](), await self._admin.tenants()
         for tenant in tenants:
             try:
                 found |= set(await self._admin.namespaces(tenant))
             except UnknownError:
-                continue  # it went meanwhile
+                continue  # the tenant was deleted meanwhile
         pause = max(self.rhythm.names, (1 + len(tenants)) / (NAMES_SHARE * self._rate))
         self._names_at = self._context.clock() + pause
         modern = {name for name in found if name.count("/") == 1}  # Pulsar 1 had tenant/cluster/name
-        return {name for name in modern if not systems_own(name)}
+        return {name for name in modern if not is_system(name)}
 
     def _known(self) -> set[str]:
-        """The namespaces for which there are objects."""
+        """The namespaces that have objects."""
         names = {record.full_name for record in self._context.stores.topic_namespaces.items.values()}
-        return {name for name in names if not systems_own(name)}
+        return {name for name in names if not is_system(name)}
 
     async def _read_isolation(self) -> None:
-        """While it can't be read, nothing of it changes."""
+        """Read the isolation policies. If that fails, isolation stays as it is."""
         namespaces = self._namespaces
         namespaces.isolation = None
         if not namespaces.cluster:
             namespaces.cluster = await cluster_name(self._admin, list((self._context.link.ids or {}).values()))
         namespaces.isolation = await self._admin.isolation(namespaces.cluster)
 
-    async def look_at(self, namespace: str) -> None:
-        """Bring one namespace in step. Raises `PulsarError` and `ApiError`."""
+    async def sync_namespace(self, namespace: str) -> None:
+        """Synchronize one namespace. Raises `PulsarError` and `ApiError`."""
         try:
-            done = await self._namespaces.look(namespace, self._sweeper.owned)
+            done = await self._namespaces.sync(namespace, self._owners.owned)
         except (PulsarError, ApiError):
             pause = max(2 * self._pauses.get(namespace, 0.0), 5 * self.rhythm.again)
             self._pauses[namespace] = min(pause, self.rhythm.namespaces)
@@ -254,3 +253,46 @@ class ClusterSync:
         self._pauses.pop(namespace, None)
         if not done:
             self._again[namespace] = self._context.clock() + self.rhythm.again
+
+
+@dataclass(slots=True)
+class BrokerMapping:
+    """Broker id by name of the Broker object, for the active brokers; and Broker objects to create."""
+
+    ids: dict[str, str] = field(default_factory=dict)
+    create: list[dict[str, Any]] = field(default_factory=list)
+
+
+def identify(
+    active: Iterable[str], brokers: Mapping[str, BrokerRecord], pods: Mapping[str, PodRecord]
+) -> BrokerMapping:
+    """Find or make the Broker object of each active broker (``host:webPort``).
+
+    In this order: the object that a user declared for the address; the object without an address for the pod whose name
+    is the first label of the host, as with a StatefulSet; the object that was created for the address before; a new
+    object, for that pod if it exists.
+    """
+    found, ordered = BrokerMapping(), sorted(brokers.values(), key=lambda b: b.name, reverse=True)
+    declared = {b.address: b.name for b in ordered if b.address and not b.discovered}
+    by_pod = {b.pod: b.name for b in ordered if b.pod and not b.address}
+    made = {b.address: b.name for b in ordered if b.address and b.discovered}
+    for broker in sorted(active, key=lambda broker: (broker not in declared, broker)):
+        pod = host_of(broker).partition(".")[0]
+        names = (declared.get(broker), by_pod.get(pod), made.get(broker))
+        name = next((name for name in names if name and name not in found.ids), None)
+        if name is not None:
+            found.ids[name] = broker
+        else:
+            _make(found, broker, pod if pod in pods and pod not in by_pod else "", brokers)
+    return found
+
+
+def _make(found: BrokerMapping, broker: str, pod: str, brokers: Mapping[str, BrokerRecord]) -> None:
+    """Make a new Broker object for `broker`, unless another object has the name."""
+    name = pod if pod and pod not in brokers else broker_name_of_address(broker)
+    if name in brokers or name in found.ids:
+        return
+    spec = {"pod": pod} if name == pod else {"address": broker}
+    found.ids[name] = broker
+    meta = {"name": name, "labels": {DISCOVERED: "true"}}
+    found.create.append({"apiVersion": API_VERSION, "kind": "Broker", "metadata": meta, "spec": spec})

@@ -1,8 +1,8 @@
-"""Reads one namespace after the other in Pulsar, and brings it and its objects in step.
+"""Synchronizes one namespace at a time between Pulsar and the TopicNamespace and Bundle objects.
 
-Isolation policies: Pulsar's patterns match hosts of brokers, ours the names of Broker objects. So each list becomes
-the names of the brokers whose hosts match (``pulsar-broker-0|pulsar-broker-1``). Where no known host matches, Pulsar's
-own patterns are kept. Then the condition `Valid` of the TopicNamespace says that they match no broker.
+Isolation policies: Pulsar's patterns match hosts of brokers, and Trimtab's match the names of Broker objects. Each list
+becomes the names of the brokers whose hosts match (``pulsar-broker-0|pulsar-broker-1``). If no known host matches,
+Pulsar's own patterns stay, and the condition `Valid` of the TopicNamespace says that they match no broker.
 """
 
 from __future__ import annotations
@@ -13,17 +13,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trimtab_operator.kube.records import BundleRecord, TopicNamespaceRecord
-from trimtab_operator.pulsar.bridge.sync.brokers import host_of
 from trimtab_operator.pulsar.bridge.sync.diff import (
-    Owned,
-    Space,
-    SpaceChanges,
-    reflect_absent,
-    reflect_ranges,
-    reflect_space,
-    told,
+    NamespaceChanges,
+    ObservedOwners,
+    PulsarNamespace,
+    absent_namespace_changes,
+    bundle_changes,
+    namespace_changes,
+    ready_status,
 )
-from trimtab_operator.pulsar.bridge.sync.writer import Writes
+from trimtab_operator.pulsar.bridge.sync.writer import ObjectWriter
 from trimtab_operator.pulsar.client.api import Admin
 from trimtab_operator.pulsar.client.errors import ExistsError, PulsarError, PulsarRefusedError, UnknownError
 from trimtab_operator.pulsar.client.transport import Budget
@@ -45,12 +44,17 @@ MOST_AVAILABLE = 1000
 _SPECIAL = str.maketrans({".": r"\."})
 
 
+def host_of(broker: str) -> str:
+    """The host of a broker id (``host:webPort``)."""
+    return broker.rpartition(":")[0]
+
+
 def isolation_of(
     namespace: str, policies: Mapping[str, Mapping[str, Any]], hosts: Mapping[str, str]
 ) -> Isolation | None:
-    """What is asked for `namespace` (``tenant/name``) by the first policy that is about it; None when none is.
+    """The isolation of `namespace` (``tenant/name``) by the first policy that matches it; None if none does.
 
-    policies: as Pulsar has them, in its order. hosts: name of a Broker object -> host by which Pulsar knows it.
+    policies: as Pulsar has them, in its order. hosts: name of a Broker object -> host in Pulsar's broker id.
     """
     for policy in policies.values():
         if any(_matches(pattern, namespace) for pattern in policy.get("namespaces") or ()):
@@ -74,7 +78,7 @@ def _names(patterns: Iterable[str], hosts: Mapping[str, str]) -> list[str]:
 
 
 def _matches(pattern: str, text: str) -> bool:
-    """Whether the whole text matches, as Java's `String.matches`; never by a pattern that has a `problem`."""
+    """Whether the whole text matches, like Java's `String.matches`. An invalid pattern never matches."""
     known = compiled(pattern)
     return known is not None and known.fullmatch(text)
 
@@ -92,7 +96,7 @@ def _patterns(names: Sequence[str], asked: Iterable[str]) -> list[str]:
 
 
 def _min_available(policy: Mapping[str, Any]) -> int:
-    """`min_limit` of Pulsar's fail-over policy, which is text there; 1 where it says nothing that can be read."""
+    """`min_limit` of Pulsar's fail-over policy, which is a text there; 1 if it is no number."""
     asked = str(((policy.get("auto_failover_policy") or {}).get("parameters") or {}).get("min_limit", "1"))
     return min(int(asked), MOST_AVAILABLE) if asked.isdecimal() else 1
 
@@ -100,18 +104,18 @@ def _min_available(policy: Mapping[str, Any]) -> int:
 log = logging.getLogger(__name__)
 
 
-ABSENCES = 2
-"""Looks, one after the other, at which a namespace must be missing before its objects go, if no list has it."""
+MISSING_READS = 2
+"""Reads in a row at which a namespace must be missing before its objects are deleted."""
 
 
 Policies = Mapping[str, Mapping[str, Any]]
 
 
 @dataclass(slots=True)
-class Namespaces:
-    """Brings one namespace at a time in step.
+class NamespaceSync:
+    """Synchronizes namespaces.
 
-    isolation: Pulsar's isolation policies, None while they could not be read. cluster: the name of the Pulsar cluster.
+    isolation: Pulsar's isolation policies, None if they could not be read. cluster: name of the Pulsar cluster.
     """
 
     context: ClusterState
@@ -122,30 +126,32 @@ class Namespaces:
     _lacking: dict[str, tuple[int, ...]] = field(default_factory=dict)
     _missing: dict[str, int] = field(default_factory=dict)
 
-    async def look(self, namespace: str, owned: Owned) -> bool:
-        """Look at one namespace; whether it is in step, as far as is known: if not, look again soon.
+    async def sync(self, namespace: str, owned: ObservedOwners) -> bool:
+        """Synchronize one namespace; False if it must be synchronized again soon.
 
-        Raises `PulsarError` and `ApiError`; nothing is undone then, and the next look goes on.
+        Raises `PulsarError` and `ApiError`. Changes made so far stay, and the next call continues.
         """
-        bundles = self._bundles(namespace)  # before Pulsar is asked: an object made meanwhile is newer than the answer
+        bundles = self._bundles(
+            namespace
+        )  # read before Pulsar: an object that is created meanwhile is newer than the answer
         try:
-            space = await self._read(namespace)
+            found = await self._read(namespace)
         except UnknownError:
             return await self._absent(namespace)
         self._missing.pop(namespace, None)
-        return await self._present(space, bundles, owned)
+        return await self._present(found, bundles, owned)
 
-    async def _read(self, namespace: str) -> Space:
-        for _ in range(2):  # Pulsar keeps the anti-affinity group apart
+    async def _read(self, namespace: str) -> PulsarNamespace:
+        for _ in range(2):  # the anti-affinity group takes a request of its own
             await self.budget.wait()
         policies = await self.admin.policies(namespace)
         edges = tuple(int(edge, 16) for edge in policies["bundles"]["boundaries"])
         isolation = isolation_of(namespace, self.isolation or {}, self._hosts())
         group = str(policies.get("anti_affinity_group") or "")
-        return Space(namespace, edges, group, isolation, asked=self.isolation is not None)
+        return PulsarNamespace(namespace, edges, group, isolation, complete=self.isolation is not None)
 
     def _hosts(self) -> dict[str, str]:
-        """Hosts by which Pulsar knows, or knew, the brokers."""
+        """Host in Pulsar's id of each broker, also of inactive ones."""
         known = {b.name: b.id for b in self.context.stores.brokers.items.values() if b.id}
         return {name: host_of(broker) for name, broker in {**known, **(self.context.link.ids or {})}.items()}
 
@@ -156,64 +162,64 @@ class Namespaces:
         names = {record.name for record in self._records(namespace)}
         return [b for b in self.context.stores.bundles.items.values() if b.topic_namespace in names] if names else []
 
-    async def _present(self, space: Space, bundles: Sequence[BundleRecord], owned: Owned) -> bool:
-        records, writes, now = self._records(space.name), Writes(self.context), self.context.now()
-        changes = reflect_space(space, records, self.context.stores.topic_namespaces.items, now)
-        held = changes.held
+    async def _present(self, found: PulsarNamespace, bundles: Sequence[BundleRecord], owned: ObservedOwners) -> bool:
+        records, writes, now = self._records(found.name), ObjectWriter(self.context), self.context.now()
+        changes = namespace_changes(found, records, self.context.stores.topic_namespaces.items, now)
+        primary = changes.primary
         if changes.create is not None:
-            held = await writes.space(changes.create)
-            if held is not None:
-                changes = reflect_space(space, [held], (), now)
-        if held is None:
+            primary = await writes.create_namespace(changes.create)
+            if primary is not None:
+                changes = namespace_changes(found, [primary], (), now)
+        if primary is None:
             return False
-        sure = self._lacking.pop(space.name, None) == space.boundaries
-        ranges = reflect_ranges(space.boundaries, held, bundles, owned.by_bundle, now, sure=sure)
+        sure = self._lacking.pop(found.name, None) == found.boundaries
+        ranges = bundle_changes(found.boundaries, primary, bundles, owned.by_bundle, now, sure=sure)
         if ranges.doubtful:
-            self._lacking[space.name] = space.boundaries
+            self._lacking[found.name] = found.boundaries
             return False
-        await writes.births(ranges.create)
-        done = await writes.ends(ranges.delete)
-        return await self._carry_out(changes, held, space) and done
+        await writes.create_bundles(ranges.create)
+        done = await writes.delete_bundles(ranges.delete)
+        return await self._apply(changes, primary, found) and done
 
-    async def _carry_out(self, changes: SpaceChanges, held: TopicNamespaceRecord, space: Space) -> bool:
-        """Whether nobody changed an object meanwhile."""
-        writes, done = Writes(self.context), True
+    async def _apply(self, changes: NamespaceChanges, primary: TopicNamespaceRecord, found: PulsarNamespace) -> bool:
+        """Write the changes; False if an object has changed since it was read."""
+        writes, done = ObjectWriter(self.context), True
         if changes.group:
-            await self.admin.set_anti_affinity(space.name, changes.group)
+            await self.admin.set_anti_affinity(found.name, changes.group)
         if changes.spec:
-            done = await writes.space_spec(held, changes.spec)
+            done = await writes.namespace_spec(primary, changes.spec)
         for record, status in changes.status:
-            done = await writes.space_status(record, status) and done
+            done = await writes.namespace_status(record, status) and done
         for record in changes.delete:
-            await writes.end_of_space(record)
+            await writes.delete_namespace(record)
         return done
 
     async def _absent(self, namespace: str) -> bool:
-        """Pulsar does not have it: its objects go, or it is created."""
-        changes = reflect_absent(self._records(namespace), self.context.now())
-        if changes.found is not None:
-            return await self._create(changes.found)
-        seen = self._missing[namespace] = self._missing.get(namespace, 0) + 1
-        if seen < ABSENCES:
+        """Pulsar does not have the namespace: delete its objects, or create it."""
+        changes = absent_namespace_changes(self._records(namespace), self.context.now())
+        if changes.create_in_pulsar is not None:
+            return await self._create(changes.create_in_pulsar)
+        reads = self._missing[namespace] = self._missing.get(namespace, 0) + 1
+        if reads < MISSING_READS:
             return changes.empty
         for _ in range(2):
             await self.budget.wait()
         if await listed(self.admin, namespace):
-            text = f"namespace {namespace} is answered with a 404, and yet its tenant lists it: that is not believed"
+            text = f"namespace {namespace} is answered with a 404, but its tenant lists it: the 404 is ignored"
             raise PulsarError(text)
-        writes, names = Writes(self.context), {r.name for r in self._records(namespace)}
+        writes, names = ObjectWriter(self.context), {r.name for r in self._records(namespace)}
         old = [b for b in self.context.stores.bundles.items.values() if b.topic_namespace in names and b.made]
-        done = await writes.ends(old)
+        done = await writes.delete_bundles(old)
         for record, status in changes.status:
-            done = await writes.space_status(record, status) and done
+            done = await writes.namespace_status(record, status) and done
         for record in changes.delete:
-            log.info("namespace %s was deleted in Pulsar: so is the TopicNamespace %s", namespace, record.name)
-            await writes.end_of_space(record)
+            log.info("namespace %s was deleted in Pulsar: deleting the TopicNamespace %s", namespace, record.name)
+            await writes.delete_namespace(record)
         return done
 
     async def _create(self, record: TopicNamespaceRecord) -> bool:
-        """Create the namespace of `record` in Pulsar, its tenant too if there is none, and say so."""
-        writes, now, tenant = Writes(self.context), self.context.now(), record.full_name.partition("/")[0]
+        """Create the namespace of `record` in Pulsar, with its tenant if Pulsar lacks it, and update the status."""
+        writes, now, tenant = ObjectWriter(self.context), self.context.now(), record.full_name.partition("/")[0]
         try:
             if tenant not in await self.admin.tenants() and self.cluster:
                 await self._create_tenant(tenant)
@@ -223,10 +229,12 @@ class Namespaces:
         except PulsarRefusedError as error:
             ready = ("False", Readiness.REFUSED, shortened(f"Pulsar does not create it: {error}"))
             if not any(c.get("message") == ready[2] for c in record.conditions):
-                await writes.space_status(record, told(record, ready, 0, now))
+                await writes.namespace_status(record, ready_status(record, ready, 0, now))
             return True
         log.info("created namespace %s in Pulsar, with %d bundles", record.full_name, record.asked)
-        await writes.space_status(record, told(record, ("True", Readiness.CREATED, "created in Pulsar"), 0, now))
+        await writes.namespace_status(
+            record, ready_status(record, ("True", Readiness.CREATED, "created in Pulsar"), 0, now)
+        )
         return False
 
     async def _create_tenant(self, tenant: str) -> None:
@@ -238,19 +246,19 @@ class Namespaces:
 
 
 async def listed(admin: Admin, namespace: str) -> bool:
-    """Whether Pulsar lists a namespace that was answered with a 404: that may be an ingress's, whose brokers restart.
+    """Whether Pulsar lists a namespace. An ingress may answer 404 while the brokers restart.
 
-    Raises `PulsarError` when the lists can't be read either.
+    Raises `PulsarError` if the lists can't be read.
     """
     tenant = namespace.partition("/")[0]
     return tenant in await admin.tenants() and namespace in await admin.namespaces(tenant)
 
 
 async def cluster_name(admin: Admin, brokers: Iterable[str]) -> str:
-    """The name under which the cluster knows itself.
+    """The cluster's own name.
 
-    The only one that there is; where it knows others, as geo-replication makes it, the one that the first of `brokers`
-    (ids) to answer runs with. Raises `PulsarError`.
+    With geo-replication a cluster knows several names. The right one is in the configuration of its `brokers` (ids),
+    of which the first one that answers counts. Raises `PulsarError`.
     """
     known, problem = await admin.clusters(), "none of its brokers says which it is"
     if len(known) == 1:

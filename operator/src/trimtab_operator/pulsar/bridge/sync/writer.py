@@ -1,6 +1,7 @@
-"""Writes what the mirror found into objects: each write for itself, against the object as it was when it was compared.
+"""Writes what the cluster sync found into objects.
 
-Whoever was faster wins: what was changed, or deleted, meanwhile is compared anew at the next look.
+Each write carries the resourceVersion of the object that was compared. If the object has changed since, the write is
+dropped, and the next sync compares again.
 """
 
 from __future__ import annotations
@@ -22,20 +23,20 @@ from trimtab_operator.kube.client import (
     ResourceRef,
 )
 from trimtab_operator.kube.records import BundleRecord, TopicNamespaceRecord, topic_namespace_record
-from trimtab_operator.pulsar.bridge.sync.diff import Birth
+from trimtab_operator.pulsar.bridge.sync.diff import NewBundle
 from trimtab_operator.state.cluster import ClusterState
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Writes:
-    """Writes to the objects of `context`. All methods raise `ApiUnavailableError`, and what else they name."""
+class ObjectWriter:
+    """Writes objects of the cluster's Kubernetes namespace. All methods raise `ApiUnavailableError`."""
 
     context: ClusterState
 
     async def brokers(self, manifests: Iterable[Mapping[str, Any]]) -> None:
-        """Create Broker objects; one that is refused does not keep the others away."""
+        """Create Broker objects. A refused one does not stop the others."""
         for manifest in manifests:
             try:
                 await self._create(BROKERS, manifest)
@@ -51,26 +52,26 @@ class Writes:
 
         await at_most(WRITERS, one, changes)
 
-    async def births(self, births: Sequence[Birth]) -> None:
-        """Create bundles, each with its status. Raises `RefusedError`: then not all of them exist."""
-        await at_most(WRITERS, self._bear, births)
+    async def create_bundles(self, bundles: Sequence[NewBundle]) -> None:
+        """Create bundles, each with its status. Raises `RefusedError`; then some of them do not exist."""
+        await at_most(WRITERS, self._create_bundle, bundles)
 
-    async def _bear(self, birth: Birth) -> None:
+    async def _create_bundle(self, bundle: NewBundle) -> None:
         try:
-            made = await self._create(BUNDLES, birth.manifest)
+            made = await self._create(BUNDLES, bundle.manifest)
         except ConflictError:
-            return  # it exists: the sweep of owners sees to its status
-        await self._status(BUNDLES, birth.name, made["metadata"]["resourceVersion"], birth.status)
+            return  # it exists: the owner sync updates its status
+        await self._status(BUNDLES, bundle.name, made["metadata"]["resourceVersion"], bundle.status)
 
-    async def ends(self, bundles: Sequence[BundleRecord]) -> bool:
-        """Delete bundles that nobody has changed since; whether that was so of all."""
+    async def delete_bundles(self, bundles: Sequence[BundleRecord]) -> bool:
+        """Delete bundles that have not changed since they were read; returns whether all are deleted."""
 
         async def one(bundle: BundleRecord) -> bool:
             return await self._delete(BUNDLES, bundle.name, resource_version=bundle.resource_version)
 
         return all(await at_most(WRITERS, one, bundles))
 
-    async def space(self, manifest: Mapping[str, Any]) -> TopicNamespaceRecord | None:
+    async def create_namespace(self, manifest: Mapping[str, Any]) -> TopicNamespaceRecord | None:
         """Create a discovered TopicNamespace; None when its name is taken. Raises `RefusedError`."""
         try:
             return topic_namespace_record(await self._create(TOPIC_NAMESPACES, manifest))
@@ -78,22 +79,22 @@ class Writes:
             log.info("topic namespace: %s", error)
             return None
 
-    async def space_spec(self, record: TopicNamespaceRecord, spec: Mapping[str, Any]) -> bool:
-        """Let a discovered TopicNamespace follow; whether nobody was faster. Raises `RefusedError`."""
+    async def namespace_spec(self, record: TopicNamespaceRecord, spec: Mapping[str, Any]) -> bool:
+        """Patch the spec of a discovered TopicNamespace; False if it has changed since. Raises `RefusedError`."""
         body = {"metadata": {"resourceVersion": record.resource_version}, "spec": spec}
         try:
             await self.context.api.patch(TOPIC_NAMESPACES, self.context.namespace, record.name, body)
         except (ConflictError, NotFoundError) as error:
-            log.info("topic namespace %s changed meanwhile: %s", record.name, error)
+            log.info("topic namespace %s has changed since: %s", record.name, error)
             return False
         self._count(TOPIC_NAMESPACES, "patch")
         return True
 
-    async def space_status(self, record: TopicNamespaceRecord, status: Mapping[str, Any]) -> bool:
-        """Tell a TopicNamespace how it is; whether nobody was faster, such as Kopf, which marks what it has seen."""
+    async def namespace_status(self, record: TopicNamespaceRecord, status: Mapping[str, Any]) -> bool:
+        """Patch the status of a TopicNamespace; False if it has changed since, for example by Kopf's annotations."""
         return await self._status(TOPIC_NAMESPACES, record.name, record.resource_version, status)
 
-    async def end_of_space(self, record: TopicNamespaceRecord) -> None:
+    async def delete_namespace(self, record: TopicNamespaceRecord) -> None:
         """Delete a discovered TopicNamespace."""
         await self._delete(TOPIC_NAMESPACES, record.name, resource_version=record.resource_version)
 
@@ -107,9 +108,9 @@ class Writes:
         try:
             await self.context.api.patch(ref, self.context.namespace, name, body, subresource="status")
         except (ConflictError, NotFoundError) as error:
-            log.debug("%s %s changed meanwhile: %s", ref.kind, name, error)
+            log.debug("%s %s has changed since: %s", ref.kind, name, error)
             return False
-        except RefusedError as error:  # its own trouble, and not that of the others
+        except RefusedError as error:  # does not stop the other writes
             log.warning("%s %s: %s", ref.kind, name, error)
             return True
         self._count(ref, "patch")
@@ -119,9 +120,9 @@ class Writes:
         try:
             await self.context.api.delete(ref, self.context.namespace, name, resource_version=resource_version)
         except NotFoundError:
-            return True  # it is gone, as it should be
+            return True  # already deleted
         except ConflictError as error:
-            log.info("%s %s changed meanwhile: %s", ref.kind, name, error)
+            log.info("%s %s has changed since: %s", ref.kind, name, error)
             return False
         self._count(ref, "delete")
         return True
