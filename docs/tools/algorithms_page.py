@@ -1,4 +1,4 @@
-"""Each algorithm with a drawing of what it does in a named scenario of the simulation."""  # noqa: INP001 - a part of a script
+"""Each algorithm with a drawing of what it does in a named scenario of the simulation."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ PLACED = "Mixed machines"
 _HEAD = """\
 # The algorithms, drawn
 
-<!-- made by docs/generate.py from runs of the code: edit docs/algorithms_page.py, then `make docs` -->
+<!-- made by docs/tools/generate.py from runs of the code: edit docs/tools/algorithms_page.py, then `make docs` -->
 
 This page shows what each algorithm does in a small simulated cluster. A line is a broker's usage over an hour, blue if
 it began idle and red if busy. A bar is how many bundles moved in that minute.

@@ -1,4 +1,4 @@
-"""Draws runs of the simulated world as SVG: usage of each broker over the hour, and how many bundles moved when."""  # noqa: INP001 - a part of a script
+"""Draws runs of the simulated world as SVG: usage of each broker over the hour, and how many bundles moved when."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The Grafana board as JSON for import, and docs/board.md, which says what each panel means; both of board_rows.yaml.
 
 A panel, and a row of them, is what the YAML has of it; the head of that file says what may be there.
-"""  # noqa: INP001 - beside a script
+"""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-ROWS: list[dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("board_rows.yaml").read_text())
+ROWS: list[dict[str, Any]] = yaml.safe_load((Path(__file__).parents[1] / "board_rows.yaml").read_text())
 """All of the board, from top to bottom."""
 
 SOURCE = {"type": "prometheus", "uid": "${datasource}"}
@@ -24,7 +24,7 @@ TALL, FLAT, WIDE = 8, 4, 24
 _HEAD = """\
 # The Grafana board
 
-<!-- made by docs/generate.py from docs/board_rows.yaml; `make docs` -->
+<!-- made by docs/tools/generate.py from docs/board_rows.yaml; `make docs` -->
 
 [board.json](../charts/trimtab/files/board.json) is a dashboard for Grafana 10 or newer: *Dashboards > New > Import*,
 upload the file, choose the data source. The chart brings it as a ConfigMap with the label `grafana_dashboard: "1"`,

@@ -1,8 +1,8 @@
-"""Joins the files of changelog.d/ into CHANGELOG.md: `python docs/changelog.py [--release VERSION --date YYYY-MM-DD]`.
+"""Joins the files of changelog.d/ into CHANGELOG.md: `changelog.py [--release VERSION --date YYYY-MM-DD]`.
 
 Without options the section of what is not yet released is written anew. With `--release` that section gets the version
 and the date, and the files go.
-"""  # noqa: INP001 - a script
+"""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 KINDS = {"added": "Added", "changed": "Changed", "fixed": "Fixed", "removed": "Removed"}
 

@@ -1,4 +1,4 @@
-"""The text of docs/chart.md and of the chart's README.md: written by hand but for the tables of values and of ways."""  # noqa: INP001 - beside a script
+"""The text of docs/chart.md and of the chart's README.md: written by hand but for the tables of values and of ways."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 
 import yaml
 
-_ROOT = Path(__file__).parents[1]
+_ROOT = Path(__file__).parents[2]
 _CHART = _ROOT / "charts" / "trimtab"
 _WAYS = _ROOT / "tests" / "chart" / "values"
-_TEMPLATES = Path(__file__).parent / "templates"
+_TEMPLATES = Path(__file__).parents[1] / "templates"
 _LINE = re.compile(r"(?P<indent> *)(?P<key>[\w]+):(?: (?P<rest>.*))?")
 
 

@@ -1,4 +1,4 @@
-"""The reference of the command line: every verb and flag, as argparse has them."""  # noqa: INP001 - a part of a script
+"""The reference of the command line: every verb and flag, as argparse has them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _ITEM = re.compile(r"^  (\d+\.) ", re.MULTILINE)
 _HEAD = """\
 # Command line
 
-<!-- made by docs/generate.py from the program's own parsers: edit the verb's module, then `make docs` -->
+<!-- made by docs/tools/generate.py from the program's own parsers: edit the verb's module, then `make docs` -->
 
 `trimtab VERB`; `trimtab VERB --help` shows what is here. Exit codes: 0 fine, 1 a finding (something that was asked for
 is not so), 2 wrong usage or input. The same program is `kubectl trimtab`, when `kubectl-trimtab` is on the PATH.

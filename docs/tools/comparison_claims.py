@@ -1,4 +1,4 @@
-"""What the comparison says in words. Each sentence has a condition; a page with an untrue sentence is not made."""  # noqa: INP001 - a part of a script
+"""What the comparison says in words. Each sentence has a condition; a page with an untrue sentence is not made."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _words(scores: Mapping[Contender, Score]) -> Iterator[tuple[str, Score]]:
 def _checked(scenario: str, claim: Claim, words: SimpleNamespace) -> str:
     text = claim.text.format(**vars(words))
     if not claim.holds(words):
-        raise ValueError(f"{scenario}: not true, mend it in docs/comparison_claims.py: {text}")
+        raise ValueError(f"{scenario}: not true, mend it in docs/tools/comparison_claims.py: {text}")
     return text
 
 

@@ -1,4 +1,4 @@
-"""The comparison of PIP-364, from runs of our own implementations in the simulated world."""  # noqa: INP001 - a part of a script
+"""The comparison of PIP-364, from runs of our own implementations in the simulated world."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COLUMNS = 20
 INTRODUCTION = """\
 # Comparison
 
-<!-- made by docs/generate.py from runs of the code: `make docs` -->
+<!-- made by docs/tools/generate.py from runs of the code: `make docs` -->
 
 [PIP-364](https://github.com/apache/pulsar/blob/master/pip/pip-364.md) brought AvgShedder to Pulsar. It compares
 shedders with their customary placements in words: how they bear mixed machines, jitter, other programs on a broker's

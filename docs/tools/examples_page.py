@@ -1,4 +1,4 @@
-"""The page of examples: each file of examples/ with its first comment, whole."""  # noqa: INP001 - a part of a script
+"""The page of examples: each file of examples/ with its first comment, whole."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pathlib import Path
 
 from page_text import wrapped
 
-EXAMPLES = Path(__file__).parents[1] / "examples"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 
 _HEAD = """\
 # Examples
 
-<!-- made by docs/generate.py from examples/: `make docs` -->
+<!-- made by docs/tools/generate.py from examples/: `make docs` -->
 
 From the least a policy takes to what large clusters need. The API server of the tests accepts each as it stands. Change
 `podLabels` and the URL of Prometheus; a policy without `mode` balances nothing.

@@ -1,4 +1,4 @@
-"""Writes the pages that are made from the code: `python docs/generate.py [--check] [PAGE...]`, a folder as `images/`.
+"""Write the pages that are made from code: `python docs/tools/generate.py [--check] [PAGE...]`.
 
 `strategies` is the reference of every strategy in the registry; `comparison` runs all shedders through the scenarios
 of `trimtab_lab.simulation`, which takes about half a minute; `proposals` draws the states of a proposal;
@@ -7,7 +7,7 @@ of `trimtab_lab.simulation`, which takes about half a minute; `proposals` draws 
 vocabulary of reasons and examples/; `explanation/algorithms` and its drawings show each algorithm at work; `images/`
 holds pictures of terminals. With --check nothing is written, and the exit code is 1 when a page on disk differs from
 what would be written.
-"""  # noqa: INP001 - a script
+"""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ import runbooks_page
 import screens_page
 import side_by_side_page
 
-DOCS = Path(__file__).parent
+DOCS = Path(__file__).parents[1]
 
 PAGES: Mapping[str, Callable[[], str]] = {
     "strategies": reference_page.page,

@@ -1,4 +1,4 @@
-"""The text of docs/metrics.md: every metric of the operator, as the code registers it."""  # noqa: INP001 - beside a script
+"""The text of docs/metrics.md: every metric of the operator, as the code registers it."""
 
 from __future__ import annotations
 

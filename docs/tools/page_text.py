@@ -1,4 +1,4 @@
-"""What the generators of pages share: lines of at most `WIDTH` columns, and names of headings."""  # noqa: INP001 - a part of a script
+"""What the generators of pages share: lines of at most `WIDTH` columns, and names of headings."""
 
 from __future__ import annotations
 

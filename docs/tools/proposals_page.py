@@ -1,4 +1,4 @@
-"""The page on proposals: how people use them, and the drawing and tables of their states, made from the code's own."""  # noqa: INP001 - a part of a script
+"""The page on proposals: how people use them, and the drawing and tables of their states, made from the code's own."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from trimtab_operator.resources.policy_status import ProposalState
 USE = """\
 # Proposals
 
-<!-- made by docs/generate.py: drawing and tables from the code, the text in docs/proposals_page.py; `make docs` -->
+<!-- made by docs/tools/proposals_page.py, drawing and tables from the code: `make docs` -->
 
 A policy of `mode: Approve` balances nothing by itself. When a cycle plans something it *offers* that as a proposal. A
 person approves it, and exactly what was shown is carried out.

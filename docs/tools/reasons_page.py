@@ -1,4 +1,4 @@
-"""The reference of reasons, from the vocabulary's own source, and of conditions."""  # noqa: INP001 - a part of a script
+"""The reference of reasons, from the vocabulary's own source, and of conditions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trimtab_strategies.model import reason
 _HEAD = """\
 # Reasons and conditions
 
-<!-- made by docs/generate.py from trimtab_strategies/model/reason.py and docs/reasons_page.py: `make docs` -->
+<!-- made by docs/tools/reasons_page.py from trimtab_strategies/model/reason.py: `make docs` -->
 
 One closed vocabulary is used unchanged in conditions, Events, logs, labels of metrics, `trimtab explain` and the
 history. Pulsar's words are kept where it has one. [How it works](../concepts.md#reasons) says which you meet first.

@@ -1,4 +1,4 @@
-"""The reference of every strategy, from its module, its parameters and its row in the registry."""  # noqa: INP001 - a part of a script
+"""The reference of every strategy, from its module, its parameters and its row in the registry."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trimtab_strategies.filters import pipelines
 from trimtab_strategies.params import StrategyParams
 from trimtab_strategies.registry import Row
 
-EXAMPLES = Path(__file__).parents[1] / "examples"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 
 KINDS: Mapping[str, tuple[str, Mapping[str, Row[Any]]]] = {
     "Shedders": ("say which bundles should leave which brokers.", registry.SHEDDERS),
@@ -32,7 +32,7 @@ BOUNDS = (("minimum", ">="), ("exclusiveMinimum", ">"), ("maximum", "<="), ("exc
 INTRODUCTION = """\
 # Strategies
 
-<!-- made by docs/generate.py from the code: edit the module's docstring or its parameters, then `make docs` -->
+<!-- made by docs/tools/generate.py from the code: edit the module's docstring or its parameters, then `make docs` -->
 
 Every strategy is a module of [strategies/](../strategies/src/trimtab_strategies/) with parameters, a pure function of a
 picture of the cluster and a memory, and a row in [registry.py](../strategies/src/trimtab_strategies/registry.py).

@@ -1,4 +1,4 @@
-"""The reference of each kind, field by field, from the schema in crds/ that the API server enforces."""  # noqa: INP001 - a part of a script
+"""The reference of each kind, field by field, from the schema in crds/ that the API server enforces."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 from page_text import wrapped
 
-CRDS = Path(__file__).parents[1] / "crds"
+CRDS = Path(__file__).parents[2] / "crds"
 
 KINDS = ("BalancingPolicy", "Broker", "Bundle", "BundleSplit", "TopicNamespace")
 """In the order of the navigation."""
@@ -34,7 +34,7 @@ _TOLD_AGAIN = re.compile(r" \((?:default|above|below|at least|at most|from|one o
 _HEAD = """\
 # {kind}
 
-<!-- made by docs/generate.py from crds/: edit the models in trimtab_operator.resources, then `make crds docs` -->
+<!-- made by docs/tools/generate.py from crds/: edit the models in trimtab_operator.resources, then `make crds docs` -->
 
 {text}
 

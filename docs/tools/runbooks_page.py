@@ -1,4 +1,4 @@
-"""The list of runbooks, docs/runbooks/README.md: every alert of charts/trimtab/files/alerts.yaml."""  # noqa: INP001 - beside a script
+"""The list of runbooks, docs/runbooks/README.md: every alert of charts/trimtab/files/alerts.yaml."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 import yaml
 
-RULES = Path(__file__).parents[1] / "charts" / "trimtab" / "files" / "alerts.yaml"
+RULES = Path(__file__).parents[2] / "charts" / "trimtab" / "files" / "alerts.yaml"
 
 _HEAD = """\
 # Alerts and what to do about them
 
-<!-- made by docs/generate.py from charts/trimtab/files/alerts.yaml; `make docs` -->
+<!-- made by docs/tools/generate.py from charts/trimtab/files/alerts.yaml; `make docs` -->
 
 The rules are in [alerts.yaml](../../charts/trimtab/files/alerts.yaml): the chart makes a PrometheusRule of them, or add
 the file to Prometheus' `rule_files`. *critical* is for a pager at once, *warning* for today, *info* for who

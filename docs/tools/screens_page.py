@@ -2,7 +2,7 @@
 
 The verbs print what they print to anybody, of decisions that the operator's code makes on the demo's cluster. Nothing
 in the pictures is of the machine, or of the day, on which they are drawn.
-"""  # noqa: INP001 - a part of a script
+"""
 
 from __future__ import annotations
 

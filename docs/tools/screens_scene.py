@@ -1,4 +1,4 @@
-"""What the pictures of terminals show: the demo's cluster as it begins, and the operator's own decision on it."""  # noqa: INP001 - a part of a script
+"""What the pictures of terminals show: the demo's cluster as it begins, and the operator's own decision on it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of `benchmarks/side_by_side.py`: tables and a drawing from the figures that its last runs left."""  # noqa: INP001 - a part of a script
+"""The page of `benchmarks/side_by_side.py`: tables and a drawing from the figures that its last runs left."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import side_by_side_plot
 from side_by_side_runs import Run, Value, cell, measured, typical
 from side_by_side_words import MEASURES, Runs, best, title
 
-DATA = Path(__file__).parent / "data" / "side-by-side.json"
+DATA = Path(__file__).parents[1] / "data" / "side-by-side.json"
 
 INTRODUCTION = """\
 # Side by side on real brokers
 
-<!-- made by docs/generate.py from docs/data/side-by-side.json (`python benchmarks/side_by_side.py`): `make docs` -->
+<!-- made by docs/tools/generate.py from docs/data/side-by-side.json: `make docs` -->
 
 Pulsar's own balancers and Trimtab, each on a fresh cluster of three real brokers (Pulsar 4.0.8, ZooKeeper, one bookie)
 with the same producers and consumers. {topics} topics in 24 bundles get {rate:.0f} messages/s of 512 bytes in all.

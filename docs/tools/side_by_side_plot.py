@@ -1,4 +1,4 @@
-"""Draws the runs of `side_by_side_page` as an SVG: the brokers' messages and CPU over time, and each move."""  # noqa: INP001 - a part of a script
+"""Draws the runs of `side_by_side_page` as an SVG: the brokers' messages and CPU over time, and each move."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several runs of one entrant as one figure: the median, and in brackets the least and the most."""  # noqa: INP001 - a part of a script
+"""Several runs of one entrant as one figure: the median, and in brackets the least and the most."""
 
 from __future__ import annotations
 

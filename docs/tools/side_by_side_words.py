@@ -1,4 +1,4 @@
-"""How the runs of `side_by_side_page` are called, and who comes off best at what: read off the figures, not written."""  # noqa: INP001 - a part of a script
+"""How the runs of `side_by_side_page` are called, and who comes off best at what: read off the figures, not written."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ The pages are written for the repository, where a link may lead to an example or
 a page of its own: Markdown as it is, anything else as code, and a folder as the list of what is in it. An entry of the
 navigation that ends with a slash stands for all pages of that folder; one whose page is not there is left out (a page
 that no entry names is told by MkDocs, so that nothing gets lost by a slip).
-"""  # noqa: INP001 - MkDocs loads it by its path
+"""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files, InclusionLevel
 from mkdocs.structure.pages import Page
 
-DOCS = Path(__file__).parent
+DOCS = Path(__file__).parents[1]
 ROOT = DOCS.parent
 
 LINK = re.compile(r"(?<=\]\()(?!\w+:|#)([^)\s#]+)(#[^)\s]*)?(?=\))")

@@ -2,7 +2,7 @@
 
 A cell gets the name of its column, so that a narrow screen can show a row as a block of `column: value`. Long names in
 cells may break at their capitals and dots. A page with a table of `WIDE` columns or more gets the room of its contents.
-"""  # noqa: INP001 - MkDocs loads it by its path
+"""
 
 from __future__ import annotations
 

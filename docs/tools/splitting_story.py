@@ -1,4 +1,4 @@
-"""One crowded bundle, and how each splitter divides it, cycle by cycle: the drawing of the splitters."""  # noqa: INP001 - a part of a script
+"""One crowded bundle, and how each splitter divides it, cycle by cycle: the drawing of the splitters."""
 
 from __future__ import annotations
 

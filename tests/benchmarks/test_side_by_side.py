@@ -23,7 +23,7 @@ HOT, WARM, COLD = range(3)
 @pytest.fixture(scope="module", autouse=True)
 def scripts() -> Iterator[None]:
     """Benchmarks and pages are scripts: what they share lies beside them."""
-    folders = [str(ROOT / "benchmarks"), str(ROOT / "docs")]
+    folders = [str(ROOT / "benchmarks"), str(ROOT / "docs" / "tools")]
     sys.path += folders
     yield
     for folder in folders:

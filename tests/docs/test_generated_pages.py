@@ -26,7 +26,7 @@ ROWS = [pytest.param(name, row, id=name) for table in TABLES for name, row in ta
 
 
 def generate(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-W", "error", str(DOCS / "generate.py"), *arguments]
+    command = [sys.executable, "-W", "error", str(DOCS / "tools" / "generate.py"), *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 

@@ -15,7 +15,7 @@ Panels = list[dict[str, Any]]
 
 
 def test_board_its_page_and_the_list_of_runbooks_are_up_to_date() -> None:
-    command = [sys.executable, str(DOCS / "generate.py"), "--check", "board", "board.json", "runbooks/README"]
+    command = [sys.executable, str(DOCS / "tools" / "generate.py"), "--check", "board", "board.json", "runbooks/README"]
     checked = subprocess.run(command, capture_output=True, text=True, check=False)
 
     assert checked.returncode == 0, checked.stderr
