@@ -101,7 +101,7 @@ bench: $(STAMP) kube oracle ## the benchmarks, beside their references (see docs
 	$(BIN)/python benchmarks/decide.py
 	$(BIN)/python benchmarks/hermes.py
 	$(BIN)/python benchmarks/pipeline.py
-	$(BIN)/python benchmarks/operator.py
+	$(BIN)/python benchmarks/operator_at_scale.py
 
 record: $(STAMP) oracle ## record afresh what Pulsar's own classes decide on random scenarios (SEED=1000 COUNT=100)
 	@PYTHONPATH=$(SUPPORT) $(BIN)/python -m pulsar_recorder --seed $(SEED) --count $(COUNT)

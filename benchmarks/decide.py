@@ -20,21 +20,75 @@ import platform
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
 import numpy as np
 
-import java_side
-from java_side import Call, Figures
 from large_cluster import Size, an_hour_later, reference, workload
 from trimtab_lab.conformance.pulsar_clusters import params
 from trimtab_strategies import registry
 from trimtab_strategies.guard import Limits
 from trimtab_strategies.model import ClusterLoad, Memory
 from trimtab_strategies.planner.decide import decide
+
+RECORDED = Path(__file__).parent / "data" / "java-speed.json"
+PROGRAM = Path(__file__).parents[1] / ".trimtab" / "oracle" / "run"
+
+
+class Call(NamedTuple):
+    """What was timed: the class, what it was asked to do, the size and the workload."""
+
+    original: str
+    method: str
+    size: Size
+    workload: str
+
+
+Figures = Mapping[Call, Mapping[str, Any]]
+
+
+def java_live(sizes: Sequence[Size], seconds: float) -> Figures:
+    """Measure the classes now, each line within so many seconds as far as three calls allow."""
+    if not PROGRAM.is_file():
+        raise SystemExit(f"the oracle is not in {PROGRAM.parent}: `make oracle` builds it, or use --java recorded")
+    done = subprocess.run(
+        [PROGRAM, "--bench", str(seconds), *map(str, sizes)],
+        env={**os.environ, "ORACLE_JAVA_OPTS": "-Xmx4g"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        check=True,
+        text=True,
+    )
+    return _figures([json.loads(line) for line in done.stdout.splitlines()])
+
+
+def java_recorded() -> Figures:
+    """The committed figures."""
+    return _figures(json.loads(RECORDED.read_text())["results"])
+
+
+def record_java(figures: Figures, about: Mapping[str, Any]) -> None:
+    """Replace the committed figures."""
+    results = [
+        {"original": call.original, "method": call.method, "size": str(call.size), "workload": call.workload, **found}
+        for call, found in figures.items()
+    ]
+    lines = ",\n".join(f"  {json.dumps(result)}" for result in results)
+    RECORDED.write_text(f'{{\n "about": {json.dumps(about)},\n "results": [\n{lines}\n ]\n}}\n')
+
+
+def _figures(results: Sequence[Mapping[str, Any]]) -> Figures:
+    figures = {}
+    for result in results:
+        size = Size.parse(result.get("size") or f"{result['brokers']}x{result['per_broker']}")
+        call = Call(result["original"], result["method"], size, result["workload"])
+        milliseconds = {key: float(f"{value:.4g}") for key, value in result.items() if key.endswith("_ms")}
+        figures[call] = {**milliseconds, "calls": result["calls"], "decisions": result["decisions"]}
+    return figures
+
 
 SIZES = (Size(10, 100), Size(10, 600), Size(100, 600), Size(300, 600))
 LARGE = Size(100, 600)
@@ -203,9 +257,9 @@ def main() -> None:
         print(json.dumps(peak(options.peak)))
         return
     about = {"python": platform.python_version(), "numpy": np.__version__, "cores": len(os.sched_getaffinity(0))}
-    java = java_side.recorded() if options.java == "recorded" else java_side.live(options.sizes, options.seconds)
+    java = java_recorded() if options.java == "recorded" else java_live(options.sizes, options.seconds)
     if options.java == "record":
-        java_side.record(java, {"pulsar": "4.2.4", "cores": about["cores"]})
+        record_java(java, {"pulsar": "4.2.4", "cores": about["cores"]})
     print(f"{'size':8} {'workload':9} {'':9} {'strategy':55} {'ms':>9} {'moves':>7} {'Java ms':>11} {'ratio':>8} moves")
     rows = []
     for row in measure(options.sizes, java, options.seconds):

@@ -21,13 +21,15 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -37,14 +39,78 @@ import numpy as np
 import topics_to_bundles
 from canned_prometheus import SHARDS, SIZES, START, Fleet, replaying
 from numpy_cycle import Reference
-from processes import memory, processor_time
 from trimtab_pipeline.api import LoadSource, Observation, Topology
 from trimtab_pipeline.factory import spark_sources
+
+_MEGA = 1024  # kB in a MB, as /proc counts
+
+
+def memory(jvm: int | None = None) -> dict[str, int]:
+    """MB: resident size of this process and of the JVM, proportional size of what runs below the JVM.
+
+    jvm: process id; None for the first child of this process that is one.
+    """
+    children = _children()
+    jvm = jvm or _own_jvm(children)
+    below = _below(jvm, children)
+    workers = [_size(pid, "smaps_rollup", "Pss") for pid in below]
+    return {
+        "driver": _size(os.getpid(), "status", "VmRSS") // _MEGA,
+        "jvm": _size(jvm, "status", "VmRSS") // _MEGA,
+        "workers": sum(workers) // _MEGA,
+    }
+
+
+def processor_time(jvm: int | None = None) -> float:
+    """Seconds of all cores that the same processes have used; those that have ended count with who waited for them."""
+    children = _children()
+    jvm = jvm or _own_jvm(children)
+    return time.process_time() + sum(map(_used, (jvm, *_below(jvm, children))))
+
+
+def _own_jvm(children: dict[int, list[int]]) -> int:
+    return next(pid for pid in _below(os.getpid(), children) if _is_java(pid))
+
+
+def _used(pid: int) -> float:
+    with suppress(OSError):
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+    return 0.0
+
+
+def _children() -> dict[int, list[int]]:
+    found: dict[int, list[int]] = defaultdict(list)
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended meanwhile
+            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            found[parent].append(int(folder.name))
+    return found
+
+
+def _below(pid: int, children: dict[int, list[int]]) -> list[int]:
+    return [one for child in children.get(pid, ()) for one in (child, *_below(child, children))]
+
+
+def _is_java(pid: int) -> bool:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/exe").readlink().name == "java"
+    return False
+
+
+def _size(pid: int, file: str, field: str) -> int:
+    """Kilobytes; 0 of a process that has ended."""
+    with suppress(OSError):
+        found = re.search(rf"^{field}:\s+(\d+) kB", Path(f"/proc/{pid}/{file}").read_text(), re.MULTILINE)
+        return int(found[1]) if found else 0
+    return 0
+
 
 ENGINES = ("embedded", "connect")
 DEFAULT = (("S", "embedded"), ("L", "embedded"), ("L", "connect"), ("T", "embedded"))
 CYCLES = {"S": (20, 11), "L": (20, 11), "T": (2, 3)}
 """Cycles to warm up, and cycles that count."""
+SUPPORT = Path(__file__).parents[1] / "tests" / "support"
 STEP = 60.0
 """Seconds between two cycles, as the evaluation times tell; in truth each begins when the one before has ended."""
 
@@ -192,7 +258,7 @@ def engine(name: str, folder: Path) -> Iterator[tuple[str, int | None]]:
     if name == "embedded":
         yield f"local[{SHARDS}]", None
         return
-    sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
+    sys.path += [str(folder) for folder in (SUPPORT, *SUPPORT.rglob("*/"))]
     from connect_server import ConnectServer  # noqa: PLC0415  (shared with the tests, and needed here only)
 
     with ConnectServer(folder, memory="700m", lasting=True) as server:

@@ -21,6 +21,7 @@ from typing import Any
 import aiohttp
 import numpy as np
 import yaml
+from kubernetes.aio import client, config
 
 import trimtab_operator.cli.commands.run  # noqa: F401  (all that `trimtab run` loads counts, as far as memory goes)
 from large_cluster import Size
@@ -38,6 +39,7 @@ from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.telemetry.metrics import Metrics
 from trimtab_pipeline.testing import StaticSource, StaticSources
 from trimtab_strategies.model import Reason
+from trimtab_testbed.simulated.ownership import Ownership
 
 Figures = dict[str, float]
 
@@ -315,3 +317,57 @@ async def _watching(kubeconfig: str, seconds: float) -> Figures:
             figures = {"events_per_s": came / took, "core_percent": 100 * used / took}
             figures |= {"us_per_event": 1e6 * used / max(came, 1), **heart.worst(), "mb": resident()}
             return figures | {"failures": counters.failures, "open": len(context.pending_moves.open)}
+
+
+# -- simulated brokers by the hundred: each watches by field selector, releases, takes and confirms --
+
+STAGGER = 0.3
+"""Seconds between the starts of two brokers."""
+
+
+class Servant:
+    """What a broker serves, by names of Bundle objects."""
+
+    def __init__(self) -> None:
+        self.bundles: set[str] = set()
+
+    def serve(self, bundle: str) -> None:
+        """Serve it."""
+        self.bundles.add(bundle)
+
+    def release(self, bundle: str) -> None:
+        """Serve it no more."""
+        self.bundles.discard(bundle)
+
+
+def brokers(kubeconfig: str, names: tuple[str, ...], bundles: int, ready: Any, done: Any) -> dict[str, float]:
+    """Run the brokers `names` until `done` is set; `ready` is set once all serve their `bundles`."""
+    return asyncio.run(_brokers(kubeconfig, names, bundles, ready, done))
+
+
+async def _brokers(kubeconfig: str, names: tuple[str, ...], bundles: int, ready: Any, done: Any) -> dict[str, float]:
+    configuration = client.Configuration()
+    configuration.connection_pool_maxsize = 3 * len(names)  # two watches each, and their writes
+    await config.load_kube_config(kubeconfig, client_configuration=configuration)
+    begun = time.perf_counter()
+    async with client.ApiClient(configuration) as connection:
+        api, servants = client.CustomObjectsApi(connection), [Servant() for _ in names]
+        running = []
+        for name, servant in zip(names, servants, strict=True):  # all at once, their lists would be what is measured
+            running.append(asyncio.create_task(Ownership(api, NAMESPACE, name, servant).run()))
+            await asyncio.sleep(STAGGER)
+        await until(lambda: sum(len(servant.bundles) for servant in servants) == bundles)
+        took, used = time.perf_counter() - begun, time.process_time()
+        ready.set()
+        await asyncio.to_thread(done.wait)
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+    served = [bundle for servant in servants for bundle in servant.bundles]
+    return {
+        "ready_s": took,
+        "cpu_s": time.process_time() - used,
+        "mb": resident(),
+        "served": len(served),
+        "twice": len(served) - len(set(served)),
+    }

@@ -1,14 +1,19 @@
-"""Who takes part in `side_by_side.py`: Pulsar's own balancers, and Trimtab with the same strategies and with others.
+"""The entrants of `side_by_side.py`, and the scenario that each of them gets.
 
-Pulsar's amounts below which nothing is worth moving are made for clusters a hundred times as busy, and half an hour in
-which a bundle stays is longer than the story: both are scaled down, for both sides alike. All else is at its default.
+The entrants are Pulsar's own balancers, and Trimtab with the same strategies and with others. Pulsar's amounts below
+which nothing is worth moving are made for clusters a hundred times as busy, and half an hour in which a bundle stays is
+longer than the scenario: both are scaled down, for both sides alike. All else is at its default.
+
+The scenario: three brokers, 36 topics in 24 bundles, Zipf's rates. The 14 bundles with the most messages are on the
+first broker. Half-way the hot topics change to those of the broker that then serves the most topics, so that the change
+is equally hard on every placement.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from trimtab_testbed.pulsar.settings import LoadManager
 
@@ -28,7 +33,7 @@ _SCALED: Mapping[str, object] = {
 
 @dataclass(frozen=True, slots=True)
 class Entrant:
-    """Somebody who balances. `settings` are the brokers'; `policy` what Trimtab is told, empty for Pulsar itself."""
+    """One balancer. `settings` are those of the brokers; `policy` is Trimtab's, and empty for Pulsar itself."""
 
     manager: LoadManager
     strategy: str
@@ -98,4 +103,49 @@ ENTRANTS: Mapping[str, Entrant] = {
     "trimtab-quick-modular": _trimtab(_M, "UniformLoadShedder", _RATE, interval="15s", called="tuned", **_EVEN),
     "trimtab-quick-extensible": _trimtab(_E, "UniformLoadShedder", _RATE, interval="15s", called="tuned", **_EVEN),
 }
-"""By the name that ``--only`` takes. `pulsar-threshold` is what Pulsar 4.0 does if nobody says otherwise."""
+"""By the name that ``--only`` takes. `pulsar-threshold` is the default of Pulsar 4.0."""
+
+
+NAMESPACE = "contest/story"
+BROKERS = 3
+BUNDLES = 24
+TOPICS = 36
+CROWDED = 14
+"""Bundles that the first broker serves at first; the others share the rest."""
+
+RATE = 600.0
+"""Messages/s of all topics together."""
+
+SIZE = 512
+"""Bytes of a message."""
+
+
+class Topic(NamedTuple):
+    """A topic's name, and the row of its bundle in the order of the ranges."""
+
+    name: str
+    bundle: int
+
+
+def rates(topics: int = TOPICS, total: float = RATE) -> list[float]:
+    """Messages/s by rank: the k-th sends a k-th of what the first does (Zipf), `total` together."""
+    shares = [1 / (rank + 1) for rank in range(topics)]
+    return [total * share / sum(shares) for share in shares]
+
+
+def bundle_of(topic: int) -> int:
+    """Row of the bundle of the `topic`-th topic: one each, and a second one for the first ones."""
+    return topic % BUNDLES
+
+
+def first_owner(bundle: int) -> int:
+    """Row of the broker that serves a bundle at first; the first rows are the bundles with the most messages."""
+    return 0 if bundle < CROWDED else 1 + bundle % 2
+
+
+def shifted(topics: Sequence[Topic], owners: Mapping[int, int]) -> dict[str, float]:
+    """Messages/s of each topic after the change. owners: row of the broker by row of the bundle."""
+    served = [owners.get(topic.bundle, -1) for topic in topics]
+    crowded = max(range(BROKERS), key=lambda broker: (served.count(broker), -broker))
+    order = sorted(range(len(topics)), key=lambda k: (served[k] != crowded, k))
+    return {topics[k].name: rate for k, rate in zip(order, rates(len(topics)), strict=True)}

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from contest_story import BROKERS, Topic
-from contest_watch import Change, Row
+from side_by_side_entrants import BROKERS, Topic
 
 Array = npt.NDArray[np.float64]
 
@@ -23,6 +23,29 @@ LEVEL = 0.5
 
 STEP = 10.0
 """Seconds over which messages and CPU are averaged."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """At `at` (epoch seconds) a bundle (row) was first seen at `target`; both are rows of brokers.
+
+    Both are the same when it was let go and came back.
+    """
+
+    at: float
+    bundle: int
+    source: int
+    target: int
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Counters at a time (epoch seconds): messages acknowledged by topic, CPU seconds by broker, owners by bundle."""
+
+    at: float
+    acked: tuple[int, ...]
+    cpu: tuple[float, ...]
+    owners: tuple[int, ...]
 
 
 def rates(rows: Sequence[Row], topics: Sequence[Topic]) -> Array:

@@ -1,25 +1,162 @@
-"""Plays the story of `side_by_side.py` on a fresh cluster of real brokers, for one of its entrants."""
+"""One entrant of `side_by_side.py` plays the scenario on a fresh cluster of real brokers.
+
+`Watch` observes the brokers by the admin REST, the kernel and the clients' own counters, the same for each entrant.
+`trimtab` runs API server, Prometheus and the operator, under its own Role, beside them.
+"""
 
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
+import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.client import HTTPException
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Self
 
-import contest_story as story
-from contest_entrants import Entrant
-from contest_figures import gaps, half
-from contest_story import Topic
-from contest_trimtab import Balancer, trimtab
-from contest_watch import Change, Watch
+import side_by_side_entrants as story
+from side_by_side_entrants import Entrant, Topic
+from side_by_side_figures import Change, Row, gaps, half
+from trimtab_testbed.programs import find
 from trimtab_testbed.pulsar import distribution
 from trimtab_testbed.pulsar.clients import Flow, Traffic, topics_of
 from trimtab_testbed.pulsar.cluster import PulsarCluster
-from trimtab_testbed.pulsar.rest import PulsarRest
+from trimtab_testbed.pulsar.exporter import Limits
+from trimtab_testbed.pulsar.rest import PulsarRest, PulsarRestError
+
+LOOK_EVERY = 0.5
+"""Seconds between two readings of the owners."""
+
+COUNT_EVERY = 1.0
+"""Seconds between two readings of the counters."""
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass
+class Watch:
+    """Context manager. `rows` and `changes` are what it saw so far; `load` the load averages of the machine."""
+
+    cluster: PulsarCluster
+    bundles: Sequence[str]
+    topics: Sequence[Topic]
+    traffic: Traffic
+    rows: list[Row] = field(default_factory=list)
+    changes: list[Change] = field(default_factory=list)
+    load: list[float] = field(default_factory=list)
+    _owners: dict[int, int] = field(default_factory=dict)
+    _free: set[int] = field(default_factory=set)
+    _done: threading.Event = field(default_factory=threading.Event)
+    _threads: list[threading.Thread] = field(default_factory=list)
+
+    def __enter__(self) -> Self:
+        self._look()
+        jobs = ((self._look, LOOK_EVERY), (self._count, COUNT_EVERY))
+        self._threads = [threading.Thread(target=self._follow, args=job, daemon=True) for job in jobs]
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        for thread in self._threads:
+            thread.join()
+
+    def owners(self) -> dict[int, int]:
+        """Row of the broker that serves it, or served it last, by row of the bundle."""
+        return dict(self._owners)
+
+    def _follow(self, look: Callable[[], None], every: float) -> None:
+        due = time.monotonic()
+        while not self._done.wait(max(0.0, due - time.monotonic())):
+            look()
+            due = max(due + every, time.monotonic())
+
+    def _look(self) -> None:
+        """Read the owners; without an answer this reading is left out."""
+        try:
+            owners = self.cluster.rest(0).owners(*{bundle.rpartition("/")[0] for bundle in self.bundles})
+        except (OSError, HTTPException, PulsarRestError):
+            return
+        rows, ids = {name: row for row, name in enumerate(self.bundles)}, self.cluster.ids
+        self._note(time.time(), {rows[b]: ids.index(owner) for b, owner in owners.items() if b in rows})
+
+    def _note(self, now: float, seen: dict[int, int]) -> None:
+        for bundle, broker in seen.items():
+            before = self._owners.get(bundle)
+            if before is not None and (before != broker or bundle in self._free):
+                self.changes.append(Change(now, bundle, before, broker))
+            self._owners[bundle] = broker
+        self._free = self._owners.keys() - seen.keys()
+
+    def _count(self) -> None:
+        acked = tuple(self.traffic.counts([topic.name]).acked for topic in self.topics)
+        cpu = tuple(cpu_seconds(self.cluster.pid(broker)) for broker in range(len(self.cluster.ids)))
+        owners = tuple(self._owners.get(bundle, -1) for bundle in range(len(self.bundles)))
+        self.rows.append(Row(time.time(), acked, cpu, owners))
+        self.load.append(os.getloadavg()[0])
+
+
+def cpu_seconds(pid: int) -> float:
+    """Seconds of CPU that a process has used. Raises `OSError` when it has ended."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+_IDLE: dict[str, Any] = {"shedder": {"type": "OverloadShedder", "overloadShedder": {"overloadThreshold": 100}}}
+"""Sheds nothing, so that the strategy's memory begins with the scenario, as Pulsar's does."""
+
+SUPPORT = Path(__file__).parents[1] / "tests" / "support"
+
+
+class Balancer(NamedTuple):
+    """One side: call `prepare` once every bundle has its first owner, and `begin` when the scenario begins.
+
+    `told` says at the end whether it was really balancing, in words.
+    """
+
+    prepare: Callable[[], None]
+    begin: Callable[[], None]
+    told: Callable[[], str]
+
+
+@contextmanager
+def trimtab(entrant: Entrant, cluster: PulsarCluster, work: Path, cores: float) -> Iterator[Balancer]:
+    """The operator beside `cluster`, whose brokers have so many `cores`.
+
+    The operator observes the cluster from `prepare` on, when no bundle moves any more: a move starts its cool-down.
+    """
+    sys.path += [str(folder) for folder in (SUPPORT, *SUPPORT.rglob("*/"))]
+    from pulsar_stage import PulsarStage  # noqa: PLC0415  (shared with the tests, and needed here only)
+
+    work.mkdir(parents=True, exist_ok=True)
+    limits = Limits(cores=cores)
+    with PulsarStage(find.find_kube(), find.find_prometheus(), work, cluster, limits=limits) as stage:
+
+        def prepare() -> None:
+            stage.apply_policy(
+                interval=entrant.policy["interval"],
+                placement=entrant.policy["placement"],
+                prometheus={"window": "30s", "maxAge": "60s"},
+                limits={"moveTimeout": "60s", "lostAfter": "30s", **entrant.policy["limits"]},
+                **_IDLE,
+            )
+
+        def begin() -> None:
+            idle = dict.fromkeys(key for key in _IDLE["shedder"] if key != "type")
+            stage.edit_policy(mode="Auto", shedder={**idle, **entrant.policy["shedder"]})
+
+        def told() -> str:
+            if not stage.operator.running:
+                raise RuntimeError(f"the operator has ended: {stage.operator.log[-1000:]}")
+            return "; ".join(": ".join(stage.condition(kind)) for kind in ("Acting", "Linked", "OneHand"))
+
+        yield Balancer(prepare, begin, told)
+
 
 CORES = 0.3
 """Limit of CPU cores of each broker's box: what counts as 100 %, for Pulsar and for Trimtab."""
@@ -80,7 +217,7 @@ def _topics(bundles: Sequence[str]) -> list[Topic]:
 
 
 def _place(cluster: PulsarCluster, bundles: Sequence[str], topics: Sequence[Topic]) -> None:
-    """Have every bundle served by its first owner."""
+    """Bring every bundle to its first owner. Raises `RuntimeError` after two minutes."""
     rest, deadline = cluster.rest(), time.monotonic() + 120
     for row, bundle in enumerate(bundles):
         wanted = cluster.ids[story.first_owner(row)]

@@ -1,12 +1,8 @@
 """Write the pages that are made from code: `python docs/tools/generate.py [--check] [PAGE...]`.
 
-`strategies` is the reference of every strategy in the registry; `comparison` runs all shedders through the scenarios
-of `trimtab_lab.simulation`, which takes about half a minute; `proposals` draws the states of a proposal;
-`metrics` lists what the operator measures of itself; `side-by-side` and its drawing show what
-`benchmarks/side_by_side.py` left in docs/data; those of `reference/` are made from crds/, the program's parsers, the
-vocabulary of reasons and examples/; `explanation/algorithms` and its drawings show each algorithm at work; `images/`
-holds pictures of terminals. With --check nothing is written, and the exit code is 1 when a page on disk differs from
-what would be written.
+PAGE is a name of `PAGES`, or a folder such as `images/`. `comparison` runs all shedders through the simulated
+scenarios, which takes about half a minute. With --check nothing is written, and the exit code is 1 when a page on disk
+differs from what would be written.
 """
 
 from __future__ import annotations
@@ -30,7 +26,6 @@ import reference_page
 import resources_page
 import runbooks_page
 import screens_page
-import side_by_side_page
 
 DOCS = Path(__file__).parents[1]
 
@@ -44,8 +39,6 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "board": board_page.page,
     "board.json": board_page.board,
     "runbooks/README": runbooks_page.page,
-    "side-by-side": side_by_side_page.page,
-    "side-by-side.svg": side_by_side_page.drawing,
     **{f"reference/{kind.lower()}": partial(resources_page.page, kind) for kind in resources_page.KINDS},
     "reference/cli": cli_page.page,
     "reference/reasons": reasons_page.page,
