@@ -106,8 +106,8 @@ bench: $(STAMP) kube oracle ## the benchmarks, beside their references (see docs
 record: $(STAMP) oracle ## record afresh what Pulsar's own classes decide on random scenarios (SEED=1000 COUNT=100)
 	@PYTHONPATH=$(SUPPORT) $(BIN)/python -m pulsar_recorder --seed $(SEED) --count $(COUNT)
 
-image: setup ## the container image without Docker, as .trimtab/image/trimtab.tar, and the operator running in it (needs root and mmdebstrap)
-	@PYTHONPATH=image $(BIN)/python image/make_image.py $(IMAGE)
+image: setup ## prove without Docker that the program starts as user 10001 on a read-only root (needs root; IMAGE="command" for another)
+	@sh image/prove.sh $(IMAGE)
 
 lock: ## rewrite the hashed lock files from pyproject.toml (needs uv)
 	sh requirements/lock.sh

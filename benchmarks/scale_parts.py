@@ -223,7 +223,7 @@ async def _moving(kubeconfig: str, size: Size) -> Figures:
 # -- writing --
 
 ROUNDS, OF_ROUND = 8, 150
-"""Pairs of rounds, and moves in each."""
+"""Pairs of rounds, and moves in each; fewer in a small cluster."""
 
 
 def writing(kubeconfig: str) -> Figures:
@@ -239,9 +239,10 @@ async def _writing(kubeconfig: str) -> Figures:
         actuator = DeclarativeActuator(api, NAMESPACE, "main", 2, time.time)
         async with complete(context):
             records = list(context.stores.bundles.items.values())
+            each = min(OF_ROUND, len(records) // (2 * ROUNDS))
             for k in range(2 * ROUNDS):
                 name, set_owner = (("ours", actuator.set_owner), ("bare", bare.set_owner))[(k + k // 2) % 2]
-                part = records[k * OF_ROUND : (k + 1) * OF_ROUND]
+                part = records[k * each : (k + 1) * each]
                 begun, used = time.perf_counter(), time.process_time()
                 written = await at_most(
                     WRITERS, lambda one, set_owner=set_owner: set_owner(one, "broker-0001", Reason.OVERLOADED), part
