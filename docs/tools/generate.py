@@ -14,34 +14,30 @@ from functools import partial
 from pathlib import Path
 
 import algorithms_page
-import board_page
 import chart_page
 import cli_page
 import comparison_page
 import examples_page
-import metrics_page
-import proposals_page
-import reasons_page
+import monitoring_page
 import reference_page
 import resources_page
-import runbooks_page
 import screens_page
+import vocabulary_page
 
 DOCS = Path(__file__).parents[1]
 
 PAGES: Mapping[str, Callable[[], str]] = {
     "strategies": reference_page.page,
     "comparison": comparison_page.page,
-    "proposals": proposals_page.page,
+    "proposals": vocabulary_page.proposals,
     "chart": chart_page.page,
     "chart-readme": chart_page.readme,
-    "metrics": metrics_page.page,
-    "board": board_page.page,
-    "board.json": board_page.board,
-    "runbooks/README": runbooks_page.page,
+    "metrics": monitoring_page.metrics,
+    "board": monitoring_page.board,
+    "runbooks/README": monitoring_page.runbooks,
     **{f"reference/{kind.lower()}": partial(resources_page.page, kind) for kind in resources_page.KINDS},
     "reference/cli": cli_page.page,
-    "reference/reasons": reasons_page.page,
+    "reference/reasons": vocabulary_page.reasons,
     "reference/examples": examples_page.page,
     "explanation/algorithms": algorithms_page.page,
     **{f"explanation/{name}.svg": partial(algorithms_page.drawing, name) for name in algorithms_page.DRAWINGS},
@@ -90,8 +86,6 @@ def check(made: Mapping[str, str]) -> int:
 
 
 def _file(name: str) -> Path:
-    if name == "board.json":  # the chart can only bring what is below it
-        return DOCS.parent / "charts" / "trimtab" / "files" / name
     if name == "chart-readme":  # where Helm looks for it
         return DOCS.parent / "charts" / "trimtab" / "README.md"
     return DOCS / (name if Path(name).suffix else f"{name}.md")

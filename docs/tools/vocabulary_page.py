@@ -1,4 +1,4 @@
-"""The reference of reasons, from the vocabulary's own source, and of conditions."""
+"""The pages of reasons and conditions, and of the states of a proposal."""
 
 from __future__ import annotations
 
@@ -6,84 +6,49 @@ import inspect
 import re
 from collections.abc import Iterator
 
-from trimtab_strategies.model import reason
+from page_text import filled, table
 
-_HEAD = """\
-# Reasons and conditions
-
-<!-- made by docs/tools/reasons_page.py from trimtab_strategies/model/reason.py: `make docs` -->
-
-One closed vocabulary is used unchanged in conditions, Events, logs, labels of metrics, `trimtab explain` and the
-history. Pulsar's words are kept where it has one. [How it works](../concepts.md#reasons) says which you meet first.
-"""
-
-CONDITIONS = (
-    ("BalancingPolicy", "Ready", "the last cycle could be run", "it was refused; reason and message say why"),
-    ("BalancingPolicy", "Valid", "it can be run as written", "something in it can't be kept to; nothing is decided"),
-    (
-        "BalancingPolicy",
-        "DataTrusted",
-        "every broker's metrics are believed",
-        "some are not: those brokers neither give nor take",
-    ),
-    ("BalancingPolicy", "Balanced", "no broker is far enough from the others", "something should move, or can't"),
-    ("BalancingPolicy", "Acting", "plans are carried out", "they are only shown: mode, pause, window, brake"),
-    ("BalancingPolicy", "Led", "an operator leads; it names it and its epoch", "-"),
-    ("BalancingPolicy", "ProposalReady", "mode `Approve`: a proposal waits for a person", "none waits"),
-    ("BalancingPolicy", "Rebalancing", "an approved proposal is carried out", "none is under way"),
-    (
-        "BalancingPolicy",
-        "CommandTaken",
-        "the last annotation, within the hour, was obeyed",
-        "it was refused; the message says why",
-    ),
-    ("BalancingPolicy", "RightSized", "the number of brokers fits the load", "more or fewer would fit it better"),
-    ("BalancingPolicy", "HistoryWritable", "the last cycle is in the history", "it is not; averages go on in memory"),
-    ("BalancingPolicy", "Flapping", "bundles that came back again and again are left alone", "none is"),
-    ("BalancingPolicy", "Contested", "somebody else undoes its moves: it only advises", "nobody does"),
-    ("BalancingPolicy", "Linked", "actuator `Pulsar`: the cluster answers", "it does not; nothing is moved"),
-    (
-        "BalancingPolicy",
-        "OneHand",
-        "actuator `Pulsar`: its own shedding and automatic split are off",
-        "one is on, or could not be read; nothing is moved",
-    ),
-    (
-        "Broker",
-        "Drained",
-        "closed, and owns nothing any more",
-        "it still has bundles; the message says why",
-    ),
-    ("BundleSplit", "Accepted", "it can be done", "it can't: a person's mistake, or a cap"),
-    ("BundleSplit", "Complete", "its children have taken the bundle's place", "it failed; the bundle is whole"),
-    ("TopicNamespace", "Ready", "all of its bundles exist", "they do not, or Pulsar no longer has it"),
-    ("TopicNamespace", "Valid", "its isolation can be kept to", "it can't, until it is mended"),
-)
-"""Kind, type, and what True and False mean."""
+from trimtab_operator.proposals.states import COMMANDS, MEANINGS, REFUSALS, TRANSITIONS, Event
+from trimtab_operator.resources.policy_status import ProposalState
+from trimtab_strategies.model import Reason
 
 _GROUP = re.compile(r"^    # (.+)$")
 _MEMBER = re.compile(r'^    [A-Z_]+ = "(\w+)"  # (.+)$')
 
 
-def page() -> str:
-    """The whole page."""
-    conditions = [f"| {kind} | `{name}` | {true} | {false} |" for kind, name, true, false in CONDITIONS]
-    head = [_HEAD, "## Conditions\n", "| of a | condition | True | False |", "|---|---|---|---|", *conditions, ""]
-    wait = ["They are made for `kubectl wait`:\n", *_WAIT, "## Reasons\n"]
-    return "\n".join([*head, *wait, *_reasons(), ""])
-
-
-_WAIT = (
-    "```sh",
-    "kubectl wait bpol/balance --for=condition=Ready --timeout=2m",
-    "```\n",
-)
+def reasons() -> str:
+    """docs/reference/reasons.md: a table for each group of the vocabulary, from the comments of its source."""
+    return filled("reasons.md", REASONS="\n".join(_reasons()))
 
 
 def _reasons() -> Iterator[str]:
-    """A table for each group of the vocabulary."""
-    for line in inspect.getsource(reason.Reason).splitlines():
+    for line in inspect.getsource(Reason).splitlines():
         if group := _GROUP.match(line):
             yield f"\n### {group[1][0].upper()}{group[1][1:]}\n\n| reason | what it means |\n|---|---|"
         elif member := _MEMBER.match(line):
             yield f"| `{member[1]}` | {member[2]} |"
+
+
+def proposals() -> str:
+    """docs/proposals.md: a drawing and tables of the states of a proposal."""
+    states = table("state | means", [(f"`{state}`", meaning) for state, meaning in MEANINGS.items()])
+    head = f"in state | {' | '.join(f'`{word}`' for word in COMMANDS)}"
+    rows = [[f"`{state}`", *(_cell(state, event) for event in COMMANDS.values())] for state in ProposalState]
+    return filled("proposals.md", DRAWING="\n".join(_drawing()), STATES=states, COMMANDS=table(head, rows))
+
+
+def _drawing() -> Iterator[str]:
+    """The transitions as a Mermaid state diagram."""
+    yield f"```mermaid\nstateDiagram-v2\n    [*] --> {ProposalState.PENDING_PROPOSAL}"
+    for state, ways in TRANSITIONS.items():
+        for end in dict.fromkeys(ways.values()):
+            if end is not state:
+                yield f"    {state} --> {end}: {', '.join(event for event, to in ways.items() if to is end)}"
+    yield "```"
+
+
+def _cell(state: ProposalState, event: Event) -> str:
+    """State after a command, or why the command is refused."""
+    if (end := TRANSITIONS[state].get(event)) is not None:
+        return f"`{end}`" if end is not state else f"stays `{end}`"
+    return f"refused: {REFUSALS[state][event]}"
