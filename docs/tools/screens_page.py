@@ -1,7 +1,7 @@
-"""Draws what a terminal shows as SVG: the demo's end, and what the operator's verbs say of its cluster.
+"""Pictures of terminals: the end of the demo, and what the operator's verbs print about its cluster.
 
-The verbs print what they print to anybody, of decisions that the operator's code makes on the demo's cluster. Nothing
-in the pictures is of the machine, or of the day, on which they are drawn.
+The verbs print decisions that the operator's code makes on the demo's cluster. The pictures do not depend on the
+machine, the terminal or the day.
 """
 
 from __future__ import annotations
@@ -9,15 +9,15 @@ from __future__ import annotations
 import io
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, redirect_stdout
+from collections.abc import Callable, Mapping
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from functools import cache
 from html import escape
 from itertools import islice
 from typing import Any
 
-from rich.console import Console
+from rich.console import CONSOLE_SVG_FORMAT, Console
 from rich.terminal_theme import SVG_EXPORT_THEME
 from rich.text import Text
 from screens_scene import LANDED_AFTER, NOW, Scene, served, usage
@@ -38,31 +38,12 @@ from trimtab_testbed.demo.view import broker_table, move_table
 from trimtab_testbed.simulated.scenarios import SCENARIOS, Scenario
 
 WIDTH, WIDE = 104, 122
-"""Characters of a line, and of one where much stands in it."""
+"""Characters of a line, and of a line in pictures with wide tables."""
 
 _LINES = 60  # of a terminal
-_MARGIN = 12.0  # pixels above and below the text
-_FORMAT = """\
-<svg viewBox="0 0 {width} HEIGHT" xmlns="http://www.w3.org/2000/svg" role="img">
-<title>TITLE</title>
-<style>
-.{unique_id}-matrix {{ font-family: ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace;
-  font-size: {char_height}px; line-height: {line_height}px; }}
-{styles}
-</style>
-<defs>
-<clipPath id="{unique_id}-clip-terminal"><rect width="{terminal_width}" height="{terminal_height}"/></clipPath>
-{lines}
-</defs>
-<rect fill="#292929" width="{width}" height="HEIGHT" rx="8"/>
-<g transform="translate({terminal_x},MARGIN)" clip-path="url(#{unique_id}-clip-terminal)">
-{backgrounds}
-<g class="{unique_id}-matrix">
-{matrix}
-</g>
-</g>
-</svg>
-"""
+_FONTS = re.compile(r"<!--.*?-->\s*|@font-face .*?\n    \}\}\s*", re.DOTALL)
+_FORMAT = _FONTS.sub("", CONSOLE_SVG_FORMAT).replace('2000/svg">', '2000/svg" role="img">\n<title>TITLE</title>', 1)
+"""Rich's own picture of a terminal, with a title for screen readers and without fonts of another host."""
 
 
 def _prompt(screen: Console, command: str) -> None:
@@ -70,7 +51,7 @@ def _prompt(screen: Console, command: str) -> None:
 
 
 def _demo(screen: Console) -> None:
-    """The table as it stands in the end, and of the summary what is the same on every machine."""
+    """The table at the end of the demo, and the part of its summary that is the same on every machine."""
     scene = _scene(Mode.AUTO)
     end = {move.bundle: move.destination for move in scene.moves}
     _, owners = scene.scenario.stage()
@@ -79,9 +60,8 @@ def _demo(screen: Console) -> None:
     _prompt(screen, "make demo")
     for part in (broker_table(last, WIDTH), move_table(last)):
         screen.print(part)
-    told = as_lines(Result(scene.scenario.name, settled=True, seconds=0.0, start=start, end=last, missing=""))
-    for line in islice(told, 1, 5):
-        screen.print(Text(line))
+    lines = as_lines(Result(scene.scenario.name, settled=True, seconds=0.0, start=start, end=last, missing=""))
+    screen.print(Text("\n".join(islice(lines, 1, 5))))
 
 
 def _landed(move: Move) -> SeenMove:
@@ -90,7 +70,7 @@ def _landed(move: Move) -> SeenMove:
 
 
 def _look(played: Scenario, owners: Mapping[str, str], moves: tuple[SeenMove, ...]) -> Look:
-    brokers = [served(played, broker.shape.name, owners) for broker in played.brokers]
+    brokers = [served(played, broker.shape, owners) for broker in played.brokers]
     rows = tuple(BrokerRow(broker.shape.name, *usage(broker), len(broker.serving)) for broker in brokers)
     return Look(0.0, rows, moves, (), 0, "")
 
@@ -99,17 +79,17 @@ def _status(screen: Console) -> None:
     """A proposal that waits."""
     policy = _scene(Mode.APPROVE).policy()
     _prompt(screen, f"trimtab status {POLICY} -n {NAMESPACE}")
-    screen.print(_printed(screen, lambda: print_one(as_data(policy), "always")))
+    _print(screen, lambda: print_one(as_data(policy), "always"))
 
 
 def _plan(screen: Console) -> None:
     scene = _scene(Mode.APPROVE)
     _prompt(screen, f"trimtab plan {POLICY} -n {NAMESPACE}")
-    screen.print(_printed(screen, lambda: print_tables(console("always"), POLICY, scene.foreseen)))
+    _print(screen, lambda: print_tables(console("always"), POLICY, scene.foreseen))
 
 
 def _explain(screen: Console) -> None:
-    """Why a bundle moved that did."""
+    """Why a bundle moved."""
     scene = _scene(Mode.AUTO)
     move = scene.record.moves[0]
     _prompt(screen, f"trimtab explain bundle {move.name} -n {NAMESPACE}")
@@ -140,31 +120,18 @@ def _answer(screen: Console, answer: Answer | None) -> None:
     screen.print(Text(answer.text()))
 
 
-def _printed(screen: Console, work: Callable[[], Any]) -> Text:
-    """What `work` prints on a terminal that is as wide as `screen`."""
+def _print(screen: Console, work: Callable[[], Any]) -> None:
+    """Show what `work` prints on a terminal that is as wide as `screen`."""
+    os.environ.update(COLUMNS=str(screen.width), LINES=str(_LINES))  # a dumb terminal would have 80 columns
     out = io.StringIO()
-    with redirect_stdout(out), _columns(screen.width):
+    with redirect_stdout(out):
         work()
-    return Text.from_ansi(out.getvalue())
-
-
-@contextmanager
-def _columns(width: int) -> Iterator[None]:
-    """A terminal of that width. Both are given, as one that calls itself dumb has 80 columns otherwise."""
-    given = {"COLUMNS": str(width), "LINES": str(_LINES)}
-    before = {name: os.environ.get(name) for name in given}
-    os.environ.update(given)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            del os.environ[name]
-            os.environ.update({} if value is None else {name: value})
+    screen.print(Text.from_ansi(out.getvalue()))
 
 
 @dataclass(frozen=True, slots=True)
 class Screen:
-    """title: what it shows, in words. show: prints it. width: characters of a line."""
+    """One picture. width: characters of a line."""
 
     title: str
     show: Callable[[Console], None]
@@ -195,9 +162,6 @@ def drawing(name: str) -> str:
         no_color=False,
     )
     screen.show(paper)
-    svg = paper.export_svg(title="", theme=SVG_EXPORT_THEME, code_format=_FORMAT, unique_id=name)
-    height = float(re.findall(r'height="([\d.]+)"/></clipPath>', svg)[0]) + 2 * _MARGIN
-    for word, value in (("HEIGHT", f"{height:.0f}"), ("MARGIN", f"{_MARGIN:.0f}"), ("TITLE", escape(screen.title))):
-        svg = svg.replace(word, value)
-    svg = re.sub(r'(?<==")\d+\.\d{2,}(?=")', lambda number: f"{float(number[0]):.1f}", svg)
-    return "\n".join(line.rstrip() for line in svg.splitlines() if line.strip()) + "\n"
+    svg = paper.export_svg(title=screen.title, theme=SVG_EXPORT_THEME, code_format=_FORMAT, unique_id=name)
+    lines = svg.replace("TITLE", escape(screen.title)).splitlines()
+    return "\n".join(line.strip() for line in lines if line.strip()) + "\n"

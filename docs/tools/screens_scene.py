@@ -1,8 +1,7 @@
-"""What the pictures of terminals show: the demo's cluster as it begins, and the operator's own decision on it."""
+"""The cluster in the pictures of terminals: the demo's at its first cycle, and the operator's decision on it."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -28,16 +27,17 @@ from trimtab_operator.state.settings import Settings
 from trimtab_operator.state.strategy_state import PolicyState
 from trimtab_operator.status.conditions import policy_status
 from trimtab_strategies.model import Brokers, Bundles, ClusterLoad, HeldBack, Memory, Move, Reason
+from trimtab_strategies.model.cluster_load import FloatArray
 from trimtab_strategies.planner.decide import decide
 from trimtab_testbed.demo.follow import NIC
 from trimtab_testbed.demo.stage import NAMESPACE, POLICY
-from trimtab_testbed.simulated.load import BrokerLoad, BundleLoad
+from trimtab_testbed.simulated.load import BrokerLoad, BrokerShape
 from trimtab_testbed.simulated.scenarios import Scenario
 
 NOW = 1_767_261_600.0
-"""When all of it happens: a moment that is the same each time a picture is drawn."""
+"""Time of the cycle (epoch seconds), the same for each drawing."""
 LANDED_AFTER = 4.0
-"""Seconds within which its moves land."""
+"""Seconds until its moves land."""
 
 _LONGEST = 20  # cycles
 _WAITS = HeldBack("", Reason.NOT_APPROVED, "spec.mode is Approve: proposals wait for a person")
@@ -78,7 +78,7 @@ class Scene:
 
     @cached_property
     def foreseen(self) -> Preview:
-        """What `trimtab plan` finds out."""
+        """The result of `trimtab plan`."""
         found = decide(self.load, self.settings.pair, self.settings.limits, Memory(), np.random.default_rng(1))
         return Preview(self.settings, Snapshot(self.load, {}), found.plan, None, dict(_CYCLE))
 
@@ -93,7 +93,7 @@ class Scene:
 
     @cached_property
     def record(self) -> DecisionRecord:
-        """What is kept of the decision; what was written has landed."""
+        """The record of the decision, after all written moves landed."""
         record = decision_record(self.result, self.settings, PolicyState(Memory()))
         landed = {"outcome": Reason.LANDED, "ended": NOW + LANDED_AFTER}
         moves = tuple(move.model_copy(update=landed) if move.written else move for move in record.moves)
@@ -128,82 +128,58 @@ class Scene:
 
 
 def measured(scenario: Scenario, owners: Mapping[str, str], moved: Mapping[str, float], now: float) -> ClusterLoad:
-    """A scenario's cluster at its mean loads, for owners of bundles by name; moved: when a bundle last moved."""
+    """A scenario's cluster at its mean loads. owners: brokers by bundle; moved: time of a bundle's last move."""
     loads, _ = scenario.stage()
     spaces = tuple(namespace.full_name for namespace in scenario.namespaces)
-    names = [broker.shape.name for broker in scenario.brokers]
-    return ClusterLoad(
-        brokers=_brokers([served(scenario, name, owners) for name in names]),
-        bundles=_bundles(loads, [names.index(owners[load.name]) for load in loads], spaces, moved),
-        namespaces=spaces,
-        now=now,
-    )
-
-
-def served(scenario: Scenario, broker: str, owners: Mapping[str, str]) -> BrokerLoad:
-    """A broker that serves what it owns; `owners` are by name of the bundle."""
-    loads, _ = scenario.stage()
-    shape = next(each.shape for each in scenario.brokers if each.shape.name == broker)
-    found = BrokerLoad(shape, {load.name: load for load in loads}, 0.0)
-    for bundle, owner in owners.items():
-        if owner == broker:
-            found.serve(bundle, 0.0)
-    return found
-
-
-def usage(broker: BrokerLoad) -> tuple[float, float, float, float]:
-    """CPU, memory, network in and out of a broker, in percent, at the mean loads of its bundles."""
-    mean: dict[str, float] = defaultdict(float)
-    for load in broker.loads():
-        for column in ("cores", "throughput_in", "throughput_out"):
-            mean[column] += getattr(load, column)
-    shape = broker.shape
-    cores = (shape.idle + mean["cores"]) / shape.strength
-    memory = broker.memory(0.0) / shape.memory
-    return (
-        100 * cores / shape.cores,
-        100 * memory,
-        100 * mean["throughput_in"] / NIC,
-        100 * mean["throughput_out"] / NIC,
-    )
-
-
-def _brokers(served: list[BrokerLoad]) -> Brokers:
-    count = len(served)
-    percents = np.array([usage(broker) for broker in served])
-    return Brokers(
-        names=tuple(broker.shape.name for broker in served),
-        usage=np.column_stack([percents[:, :2], np.zeros(count), percents[:, 2:]]),
-        limit=np.tile([100.0, 100.0, 0.0, 100.0, 100.0], (count, 1)),
-        traffic=np.array([_traffic(broker.loads()) for broker in served]),
-        age=np.zeros(count),
-        ready=np.ones(count, dtype=bool),
-        schedulable=np.ones(count, dtype=bool),
-        trusted=np.ones(count, dtype=bool),
-    )
-
-
-def _traffic(loads: Any) -> list[float]:
-    rows = [(load.rate_in, load.rate_out, load.throughput_in, load.throughput_out) for load in loads]
-    return [sum(column) for column in zip(*rows, strict=True)]
-
-
-def _bundles(
-    loads: tuple[BundleLoad, ...], owner: list[int], spaces: tuple[str, ...], moved: Mapping[str, float]
-) -> Bundles:
-    count = len(loads)
-    short = np.array([_traffic([load]) for load in loads])
-    return Bundles(
+    brokers = [served(scenario, broker.shape, owners) for broker in scenario.brokers]
+    names = [broker.shape.name for broker in brokers]
+    owner = np.array([names.index(owners[load.name]) for load in loads])
+    short = np.array([(load.rate_in, load.rate_out, load.throughput_in, load.throughput_out) for load in loads])
+    bundles = Bundles(
         names=tuple(load.name for load in loads),
         namespace=np.array([spaces.index(load.name.rpartition("/")[0]) for load in loads]),
-        owner=np.array(owner),
+        owner=owner,
         short=short,
         long=short,
         topics=np.array([float(load.topics) for load in loads]),
         sessions=np.array([float(load.producers + load.consumers) for load in loads]),
         last_unload=np.array([moved.get(load.name, np.nan) for load in loads]),
-        pinned=np.zeros(count, dtype=bool),
-        in_flight=np.zeros(count, dtype=bool),
-        moving_from=np.full(count, -1),
-        moving_share=np.zeros(count),
+        pinned=np.zeros(len(loads), dtype=bool),
+        in_flight=np.zeros(len(loads), dtype=bool),
+        moving_from=np.full(len(loads), -1),
+        moving_share=np.zeros(len(loads)),
     )
+    traffic = np.stack([np.bincount(owner, column, len(brokers)) for column in short.T], axis=1)
+    return ClusterLoad(_brokers(brokers, traffic), bundles, spaces, now)
+
+
+def _brokers(brokers: list[BrokerLoad], traffic: FloatArray) -> Brokers:
+    percents, all_of_them = np.array([usage(broker) for broker in brokers]), np.ones(len(brokers), dtype=bool)
+    return Brokers(
+        names=tuple(broker.shape.name for broker in brokers),
+        usage=np.insert(percents, 2, 0.0, axis=1),
+        limit=np.tile([100.0, 100.0, 0.0, 100.0, 100.0], (len(brokers), 1)),
+        traffic=traffic,
+        age=np.zeros(len(brokers)),
+        ready=all_of_them,
+        schedulable=all_of_them,
+        trusted=all_of_them,
+    )
+
+
+def served(scenario: Scenario, shape: BrokerShape, owners: Mapping[str, str]) -> BrokerLoad:
+    """A broker that serves the bundles it owns. owners: brokers by bundle."""
+    loads, _ = scenario.stage()
+    found = BrokerLoad(shape, {load.name: load for load in loads}, 0.0)
+    for bundle in (bundle for bundle, owner in owners.items() if owner == shape.name):
+        found.serve(bundle, 0.0)
+    return found
+
+
+def usage(broker: BrokerLoad) -> tuple[float, float, float, float]:
+    """CPU, memory, network in and out of a broker in percent, at the mean loads of its bundles."""
+    shape, loads = broker.shape, list(broker.loads())
+    cores = (shape.idle + sum(load.cores for load in loads)) / shape.strength
+    network = (sum(load.throughput_in for load in loads), sum(load.throughput_out for load in loads))
+    shares = (cores / shape.cores, broker.memory(0.0) / shape.memory, network[0] / NIC, network[1] / NIC)
+    return (100 * shares[0], 100 * shares[1], 100 * shares[2], 100 * shares[3])
