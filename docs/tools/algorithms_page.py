@@ -1,15 +1,14 @@
-"""Each algorithm with a drawing of what it does in a named scenario of the simulation."""
+"""The page of algorithms, each with a drawing of a simulated scenario."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cache, partial
-from types import MappingProxyType
 
 import numpy as np
 import splitting_story
 from algorithms_plot import Panel, draw
-from page_text import wrapped
+from page_text import filled, table, wrapped
 
 from trimtab_lab.simulation import CUSTOMARY, SCENARIOS, Contender, Outcome, Scenario, UnderTrimtab, played, run, score
 from trimtab_lab.simulation.compare import SEED
@@ -17,70 +16,48 @@ from trimtab_strategies import registry
 from trimtab_strategies.model.plan import counted
 from trimtab_strategies.params import Compatibility
 
-SHOWN: Mapping[str, tuple[str, str]] = MappingProxyType(
-    {
-        "ThresholdShedder": (
-            "Two hot ones among six",
-            "Above, all of a round are placed on one snapshot and pile up. Below, each placement sees those before it.",
-        ),
-        "OverloadShedder": (
-            "Skewed load",
-            "Nothing happens below its limit of 85 %, however far apart the brokers are: only the top lines bend.",
-        ),
-        "UniformLoadShedder": (
-            "A new broker",
-            "Each round only the busiest gives, a share of its lead over the idlest: a staircase.",
-        ),
-        "AvgShedder": (
-            "Skewed load",
-            "The pairs wait for their hits, then several of them close at once, from the outside in.",
-        ),
-        "WeightedBalancer": (
-            "Mixed machines",
-            "It learns which machines are stronger, and fills them. Above: with its known defects and no guard.",
-        ),
-        "TransferShedder": (
-            "Two brokers",
-            "It waits for its hits, then hands bundles straight to the least used broker, and waits again.",
-        ),
-    }
-)
-"""Of each shedder the scenario that shows best what it does, and what to look at."""
+SHOWN: Mapping[str, tuple[str, str]] = {
+    "ThresholdShedder": (
+        "Two hot ones among six",
+        "Above, all of a round are placed on one snapshot and pile up. Below, each placement sees those before it.",
+    ),
+    "OverloadShedder": (
+        "Skewed load",
+        "Nothing happens below its limit of 85 %, however far apart the brokers are: only the top lines bend.",
+    ),
+    "UniformLoadShedder": (
+        "A new broker",
+        "Each round only the busiest gives, a share of its lead over the idlest: a staircase.",
+    ),
+    "AvgShedder": (
+        "Skewed load",
+        "The pairs wait for their hits, then several of them close at once, from the outside in.",
+    ),
+    "WeightedBalancer": (
+        "Mixed machines",
+        "It learns which machines are stronger, and fills them. Above: with its known defects and no guard.",
+    ),
+    "TransferShedder": (
+        "Two brokers",
+        "It waits for its hits, then hands bundles straight to the least used broker, and waits again.",
+    ),
+}
+"""For each shedder the scenario that shows best what it does, and what to look at."""
 
 PLACED = "Mixed machines"
-"""The scenario of the placements: only who looks at usage sees which broker has room."""
-
-_HEAD = """\
-# The algorithms, drawn
-
-<!-- made by docs/tools/generate.py from runs of the code: edit docs/tools/algorithms_page.py, then `make docs` -->
-
-This page shows what each algorithm does in a small simulated cluster. A line is a broker's usage over an hour, blue if
-it began idle and red if busy. A bar is how many bundles moved in that minute.
-
-- *As Pulsar runs it*: the algorithm with all known defects and without a guard.
-- *Under Trimtab*: the same algorithm with `compatibility: corrected`, behind the [guard](safety.md).
-
-The code that the operator runs makes the drawings. The [comparison](../comparison.md) says what is simulated and what
-is not, and shows all shedders in all scenarios. Formulas and parameters are in the [reference](../strategies.md).
-"""
-
-_SPLIT = """\
-## Splitters
-
-A splitter splits a bundle that carries too much. Here twenty topics of 9 MiB/s crowd a sixteenth of the ring, in a
-bundle that may carry 100 MiB/s. A row is a cycle. A mark is an edge between bundles, coloured when it is new.
-
-![Three splitters split the same ring, cycle by cycle](splitters.svg)
-
-{told}
-"""
+"""The scenario of the placements: only usage shows which broker has room."""
 
 
 def page() -> str:
-    """The whole page."""
-    shedders = [_shedder(name) for name in registry.SHEDDERS]
-    return "\n".join([_HEAD, "## Shedders\n", *shedders, *_placements(), _splitters(), _SELECTIONS])
+    """docs/explanation/algorithms.md."""
+    placements = table("placement | in one sentence", [(n, row.summary) for n, row in registry.PLACEMENTS.items()])
+    return filled(
+        "algorithms.md",
+        SHEDDERS="\n".join(map(_shedder, registry.SHEDDERS)).rstrip(),
+        STORY=wrapped(f"**{PLACED}.** {_scenario(PLACED).story}"),
+        PLACEMENTS=placements,
+        SPLITTERS="\n".join(map(_splitter, splitting_story.stories())),
+    )
 
 
 def drawing(name: str) -> str:
@@ -102,43 +79,15 @@ def _anchor(name: str) -> str:
     return name.lower() + ("-shedder" if name in registry.PLACEMENTS else "")
 
 
-def _file(name: str) -> str:
-    return f"shedder-{name.lower()}"
+def _file(shedder: str) -> str:
+    return f"shedder-{shedder.lower()}"
 
 
-def _placements() -> Iterator[str]:
-    words = f"A placement says which broker gets a bundle. **{PLACED}.** {_scenario(PLACED).story} {_LOOK}"
-    yield f"## Placements\n\n{wrapped(words)}\n"
-    yield "![CPU of each broker, with each placement](placements.svg)\n"
-    lines = ["| placement | in one sentence |", "|---|---|"]
-    lines += [f"| {name} | {row.summary} |" for name, row in registry.PLACEMENTS.items()]
-    yield "\n".join([*lines, ""])
-
-
-_LOOK = (
-    "ThresholdShedder says what should leave, under Trimtab; AvgShedder's placement works for its own shedder. A"
-    " placement that reads usage finds the strong machines. By messages all brokers are alike: what"
-    " LeastLongTermMessageRate offers would make matters worse, and is refused. RoundRobin tries every broker, and the"
-    " guard lets pass what helps."
-)
-
-_SELECTIONS = """\
-## Selections
-
-Before the placement, a selection removes the brokers that may not have the bundle: isolation, anti-affinity, versions,
-limits of topics. There is no curve to draw. See [who may have a bundle](../concepts.md#who-may-have-a-bundle);
-`trimtab why-not BUNDLE --to BROKER` names the filter that refused.
-"""
-
-
-def _splitters() -> str:
-    told = []
-    for story in splitting_story.stories():
-        last = max(n for n, ring in enumerate(story.rings) if ring != story.rings[n - 1 if n else 0])
-        busiest, row = splitting_story.largest(story.rings[-1]), registry.SPLITTERS[story.name]
-        many = f"{story.cuts} new edges, the last in cycle {last}; the busiest bundle then carries {busiest:.0f} MiB/s"
-        told.append(wrapped(f"- **{story.name}**: {row.summary} {many}.", "  "))
-    return _SPLIT.format(told="\n".join(told))
+def _splitter(story: splitting_story.Story) -> str:
+    last = max(n for n, ring in enumerate(story.rings) if ring != story.rings[n - 1 if n else 0])
+    busiest, row = splitting_story.largest(story.rings[-1]), registry.SPLITTERS[story.name]
+    many = f"{story.cuts} new edges, the last in cycle {last}; the busiest bundle then carries {busiest:.0f} MiB/s"
+    return wrapped(f"- **{story.name}**: {row.summary} {many}.", "  ")
 
 
 def _scenario(title: str) -> Scenario:

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
-from page_text import anchor, wrapped
+from page_text import ROOT, anchor, filled, table, wrapped
 
 from trimtab_strategies import registry
 from trimtab_strategies.filters import pipelines
 from trimtab_strategies.params import StrategyParams
 from trimtab_strategies.registry import Row
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
-
 KINDS: Mapping[str, tuple[str, Mapping[str, Row[Any]]]] = {
     "Shedders": ("say which bundles should leave which brokers.", registry.SHEDDERS),
     "Placements": ("say which broker a bundle should go to.", registry.PLACEMENTS),
-    "Splitters": ("say which bundles should be divided, and where.", registry.SPLITTERS),
+    "Splitters": ("say which bundles should be split, and where.", registry.SPLITTERS),
     "Selections": ("say which brokers a bundle may go to at all, before the placement.", registry.SELECTIONS),
 }
 
@@ -29,42 +26,17 @@ KEY = re.compile(r"\s*(?:Pulsar|Hermes): (\S+)\s*$")
 
 BOUNDS = (("minimum", ">="), ("exclusiveMinimum", ">"), ("maximum", "<="), ("exclusiveMaximum", "<"))
 
-INTRODUCTION = """\
-# Strategies
-
-<!-- made by docs/tools/generate.py from the code: edit the module's docstring or its parameters, then `make docs` -->
-
-Every strategy is a module of [strategies/](../strategies/src/trimtab_strategies/) with parameters, a pure function of a
-picture of the cluster and a memory, and a row in [registry.py](../strategies/src/trimtab_strategies/registry.py).
-Defaults are the original's where nothing else is said. In a policy the parameters stand beside the type:
-
-```yaml
-shedder: {type: ThresholdShedder, thresholdShedder: {threshold: 20}}
-```
-
-Where a strategy has the parameter `compatibility`, `java` decides as the original does, with its defects, and
-`corrected` without those listed. How shedders fare on the same load: [comparison.md](comparison.md).
-"""
-
 
 def page() -> str:
-    """The whole page."""
-    parts = [INTRODUCTION, _overview()]
+    """docs/strategies.md."""
+    kinds = [(kind, name, row) for kind, (_, rows) in KINDS.items() for name, row in rows.items()]
+    overview = [(f"[{name}](#{_anchor(kind, name)})", kind[:-1].lower(), row.summary) for kind, name, row in kinds]
     described: dict[str, str] = {}
-    for kind, (does, table) in KINDS.items():
-        if table:
-            parts.append(f"## {kind}\n\n{kind} {does}\n")
-            parts += [_strategy(name, row, described) for name, row in table.items()]
-    return "\n".join(parts)
-
-
-def _overview() -> str:
-    lines = ["| strategy | kind | in one sentence |", "|---|---|---|"]
-    for kind, (_, table) in KINDS.items():
-        lines += [
-            f"| [{name}](#{_anchor(kind, name)}) | {kind[:-1].lower()} | {row.summary} |" for name, row in table.items()
-        ]
-    return "\n".join(lines) + "\n"
+    parts = []
+    for kind, (does, rows) in KINDS.items():
+        parts += [f"## {kind}\n\n{kind} {does}\n", *(_strategy(name, row, described) for name, row in rows.items())]
+    head = "strategy | kind | in one sentence"
+    return filled("strategies.md", OVERVIEW=table(head, overview), STRATEGIES="\n".join(parts).rstrip())
 
 
 def _heading(kind: str, name: str) -> str:
@@ -120,13 +92,11 @@ def _teaching(module: str) -> str:
 def _parameters(model: type[StrategyParams]) -> str:
     if not model.model_fields:
         return "It has no parameters.\n"
-    schema = model.model_json_schema()
-    lines = ["| parameter | default | bound | what it is | the original's key |", "|---|---|---|---|---|"]
+    schema, rows = model.model_json_schema(), []
     for key, field in schema["properties"].items():
         meaning, original = _meaning(field.get("description", ""))
-        default = _value(field.get("default"))
-        lines.append(f"| `{key}` | {default} | {_bound(field, schema)} | {meaning} | {original} |")
-    return "\n".join(lines) + "\n"
+        rows.append((f"`{key}`", _value(field.get("default")), _bound(field, schema), meaning, original))
+    return table("parameter | default | bound | what it is | the original's key", rows) + "\n"
 
 
 def _meaning(description: str) -> tuple[str, str]:
@@ -166,18 +136,11 @@ def _bound_of(field: Mapping[str, Any]) -> str:
 
 
 def _defects(row: Row[Any]) -> str:
-    if not row.defects:
-        return ""
-    lines = ["| known defect of the original | with `compatibility: corrected` |", "|---|---|"]
-    lines += [f"| {defect.original} | {defect.corrected} |" for defect in row.defects]
-    return "\n".join(lines) + "\n"
+    rows = [(defect.original, defect.corrected) for defect in row.defects]
+    return table("known defect of the original | with `compatibility: corrected`", rows) + "\n" if rows else ""
 
 
 def _examples(name: str) -> str:
-    links = [f"[{path.name}](../examples/{path.name})" for path in _using(name)]
-    return wrapped(f"Example: {', '.join(links)}.") + "\n" if links else ""
-
-
-def _using(name: str) -> Iterator[Path]:
     asked = re.compile(rf"\btype: {name}\b")
-    return (path for path in sorted(EXAMPLES.glob("*.yaml")) if asked.search(path.read_text()))
+    files = [path.name for path in sorted((ROOT / "examples").glob("*.yaml")) if asked.search(path.read_text())]
+    return wrapped(f"Example: {', '.join(f'[{file}](../examples/{file})' for file in files)}.") + "\n" if files else ""

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import yaml
-from page_text import wrapped
-
-CRDS = Path(__file__).parents[2] / "crds"
+from page_text import ROOT, filled, table, wrapped
 
 KINDS = ("BalancingPolicy", "Broker", "Bundle", "BundleSplit", "TopicNamespace")
 """In the order of the navigation."""
@@ -31,44 +28,28 @@ _BOUNDS = (
 _LENGTH = "^([0-9]+(s|m|h))+$"
 _TOLD_AGAIN = re.compile(r" \((?:default|above|below|at least|at most|from|one of|between)\b[^()]*\)$")
 
-_HEAD = """\
-# {kind}
-
-<!-- made by docs/tools/generate.py from crds/: edit the models in trimtab_operator.resources, then `make crds docs` -->
-
-{text}
-
-`apiVersion: {group}/{version}`, short name `{short}`: `kubectl get {short}`, `kubectl explain {singular}`.
-
-A field the schema does not know is refused by `kubectl` (strict validation, its default); clients that leave that out
-lose it silently. Bounds are checked by the API server.
-"""
-
 
 def page(kind: str) -> str:
     """The page of one of `KINDS`."""
-    crd = next(crd for crd in _crds() if crd["spec"]["names"]["kind"] == kind)
-    version = crd["spec"]["versions"][0]
+    crds = (yaml.safe_load(file.read_text()) for file in sorted((ROOT / "crds").glob("*.yaml")))
+    spec = next(crd["spec"] for crd in crds if crd["spec"]["names"]["kind"] == kind)
+    (version,) = spec["versions"]
     schema = version["schema"]["openAPIV3Schema"]
-    names = crd["spec"]["names"]
-    head = _HEAD.format(
-        kind=kind,
-        text=wrapped(_text(schema)),
-        group=crd["spec"]["group"],
-        version=version["name"],
-        short=names["shortNames"][0],
-        singular=names["singular"],
+    fields = [*_half("spec", schema), *_half("status", schema), _columns(version["additionalPrinterColumns"])]
+    return filled(
+        "resource.md",
+        KIND=kind,
+        TEXT=wrapped(_text(schema)),
+        GROUP=spec["group"],
+        VERSION=version["name"],
+        SHORT=spec["names"]["shortNames"][0],
+        SINGULAR=spec["names"]["singular"],
+        FIELDS="\n".join(part for part in fields if part).rstrip(),
     )
-    parts = [head, *_half("spec", schema), *_half("status", schema), _columns(version["additionalPrinterColumns"])]
-    return "\n".join(part for part in parts if part)
-
-
-def _crds() -> Iterator[Schema]:
-    return (yaml.safe_load(file.read_text()) for file in sorted(CRDS.glob("*.yaml")))
 
 
 def _half(name: str, schema: Schema) -> Iterator[str]:
-    """What is wished, or what is observed: single fields first, then each of its objects under a heading of its own."""
+    """spec or status: single fields first, then each object under a heading of its own."""
     half = schema["properties"].get(name)
     if half is None:
         return
@@ -82,22 +63,23 @@ def _half(name: str, schema: Schema) -> Iterator[str]:
             yield _table(field, list(_rows(_inside(field), _unwrapped(field))))
 
 
-def _rows(fields: Mapping[str, Schema], owner: Schema, prefix: str = "") -> Iterator[str]:
+def _rows(fields: Mapping[str, Schema], owner: Schema, prefix: str = "") -> Iterator[tuple[str, ...]]:
     """A row for each field, and for what is inside of it, however deep."""
     required = owner.get("required", ())
     for name, field in fields.items():
         path = f"{prefix}{name}"
         default = f"`{_value(field['default'])}`" if _says(field.get("default")) else ""
         needed = "required" if name in required else default
-        yield f"| `{path}` | {_type(field)} | {needed} | {_bound(field)} | {_text(field)} |"
+        yield f"`{path}`", _type(field), needed, _bound(field), _text(field)
         into = "[]." if field.get("type") == "array" else "."
         yield from _rows(_inside(field), _unwrapped(field), f"{path}{into}")
 
 
-def _table(owner: Schema, rows: list[str]) -> str:
-    lines = ["| field | type | default | bound | what it is |", "|---|---|---|---|---|", *rows, ""] if rows else []
-    rules = sorted(set(_rules(owner)))
-    return "\n".join([*lines, *(["Rules:\n", *(wrapped(f"- {rule}", "  ") for rule in rules), ""] if rules else [])])
+def _table(owner: Schema, rows: list[tuple[str, ...]]) -> str:
+    parts = [table("field | type | default | bound | what it is", rows) + "\n"] if rows else []
+    if rules := sorted(set(_rules(owner))):
+        parts.append("Rules:\n\n" + "\n".join(wrapped(f"- {rule}", "  ") for rule in rules) + "\n")
+    return "\n".join(parts)
 
 
 def _rules(schema: Schema) -> Iterator[str]:
@@ -167,8 +149,5 @@ def _text(field: Schema) -> str:
 
 
 def _columns(columns: list[Schema]) -> str:
-    lines = ["## Columns\n", "| column | from | only with `-o wide` |", "|---|---|---|"]
-    lines += [
-        f"| {each['name']} | `{each['jsonPath']}` | {'yes' if each.get('priority') else ''} |" for each in columns
-    ]
-    return "\n".join([*lines, ""])
+    rows = [(each["name"], f"`{each['jsonPath']}`", "yes" if each.get("priority") else "") for each in columns]
+    return "## Columns\n\n" + table("column | from | only with `-o wide`", rows)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,8 +11,9 @@ from algorithms_plot import INK, MOVED, PALE, SMALL, TITLE, TOLD, svg, text
 
 from trimtab_strategies import registry
 from trimtab_strategies.hash_ring import bundle_names
-from trimtab_strategies.model import Brokers, Bundles, ClusterLoad
+from trimtab_strategies.model import ClusterLoad
 from trimtab_strategies.model.cluster_load import FloatArray, IntArray, Topics
+from trimtab_strategies.testing import cluster
 
 NAMESPACE = "public/drawn"
 FULL = 0xFFFFFFFF
@@ -31,7 +32,7 @@ _LEFT, _WIDTH, _ROW = 70.0, 400.0, 14.0
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """How a splitter got on. rings: the edges of all bundles at first, and after each cycle."""
+    """A splitter at work. rings: the edges of all bundles at first, and after each cycle."""
 
     name: str
     rings: tuple[tuple[int, ...], ...]
@@ -66,15 +67,11 @@ def _told(row: registry.Row[Any]) -> Iterator[tuple[int, ...]]:
     ring = list(RING)
     yield tuple(ring)
     for cycle in range(CYCLES):
-        picture = _picture(np.array(ring), 1_000_000.0 + 60 * cycle)
-        splitting = splitter.split(picture, np.ones(len(ring) - 1, dtype=bool), memory)
-        memory = _plain(splitting.memory)
+        load = _measured(np.array(ring), 1_000_000.0 + 60 * cycle)
+        splitting = splitter.split(load, np.ones(len(ring) - 1, dtype=bool), memory)
+        memory = dict(splitting.memory)
         ring = sorted({*ring, *(int(edge) for wish in splitting.wishes for edge in wish.boundaries)})
         yield tuple(ring)
-
-
-def _plain(memory: Mapping[str, Any]) -> dict[str, Any]:
-    return dict(memory)
 
 
 def _places() -> IntArray:
@@ -90,45 +87,30 @@ def _sums(edges: IntArray) -> FloatArray:
     return sums
 
 
-def _picture(edges: IntArray, now: float) -> ClusterLoad:
-    """The namespace as it is cut now, on two brokers that have room."""
+def _measured(edges: IntArray, now: float) -> ClusterLoad:
+    """The namespace with these bundles, all on the first of two brokers that have room."""
     count, inside = len(edges) - 1, _bundle_of(edges)
-    rate = np.array(RATES) * MIB
-    topics = Topics(
-        names=tuple(f"persistent://{NAMESPACE}/{k}" for k in range(len(rate))),
-        bundle=inside,
-        place=_places(),
-        traffic=_traffic(rate),
-    )
-    traffic, number = _traffic(_sums(edges) * MIB), np.bincount(inside, minlength=count).astype(np.float64)
-    bundles = Bundles(
+    drawn = cluster(bundles={"a": [1.0] * count, "b": []}, a=1.0, b=1.0)
+    traffic, number = _traffic(_sums(edges)), np.bincount(inside, minlength=count).astype(np.float64)
+    bundles = replace(
+        drawn.bundles,
         names=bundle_names(NAMESPACE, edges),
         namespace=np.zeros(count, dtype=np.int64),
-        owner=np.zeros(count, dtype=np.int64),
         short=traffic,
         long=traffic,
         topics=number,
         sessions=number * 2,
-        last_unload=np.full(count, np.nan),
-        pinned=np.zeros(count, dtype=bool),
-        in_flight=np.zeros(count, dtype=bool),
-        moving_from=np.full(count, -1),
-        moving_share=np.zeros(count),
     )
-    return ClusterLoad(_brokers(), bundles, (NAMESPACE,), now, topics=topics)
+    names = tuple(f"persistent://{NAMESPACE}/{k}" for k in range(len(RATES)))
+    topics = Topics(names=names, bundle=inside, place=_places(), traffic=_traffic(np.array(RATES)))
+    return replace(drawn, bundles=bundles, namespaces=(NAMESPACE,), now=now, topics=topics)
 
 
 def _traffic(rate: FloatArray) -> FloatArray:
-    """`TRAFFIC` of what receives and sends `rate` bytes/s together, in messages of 1 KiB."""
-    half = rate / 2
+    """`TRAFFIC` of what receives and sends `rate` MiB/s together, in messages of 1 KiB."""
+    half = rate * MIB / 2
     traffic: FloatArray = np.stack([half / 1024, half / 1024, half, half], axis=1)
     return traffic
-
-
-def _brokers() -> Brokers:
-    yes, zero = np.ones(2, dtype=bool), np.zeros(2)
-    usage = np.ones((2, 5))
-    return Brokers(("a", "b"), usage, usage * 10, np.zeros((2, 4)), zero, ready=yes, schedulable=yes, trusted=yes)
 
 
 def _topics() -> Iterator[str]:
