@@ -1,19 +1,17 @@
-"""The text of docs/chart.md and of the chart's README.md: written by hand but for the tables of values and of ways."""
+"""docs/chart.md and the chart's README.md: templates with the tables of values and of ways to install."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import yaml
+from page_text import ROOT, filled, table
 
-_ROOT = Path(__file__).parents[2]
-_CHART = _ROOT / "charts" / "trimtab"
-_WAYS = _ROOT / "tests" / "chart" / "values"
-_TEMPLATES = Path(__file__).parents[1] / "templates"
+_CHART = ROOT / "charts" / "trimtab"
+_WAYS = ROOT / "tests" / "chart" / "values"
 _LINE = re.compile(r"(?P<indent> *)(?P<key>[\w]+):(?: (?P<rest>.*))?")
 
 
@@ -28,32 +26,23 @@ def readme() -> str:
 
 
 def _filled(template: str) -> str:
-    text = (_TEMPLATES / template).read_text()
-    chart = yaml.safe_load((_CHART / "Chart.yaml").read_text())
-    for name, made in {"VALUES": values(), "WAYS": ways(), "VERSION": chart["version"]}.items():
-        text = text.replace(f"@{name}@", made)
-    return text
+    version = yaml.safe_load((_CHART / "Chart.yaml").read_text())["version"]
+    values = table("value | default | what it is", _values())
+    return filled(template, VALUES=values, WAYS=_ways(), VERSION=version)
 
 
-def values() -> str:
-    """The table of all values: each has a line that begins with ``# --`` above it in values.yaml."""
-    return "| value | default | what it is |\n|---|---|---|\n" + "\n".join(_rows())
-
-
-def _rows() -> Iterator[str]:
-    known: dict[str, Any] = yaml.safe_load((_CHART / "values.yaml").read_text())
-    parents: list[str] = []
-    said = ""
-    for line in (_CHART / "values.yaml").read_text().splitlines():
-        text = line.strip()
-        if text.startswith("# -- "):
-            said = text.removeprefix("# -- ")
+def _values() -> Iterator[tuple[str, str, str]]:
+    """A row for each value of values.yaml that has a line with ``# --`` above it."""
+    text = (_CHART / "values.yaml").read_text()
+    known, parents, said = yaml.safe_load(text), list[str](), ""
+    for line in text.splitlines():
+        if line.strip().startswith("# -- "):
+            said = line.strip().removeprefix("# -- ")
         elif found := _LINE.fullmatch(line):
-            path = [*parents[: len(found["indent"]) // 2], found["key"]]
+            parents = [*parents[: len(found["indent"]) // 2], found["key"]]
             if said:
-                yield f"| `{'.'.join(path)}` | `{_shown(known, path)}` | {said.replace('|', chr(92) + '|')} |"
+                yield f"`{'.'.join(parents)}`", f"`{_shown(known, parents)}`", said.replace("|", "\\|")
                 said = ""
-            parents = path
 
 
 def _shown(known: Any, path: list[str]) -> str:
@@ -62,8 +51,8 @@ def _shown(known: Any, path: list[str]) -> str:
     return json.dumps(known)
 
 
-def ways() -> str:
-    """The table of ways to install, each a file of values that the tests put before a real API server."""
+def _ways() -> str:
+    """A section for each way to install: a file of values that the tests put before a real API server."""
     rows = []
     for file in sorted(_WAYS.glob("*.yaml")):
         first, _, rest = file.read_text().partition("\n")

@@ -6,61 +6,44 @@ import argparse
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import entry_points
-from types import MappingProxyType
+
+from page_text import filled, table
 
 from trimtab_operator.cli.parser import PLUGINS, VERBS
 
 WIDTH = 110
 """Characters of a line of usage."""
 
-GROUPS: Mapping[str, Sequence[str]] = MappingProxyType(
-    {
-        "Look": ("status", "plan", "explain", "why-not", "observe", "history", "lint"),
-        "Decide": ("approve", "refresh", "stop", "pause", "resume"),
-        "By hand": ("move", "split", "drain"),
-        "Come and go": ("migrate", "restore"),
-        "Run": ("run", "demo", "warm"),
-    }
-)
+GROUPS: Mapping[str, Sequence[str]] = {
+    "Look": ("status", "plan", "explain", "why-not", "observe", "history", "lint"),
+    "Decide": ("approve", "refresh", "stop", "pause", "resume"),
+    "By hand": ("move", "split", "drain"),
+    "Come and go": ("migrate", "restore"),
+    "Run": ("run", "demo", "warm"),
+}
 """Verbs by what a person wants; those that are in none come last."""
 
 _ITEM = re.compile(r"^  (\d+\.) ", re.MULTILINE)
 """Of a numbered list, which help texts indent."""
 
-_HEAD = """\
-# Command line
-
-<!-- made by docs/tools/generate.py from the program's own parsers: edit the verb's module, then `make docs` -->
-
-`trimtab VERB`; `trimtab VERB --help` shows what is here. Exit codes: 0 fine, 1 a finding (something that was asked for
-is not so), 2 wrong usage or input. The same program is `kubectl trimtab`, when `kubectl-trimtab` is on the PATH.
-"""
-
 
 def page() -> str:
-    """The whole page."""
-    groups = {**GROUPS, "For machines": [verb for verb in _verbs() if not any(verb in of for of in GROUPS.values())]}
-    parts = [_HEAD, _overview(groups)]
-    for title, verbs in groups.items():
-        parts += [f"## {title}\n", *(_section(verb) for verb in verbs)]
-    return "\n".join(parts)
+    """docs/reference/cli.md."""
+    known = _verbs()
+    groups = {**GROUPS, "For machines": [verb for verb in known if not any(verb in of for of in GROUPS.values())]}
+    overview = [
+        (title if n == 0 else "", f"[`{verb}`](#trimtab-{verb})", known[verb])
+        for title, verbs in groups.items()
+        for n, verb in enumerate(verbs)
+    ]
+    parts = [f"## {title}\n\n" + "\n".join(map(_section, verbs)) for title, verbs in groups.items()]
+    return filled("cli.md", OVERVIEW=table("| verb | what it does", overview), VERBS="\n".join(parts).rstrip())
 
 
 def _verbs() -> dict[str, str]:
     """What each verb does, in a few words."""
     added = {point.name: _parser(point.name)[1] for point in entry_points(group=PLUGINS)}
-    return {**VERBS, **added}
-
-
-def _overview(groups: Mapping[str, Sequence[str]]) -> str:
-    known = _verbs()
-    lines = ["| | verb | what it does |", "|---|---|---|"]
-    for title, verbs in groups.items():
-        lines += [
-            f"| {title if n == 0 else ''} | [`{verb}`](#trimtab-{verb}) | {known[verb]} |"
-            for n, verb in enumerate(verbs)
-        ]
-    return "\n".join([*lines, ""])
+    return {**{name: verb.help for name, verb in VERBS.items()}, **added}
 
 
 def _parser(verb: str) -> tuple[argparse.ArgumentParser, str]:
@@ -95,10 +78,9 @@ def _described(text: str) -> Iterator[str]:
 
 
 def _usage(parser: argparse.ArgumentParser) -> str:
-    width = argparse.HelpFormatter
-    parser.formatter_class = lambda prog: width(prog, width=WIDTH)
-    lines = [line.removeprefix(" " * len("usage: ")) for line in parser.format_usage().rstrip().splitlines()]
-    return "\n".join(["```text", lines[0].removeprefix("usage: "), *lines[1:], "```\n"])
+    parser.formatter_class = lambda prog: argparse.HelpFormatter(prog, width=WIDTH)
+    lines = "\n".join(line[len("usage: ") :] for line in parser.format_usage().rstrip().splitlines())
+    return f"```text\n{lines}\n```\n"
 
 
 def _tables(parser: argparse.ArgumentParser) -> Iterator[str]:
@@ -107,20 +89,20 @@ def _tables(parser: argparse.ArgumentParser) -> Iterator[str]:
         rows = [_row(action) for action in group._group_actions if _shown(action)]  # noqa: SLF001
         if rows:
             title = {"positional arguments": "argument", "options": "option"}.get(group.title or "", group.title or "")
-            yield "\n".join([f"| {title} | |", "|---|---|", *rows, ""])
+            yield table(f"{title} |", rows) + "\n"
 
 
 def _shown(action: argparse.Action) -> bool:
     return action.dest != "help" and action.help != argparse.SUPPRESS
 
 
-def _row(action: argparse.Action) -> str:
+def _row(action: argparse.Action) -> tuple[str, str]:
     formatter = argparse.HelpFormatter("trimtab", width=WIDTH)
     name = _name(action)
     value = "" if action.nargs == 0 else f" {formatter._format_args(action, name)}"  # noqa: SLF001
     names = ", ".join(action.option_strings) + value if action.option_strings else name
     text = formatter._expand_help(action) if action.help else ""  # noqa: SLF001
-    return f"| `{_cell(names)}` | {_cell(text)} |"
+    return f"`{_cell(names)}`", _cell(text)
 
 
 def _name(action: argparse.Action) -> str:
