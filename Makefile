@@ -91,10 +91,10 @@ docs: $(STAMP) ## write the generated pages of docs/ and CHANGELOG.md, and build
 	$(MKDOCS)
 	@echo "open site/index.html, or for its search too: python3 -m http.server -d site, then http://localhost:8000"
 
-plots: $(STAMP) ## draw the algorithms' pictures of docs/explanation anew
+plots: $(STAMP) ## redraw the algorithms' pictures of docs/explanation
 	$(BIN)/python docs/tools/generate.py explanation/
 
-screenshots: $(STAMP) ## draw the pictures of terminals in docs/images anew, with what the code prints today
+screenshots: $(STAMP) ## redraw the pictures of terminals in docs/images
 	$(BIN)/python docs/tools/generate.py images/
 
 bench: $(STAMP) kube oracle ## the benchmarks, beside their references (see docs/benchmarks.md)

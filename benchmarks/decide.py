@@ -1,4 +1,4 @@
-"""How long decisions take, beside the Java classes: `python benchmarks/decide.py [--java live|recorded] [--json FILE]`.
+"""Times of decisions beside the Java classes: `python benchmarks/decide.py [--java live|recorded] [--json FILE]`.
 
 Every strategy of the registry on the clusters of `large_cluster`, whose workloads are ``hot`` and ``balanced``, and
 the class it comes from in the same run. Thresholds of hits are such that every call of ``hot`` decides.
@@ -39,7 +39,7 @@ PROGRAM = Path(__file__).parents[1] / ".trimtab" / "oracle" / "run"
 
 
 class Call(NamedTuple):
-    """What was timed: the class, what it was asked to do, the size and the workload."""
+    """A timed call of a Java class."""
 
     original: str
     method: str
@@ -51,7 +51,7 @@ Figures = Mapping[Call, Mapping[str, Any]]
 
 
 def java_live(sizes: Sequence[Size], seconds: float) -> Figures:
-    """Measure the classes now, each line within so many seconds as far as three calls allow."""
+    """Measure the classes now, each call for `seconds` and at least three times."""
     if not PROGRAM.is_file():
         raise SystemExit(f"the oracle is not in {PROGRAM.parent}: `make oracle` builds it, or use --java recorded")
     done = subprocess.run(
@@ -113,9 +113,9 @@ UNCAPPED = Limits(max_moves_per_cycle=10**9, max_moves_per_broker=10**9, max_mov
 
 
 class Subject(NamedTuple):
-    """What is timed: a call on a cluster and its memory, which returns the number of decisions and the next memory.
+    """A timed call on a cluster and its memory; it returns the number of decisions and the next memory.
 
-    warm: calls share what was found out about the cluster, as the placements of one decision do.
+    warm: calls share what is cached about the cluster, as the placements of one decision do.
     """
 
     name: str
@@ -161,7 +161,7 @@ def _split(splitter: Any) -> Callable[[ClusterLoad, Any], tuple[int, Any]]:
 
 
 def whole_decisions() -> Iterator[Subject]:
-    """What a whole decision takes, and the plain reference; there is no Java for those."""
+    """Whole decisions, and the plain reference; Java has no counterpart."""
     for shedder, placement in PAIRS:
         if shedder in registry.SHEDDERS and placement in registry.PLACEMENTS:
             rows = (registry.SHEDDERS[shedder].params, registry.PLACEMENTS[placement].params)
@@ -179,7 +179,7 @@ def _decide(pair: registry.Pair) -> Callable[[ClusterLoad, Any], tuple[int, Any]
 
 
 def timed(subject: Subject, cluster: ClusterLoad, seconds: float) -> dict[str, float]:
-    """Milliseconds of one call, after one to warm up, with what that one remembers."""
+    """Milliseconds of one call with the memory of a first one to warm up."""
     decisions, memory = subject.call(cluster, None)
     picture = an_hour_later(cluster)
     if subject.warm:

@@ -62,7 +62,7 @@ def memory(jvm: int | None = None) -> dict[str, int]:
 
 
 def processor_time(jvm: int | None = None) -> float:
-    """Seconds of all cores that the same processes have used; those that have ended count with who waited for them."""
+    """Processor seconds of the same processes; an ended child counts with the process that waited for it."""
     children = _children()
     jvm = jvm or _own_jvm(children)
     return time.process_time() + sum(map(_used, (jvm, *_below(jvm, children))))
@@ -112,12 +112,12 @@ CYCLES = {"S": (20, 11), "L": (20, 11), "T": (2, 3)}
 """Cycles to warm up, and cycles that count."""
 SUPPORT = Path(__file__).parents[1] / "tests" / "support"
 STEP = 60.0
-"""Seconds between two cycles, as the evaluation times tell; in truth each begins when the one before has ended."""
+"""Seconds between the evaluation times of two cycles. Each cycle begins when the one before has ended."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """What one program is to measure. started: epoch seconds at which it was started. server: pid of Connect's JVM."""
+    """The task of one program. started: epoch seconds of its start. server: pid of Connect's JVM."""
 
     size: str
     master: str
@@ -132,7 +132,7 @@ class Job:
 
 @dataclass
 class Run:
-    """Seconds (on the clock, of processor time) of each cycle and of each one in numpy, and phases of each cycle."""
+    """Seconds (clock, processor time) of each cycle here and in numpy, and phases of each cycle."""
 
     cycle: list[tuple[float, float]] = field(default_factory=list)
     floor: list[tuple[float, float]] = field(default_factory=list)
@@ -140,14 +140,14 @@ class Run:
 
 
 class Program:
-    """The program that is measured: one policy."""
+    """The measured program: one policy."""
 
     def __init__(self, job: Job, source: LoadSource, topology: Topology) -> None:
         self._job, self._source, self._topology = job, source, topology
         self._count = 0
 
     def cycle(self) -> tuple[float, Observation]:
-        """Seconds of the next cycle, and what it saw."""
+        """Seconds of the next cycle, and its observation."""
         begin = time.perf_counter()
         observed = self._source.observe(self._topology, self.at).result()
         took = time.perf_counter() - begin
@@ -162,7 +162,7 @@ class Program:
         return START + STEP * self._count
 
     def beside(self, reference: Reference) -> Run:
-        """Cycles and the floor in turn; those that warm up do not count."""
+        """Cycles and the floor in turn; warm-up cycles do not count."""
         run = Run()
         for _ in range(self._job.warm + self._job.runs):
             run.floor.append(reference.run(self.at))
@@ -174,7 +174,7 @@ class Program:
         return Run(run.cycle[warm:], run.floor[warm:], run.phases[warm:])
 
     def glance(self, brokers: Topology) -> tuple[float, float]:
-        """Seconds of a look at the brokers alone, as between two cycles: on the clock, of processor time."""
+        """Seconds of a broker refresh, as between two cycles: clock, processor time."""
         begin, used = time.perf_counter(), processor_time(self._job.server)
         observed = self._source.observe_brokers(brokers, self.at).result()
         assert observed.load.brokers.trusted.all()
@@ -191,7 +191,7 @@ class Program:
 
 
 def measured(job: Job) -> dict[str, Any]:
-    """All figures of one program; runs in it."""
+    """All figures of one program, measured inside it."""
     ready = time.time()
     fleet = Fleet.of(SIZES[job.size])
     topology, settings = fleet.topology(), fleet.settings(job.url)
@@ -245,7 +245,7 @@ def _rounded(seconds: Mapping[str, float]) -> dict[str, float]:
 
 
 def in_a_program(job: Job) -> dict[str, Any]:
-    """The figures of a program that is started for it."""
+    """The figures of a new program."""
     command = [sys.executable, __file__, "--job", json.dumps(asdict(job) | {"started": time.time()})]
     done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
     figures: dict[str, Any] = json.loads(done.stdout)
@@ -284,7 +284,7 @@ def measure(size: str, on: str, soak: int, say: Callable[[str], None]) -> dict[s
 
 
 def told(figures: Mapping[str, Any]) -> str:
-    """Figures as a person reads them."""
+    """Figures as text."""
     (glance, used), start = figures["glance"], figures["start"]
     phases = ", ".join(f"{name} {value}" for name, value in figures["phases"].items())
     held = ", ".join(f"{name} {value} MB" for name, value in figures["memory"].items())

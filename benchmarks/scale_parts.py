@@ -1,4 +1,4 @@
-"""What is measured of the operator at scale; each function runs in a process of its own and returns figures by name.
+"""The parts of `operator_at_scale.py`; each runs in a process of its own and returns figures by name.
 
 Everything is the operator's own code on its own event loop; only the load is drawn (`trimtab_pipeline.testing`), so
 that neither Spark nor Prometheus is part of the figures.
@@ -64,7 +64,7 @@ class Forgetful(Api):
     forget = False
 
     def watch(self, ref: Any, namespace: str, resource_version: str, **options: Any) -> Any:
-        """As ever, but for the version."""
+        """The watch of `Api`, but for the version and its length."""
         version = "1" if self.forget else resource_version
         return super().watch(ref, namespace, version, **{**options, "seconds": 2.0})
 
@@ -90,7 +90,7 @@ async def complete(context: ClusterState) -> AsyncIterator[None]:
 
 
 def store(kubeconfig: str) -> Figures:
-    """List everything, then list it again after 410, as the whole operator does."""
+    """List everything, then list it again after 410, as the operator does."""
     return asyncio.run(_store(kubeconfig))
 
 
@@ -124,7 +124,7 @@ async def _relist(api: Api, context: ClusterState) -> Figures:
 
 @dataclass
 class Stage:
-    """One policy's loop beside stores that follow, turn by turn. patched: when each patch was begun."""
+    """One policy's loop beside stores that follow, one reconcile at a time. patched: start of each patch."""
 
     context: ClusterState
     loop: PolicyLoop
@@ -134,14 +134,14 @@ class Stage:
     offset: float = 0.0
 
     async def cycle(self) -> None:
-        """A turn in which a decision is due."""
+        """A reconcile in which a decision is due."""
         self.offset += 70.0
         await self.loop.reconcile()
 
 
 @asynccontextmanager
 async def stage(kubeconfig: str, size: Size, *, hot: bool) -> AsyncIterator[Stage]:
-    """The policy `main`, which is made if need be, on a load that is drawn."""
+    """The policy `main` on a drawn load."""
     requests, patched = Counter[str](), list[float]()
 
     def observe(verb: str, _code: str, seconds: float) -> None:
@@ -166,7 +166,7 @@ async def stage(kubeconfig: str, size: Size, *, hot: bool) -> AsyncIterator[Stag
 
 
 def idle(kubeconfig: str, size: Size) -> Figures:
-    """What goes to the API server, and what is computed, while nothing has to be done."""
+    """Requests and processor time while nothing has to be done."""
     return asyncio.run(_idle(kubeconfig, size))
 
 
@@ -189,7 +189,7 @@ async def _idle(kubeconfig: str, size: Size) -> Figures:
 
 
 def moving(kubeconfig: str, size: Size) -> Figures:
-    """One cycle that moves some 1,700 bundles at once, until all have landed, if there is somebody to take them."""
+    """One cycle that moves some 1,700 bundles at once, until all have landed on simulated brokers."""
     return asyncio.run(_moving(kubeconfig, size))
 
 

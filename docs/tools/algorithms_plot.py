@@ -1,4 +1,4 @@
-"""Draws runs of the simulated world as SVG: usage of each broker over the hour, and how many bundles moved when."""
+"""Runs of the simulation as SVG: usage of each broker over the hour, and moves per minute."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trimtab_strategies.model.cluster_load import FloatArray
 INK, TOLD, PALE, MOVED = "#333333", "#666666", "#dddddd", "#cc79a7"
 
 SIZE, SMALL, TITLE = 14, 13, 17
-"""Pixels of letters in a drawing 480 pixels wide: a phone shows it at three quarters of that, and must be readable."""
+"""Pixels of letters in a drawing 480 pixels wide, which a phone shows at three quarters of its size."""
 
 _CELL, _ROW = (480.0, 292.0)
 _LEFT, _WIDTH = 58.0, 400.0
@@ -25,7 +25,7 @@ _COLD, _WARM = (0x56, 0xB4, 0xE9), (0xD5, 0x5E, 0x00)
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One run. title: who decides; told: what came of it, in two short lines."""
+    """One run. title: the strategy; told: its result in two short lines."""
 
     title: str
     told: tuple[str, str]
@@ -33,7 +33,7 @@ class Panel:
 
 
 def draw(title: str, panels: Sequence[Panel]) -> str:
-    """The text of an SVG file, one panel below the other, so that it fits on a phone."""
+    """The text of an SVG file, one panel below the other to fit on a phone."""
     most = max(int(panel.record.moves.max(initial=1)) for panel in panels)
     body = []
     for n, panel in enumerate(panels):
@@ -43,7 +43,7 @@ def draw(title: str, panels: Sequence[Panel]) -> str:
 
 
 def svg(width: float, height: float, title: str, body: Sequence[str]) -> str:
-    """A whole SVG file on white, so that it can be read on a dark page, too."""
+    """A whole SVG file on white, readable on a dark page, too."""
     head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}"'
     style = f' viewBox="0 0 {width:.0f} {height:.0f}" font-family="sans-serif" font-size="{SIZE}" fill="{INK}">'
     parts = [f"<title>{escape(title)}</title>", "<rect width='100%' height='100%' fill='white'/>", *body]
@@ -57,7 +57,7 @@ def text(x: float, y: float, words: str, *, size: int = SIZE, anchor: str = "sta
 
 
 def shade(share: float) -> str:
-    """From cold (0) to warm (1)."""
+    """Colour between cold (0) and warm (1)."""
     mixed = (round(cold + (warm - cold) * share) for cold, warm in zip(_COLD, _WARM, strict=True))
     return "#" + "".join(f"{part:02x}" for part in mixed)
 
@@ -81,7 +81,7 @@ def _panel(panel: Panel, most: int) -> Iterator[str]:
 
 
 def _share(value: float, among: FloatArray) -> float:
-    """Where a broker stood at first among the others, 0-1."""
+    """Rank of a broker's first value between the lowest and the highest, ratio 0-1."""
     lowest, highest = float(np.nanmin(among)), float(np.nanmax(among))
     return 0.5 if highest == lowest else (value - lowest) / (highest - lowest)
 
@@ -91,7 +91,7 @@ def _y(value: float) -> float:
 
 
 def _line(values: FloatArray, color: str) -> str:
-    """A path that pauses where the broker is away."""
+    """A path with gaps where the broker is away."""
     width, steps, pen = _WIDTH / (len(values) - 1), list[str](), "M"
     for k, value in enumerate(values.tolist()):
         known = not np.isnan(value)

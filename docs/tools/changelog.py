@@ -1,7 +1,7 @@
-"""Joins the files of changelog.d/ into CHANGELOG.md: `changelog.py [--release VERSION --date YYYY-MM-DD]`.
+"""Join the files of changelog.d/ into CHANGELOG.md: `changelog.py [--release VERSION --date YYYY-MM-DD]`.
 
-Without options the section of what is not yet released is written anew. With `--release` that section gets the version
-and the date, and the files go.
+Without options the section of unreleased changes is rewritten. With `--release` that section gets the version and the
+date, and the files are removed.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ ROOT = Path(__file__).parents[2]
 KINDS = {"added": "Added", "changed": "Changed", "fixed": "Fixed", "removed": "Removed"}
 
 COMING = "## 0.1.0, not yet released"
-"""Heading of what has been done since the last release."""
+"""Heading of the changes since the last release."""
 
 _SECTION = re.compile(rf"^{re.escape(COMING)}$.*?(?=^## |\Z)", re.MULTILINE | re.DOTALL)
 
 
 class FragmentError(ValueError):
-    """A file of changelog.d/ that can't be joined; the text names it, and what is allowed."""
+    """A file of changelog.d/ of an unknown kind; the text names it and the kinds."""
 
 
 def fragments(folder: Path) -> Iterator[tuple[str, str, Path]]:
@@ -47,7 +47,7 @@ def section(heading: str, folder: Path) -> str:
 
 
 def joined(changelog: str, written: str) -> str:
-    """The changelog with its section of what is to come replaced by `written`, or with that before all versions."""
+    """The changelog with `written` as its section of unreleased changes, before all versions."""
     if _SECTION.search(changelog):
         return _SECTION.sub(lambda _: f"{written}\n", changelog).rstrip() + "\n"
     head, mark, rest = changelog.partition("\n## ")

@@ -1,4 +1,4 @@
-"""The reference of the command line: every verb and flag, as argparse has them."""
+"""The reference of the command line: every verb and flag of the argparse parsers."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ GROUPS: Mapping[str, Sequence[str]] = {
     "Come and go": ("migrate", "restore"),
     "Run": ("run", "demo", "warm"),
 }
-"""Verbs by what a person wants; those that are in none come last."""
+"""Verbs by purpose; all other verbs come last."""
 
 _ITEM = re.compile(r"^  (\d+\.) ", re.MULTILINE)
-"""Of a numbered list, which help texts indent."""
+"""An item of a numbered list, which help texts indent."""
 
 
 def page() -> str:
@@ -41,13 +41,13 @@ def page() -> str:
 
 
 def _verbs() -> dict[str, str]:
-    """What each verb does, in a few words."""
+    """The help line of each verb."""
     added = {point.name: _parser(point.name)[1] for point in entry_points(group=PLUGINS)}
     return {**{name: verb.help for name, verb in VERBS.items()}, **added}
 
 
 def _parser(verb: str) -> tuple[argparse.ArgumentParser, str]:
-    """The verb's parser, and the line of help that it was added with."""
+    """The verb's parser, and its line of help."""
     top = argparse.ArgumentParser(prog="trimtab")
     subparsers = top.add_subparsers()
     plugin = next((point for point in entry_points(group=PLUGINS) if point.name == verb), None)

@@ -43,10 +43,10 @@ PAGES: Mapping[str, Callable[[], str]] = {
     **{f"explanation/{name}.svg": partial(algorithms_page.drawing, name) for name in algorithms_page.DRAWINGS},
     **{f"images/{name}.svg": partial(screens_page.drawing, name) for name in screens_page.SCREENS},
 }
-"""Name of each page's file below docs/, without `.md`, or of a drawing's, and what makes its text."""
+"""Path below docs/ of each page (without `.md`) or drawing, and the function that makes its text."""
 
 SLOW = ("comparison",)
-"""Pages that take half a minute; a test checks them."""
+"""Pages that take half a minute; tests check them."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -78,7 +78,7 @@ def write(made: Mapping[str, str]) -> int:
 
 
 def check(made: Mapping[str, str]) -> int:
-    """1 if a page on disk is another; its name is told."""
+    """Exit code 1, with the names of the pages, if a page on disk differs."""
     stale = [name for name, text in made.items() if _on_disk(name) != text]
     for name in stale:
         sys.stderr.write(f"{_file(name).relative_to(DOCS.parent)} is out of date: run make docs\n")

@@ -68,13 +68,13 @@ def _strategy(name: str, row: Row[Any], described: dict[str, str]) -> str:
 
 
 def _module(row: Row[Any]) -> str:
-    """Where a strategy is described: its own module. The registry puts selections together of several."""
+    """The module that describes a strategy: its own, but for selections, which the registry joins of several."""
     module = row.build.__module__
     return pipelines.__name__ if module == registry.__name__ else module
 
 
 def _as_written(text: str, module: str) -> str:
-    """The text with the names of the module's parameters as a policy spells them."""
+    """The text with the names of parameters as a policy spells them."""
     rows = [row for _, table in KINDS.values() for row in table.values() if _module(row) == module]
     fields = {name: info.alias or name for row in rows for name, info in row.params.model_fields.items()}
     return re.sub(r"\b[a-z]+(_[a-z]+)+\b", lambda match: fields.get(match[0], match[0]), text)
@@ -107,7 +107,7 @@ def _meaning(description: str) -> tuple[str, str]:
 
 
 def _value(value: Any) -> str:
-    """As it is written in a policy."""
+    """A value as a policy spells it."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list):
@@ -116,7 +116,7 @@ def _value(value: Any) -> str:
 
 
 def _bound(field: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
-    """The values that are allowed."""
+    """The allowed values."""
     kinds = [_resolved(kind, schema) for kind in field.get("anyOf") or field.get("allOf") or [field]]
     return " or ".join(filter(None, (_bound_of(kind) for kind in kinds)))
 

@@ -1,4 +1,4 @@
-"""The reference of each kind, field by field, from the schema in crds/ that the API server enforces."""
+"""The reference of each kind, field by field, from the schemas in crds/."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _half(name: str, schema: Schema) -> Iterator[str]:
 
 
 def _rows(fields: Mapping[str, Schema], owner: Schema, prefix: str = "") -> Iterator[tuple[str, ...]]:
-    """A row for each field, and for what is inside of it, however deep."""
+    """A row for each field and all fields inside it."""
     required = owner.get("required", ())
     for name, field in fields.items():
         path = f"{prefix}{name}"
@@ -83,7 +83,7 @@ def _table(owner: Schema, rows: list[tuple[str, ...]]) -> str:
 
 
 def _rules(schema: Schema) -> Iterator[str]:
-    """What the API server checks across fields; of a union's members one sentence says enough."""
+    """Rules across fields; the members of a union share one sentence."""
     for rule in schema.get("x-kubernetes-validations", ()):
         message = str(rule.get("message", rule["rule"]))
         yield "Only the parameters of the chosen `type` may be there." if " belongs to type " in message else message
@@ -121,7 +121,7 @@ def _type(field: Schema) -> str:
 
 
 def _bound(field: Schema) -> str:
-    """What values are allowed."""
+    """The allowed values."""
     if "enum" in field:
         return ", ".join(f"`{value}`" for value in field["enum"])
     told = [text.format(field[key]) for key, text in _BOUNDS if key in field]
@@ -143,7 +143,7 @@ def _value(value: Any) -> str:
 
 
 def _text(field: Schema) -> str:
-    """What is written of a field, without the default and the bounds, which have columns of their own."""
+    """The description of a field without default and bounds, which have their own columns."""
     words = _TOLD_AGAIN.sub("", " ".join(str(field.get("description", "")).split()))
     return words.replace("|", "\\|").replace("<", "&lt;")
 

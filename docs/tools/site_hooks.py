@@ -1,9 +1,9 @@
-"""What MkDocs does not do by itself for the site (`mkdocs.yml`): files outside of docs/, and folders in the navigation.
+"""MkDocs hooks: pages for files outside of docs/, and folders in the navigation of mkdocs.yml.
 
 The pages are written for the repository, where a link may lead to an example or to a module. On the site such a file is
-a page of its own: Markdown as it is, anything else as code, and a folder as the list of what is in it. An entry of the
-navigation that ends with a slash stands for all pages of that folder; one whose page is not there is left out (a page
-that no entry names is told by MkDocs, so that nothing gets lost by a slip).
+a page of its own: Markdown as it is, other files as code, and a folder as a list of its files. An entry of the
+navigation that ends with a slash stands for all pages of that folder. An entry without a page is left out; MkDocs
+reports pages without an entry.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ _LANGUAGES = {".py": "python", ".yaml": "yaml", ".yml": "yaml", ".sh": "sh", ".j
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Put the pages of a folder in the place of `folder/` in the navigation."""
+    """Replace `folder/` in the navigation by the pages of that folder."""
     config.nav = list(_expanded(config.nav or []))
     return config
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add a page for each file outside of docs/ that is linked to, and for what those link to."""
+    """Add a page for each linked file outside of docs/, and for the files those link to."""
     top = sorted(ROOT.glob("*.md"))
     waiting, done = [DOCS / file.src_uri for file in files.documentation_pages()], set[Path]()
     while waiting or top:
@@ -53,9 +53,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:  # noqa: ARG001 - MkDocs' names
-    """Turn links to files outside into links to their pages, and write what GitHub reads otherwise as the site does.
+    """Turn links to files outside into links to their pages, and GitHub's Markdown into that of the site.
 
-    GitHub lets a list begin right below a paragraph, and wants a bar inside of code in a table escaped.
+    GitHub accepts a list right below a paragraph, and wants a bar inside code in a table escaped.
     """
     source, here = _source(page.file.src_uri), page.file.src_uri
 
@@ -67,9 +67,9 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def page_of(path: Path) -> str:
-    """Where on the site a file or folder of the repository is, relative to the site's pages.
+    """Path on the site of a file or folder of the repository.
 
-    A page of docs/ is where it is; README.md, SCOPE.md and the like are in `project/`; the rest is in `source/`.
+    A page of docs/ keeps its path; README.md, SCOPE.md and the like are in `project/`; the rest is in `source/`.
     """
     if _on_site(path):
         return path.relative_to(DOCS).as_posix()
@@ -101,7 +101,7 @@ def _folder(entry: str) -> list[str]:
 
 
 def _outside(page: Path) -> Iterator[Path]:
-    """The files that a page links to and that are no pages of docs/."""
+    """The files outside of docs/ that a page links to."""
     for target, _ in LINK.findall(_FENCE.sub("", page.read_text())):
         path = Path(os.path.normpath(page.parent / target))
         if path.exists() and not _on_site(path):
@@ -109,7 +109,7 @@ def _outside(page: Path) -> Iterator[Path]:
 
 
 def _on_site(path: Path) -> bool:
-    """Whether a file or folder is one that MkDocs itself brings to the site."""
+    """Whether MkDocs itself brings a file or folder to the site."""
     return path.is_relative_to(DOCS) and (path.is_dir() or path.suffix in _SERVED)
 
 
@@ -131,7 +131,7 @@ def _content(path: Path) -> str:
 
 
 def _source(uri: str) -> Path:
-    """The file of the repository that a page of the site was made of."""
+    """The file of the repository behind a page of the site."""
     if uri.startswith("project/about-"):
         name = uri.removeprefix("project/about-")
         return next(path for path in ROOT.glob("*.md") if path.name.lower() == name)
@@ -148,14 +148,14 @@ def _moved(link: re.Match[str], source: Path, here: str) -> str:
 
 
 def _table(diagram: re.Match[str]) -> str:
-    """The arrows of a state diagram, which GitHub draws, as rows: what draws it would come from another host."""
+    """The arrows of a state diagram as rows: a script that draws it would come from another host."""
     arrows = re.findall(r"^ *(\S+) --> (\w+)(?:: (.+))?$", diagram[1], re.MULTILINE)
     rows = [f"| {'' if begin == '[*]' else f'`{begin}`'} | {event} | `{end}` |" for begin, end, event in arrows]
     return "\n".join(["| from | what happens | to |", "|---|---|---|", *rows])
 
 
 def _prose(markdown: str, change: Callable[[str], str]) -> str:
-    """`markdown` with `change` made to all but its blocks of code."""
+    """`markdown` with `change` applied outside of code blocks."""
     parts, end = [], 0
     for fence in _FENCE.finditer(markdown):
         parts += [change(markdown[end : fence.start()]), fence[0]]

@@ -1,4 +1,4 @@
-"""Tables and pictures of the site (`mkdocs.yml`) on screens of any width; `assets/site.css` has the other half.
+"""MkDocs hooks for tables and pictures on screens of any width; `assets/site.css` has the styles.
 
 A cell gets the name of its column, so that a narrow screen can show a row as a block of `column: value`. Long names in
 cells may break at their capitals and dots. A page with a table of `WIDE` columns or more gets the room of its contents.
@@ -15,7 +15,7 @@ from mkdocs.structure.files import Files
 from mkdocs.structure.pages import Page
 
 WIDE = 7
-"""Columns from which a table needs more room than there is beside the contents of a page."""
+"""Number of columns from which a table needs the room of the page's contents."""
 
 _TABLE = re.compile(r"<table>.*?</table>", re.DOTALL)
 _HEAD = re.compile(r"<th\b[^>]*>(.*?)</th>", re.DOTALL)

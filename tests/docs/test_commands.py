@@ -151,7 +151,7 @@ def test_the_tutorial_sets_what_the_demo_says_to_set() -> None:
 
 @pytest.mark.parametrize("page", TOLD)
 def test_no_command_hides_in_another_kind_of_block(page: Path) -> None:
-    """A block of a language that nobody runs, or of none, holds no line that begins with a program's name."""
+    """A block that is not run, whatever its language, holds no line that begins with a program's name."""
     assert {block.language for block in blocks(page)} <= LANGUAGES
     quiet = [line for block in blocks(page) if not block.commands for line in block.text.splitlines()]
 
