@@ -181,16 +181,16 @@ def _decide(pair: registry.Pair) -> Callable[[ClusterLoad, Any], tuple[int, Any]
 def timed(subject: Subject, cluster: ClusterLoad, seconds: float) -> dict[str, float]:
     """Milliseconds of one call with the memory of a first one to warm up."""
     decisions, memory = subject.call(cluster, None)
-    picture = an_hour_later(cluster)
+    snapshot = an_hour_later(cluster)
     if subject.warm:
-        _, memory = subject.call(picture, memory)
+        _, memory = subject.call(snapshot, memory)
     spent: list[float] = []
     busy: list[float] = []
     end = time.perf_counter() + seconds
     while len(spent) < 3 or (time.perf_counter() < end and len(spent) < 200):
-        picture = picture if subject.warm else an_hour_later(cluster)
+        snapshot = snapshot if subject.warm else an_hour_later(cluster)
         wall, processor = time.perf_counter(), time.thread_time()
-        decisions, _ = subject.call(picture, memory)
+        decisions, _ = subject.call(snapshot, memory)
         busy.append((time.thread_time() - processor) * 1000)
         spent.append((time.perf_counter() - wall) * 1000)
     return {"median_ms": median(spent), "min_ms": min(spent), "cpu_median_ms": median(busy), "decisions": decisions}

@@ -213,7 +213,7 @@ def _client_go() -> str:
 
 
 def idle(on: Cluster) -> Figures:
-    """Requests and processor time of a turn of upkeep, a glance and a cycle where nothing has to be done."""
+    """Requests and processor time of a reconcile, a broker refresh and a cycle where nothing has to be done."""
     return dict(alone(scale_parts.idle, on.kubeconfig, on.size))
 
 

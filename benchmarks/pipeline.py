@@ -9,7 +9,7 @@ runs the floor, `numpy_cycle`, so that a busy machine slows both.
     L  100 brokers, 60,000 bundles        prometheus    seconds in the slower of two tasks: HTTP, parsing, pivoting
     T  as L, but with the metrics of      spark         the rest of the job
        1,000,000 topics instead           memory        MB: this program, the JVM, the JVM's Python workers (PSS)
-                                          glance        a look at the brokers alone
+                                          refresh       a broker refresh
 
     --on connect   the same on a Spark Connect server, a process of its own that is up already (--on embedded)
     --soak N       then N cycles without the floor: p50, p95, and memory at the start, in the middle, at the end
@@ -173,7 +173,7 @@ class Program:
         warm = self._job.warm
         return Run(run.cycle[warm:], run.floor[warm:], run.phases[warm:])
 
-    def glance(self, brokers: Topology) -> tuple[float, float]:
+    def refresh(self, brokers: Topology) -> tuple[float, float]:
         """Seconds of a broker refresh, as between two cycles: clock, processor time."""
         begin, used = time.perf_counter(), processor_time(self._job.server)
         observed = self._source.observe_brokers(brokers, self.at).result()
@@ -210,14 +210,14 @@ def measured(job: Job) -> dict[str, Any]:
         finally:
             reference.close()
         brokers = fleet.brokers_alone.topology()
-        glances = [program.glance(brokers) for _ in range(15)][4:]
+        refreshes = [program.refresh(brokers) for _ in range(15)][4:]
         held = memory(job.server)
         soaked = program.soak() if job.soak else None
     finally:
         sources.close()
     return _figures(run) | {
         "start": _rounded(start | {"all": sum(start.values()), "processor_time": used}),
-        "glance": np.median(glances, axis=0).round(3).tolist(),
+        "refresh": np.median(refreshes, axis=0).round(3).tolist(),
         "memory": held,
         "soak": soaked,
     }
@@ -285,13 +285,13 @@ def measure(size: str, on: str, soak: int, say: Callable[[str], None]) -> dict[s
 
 def told(figures: Mapping[str, Any]) -> str:
     """Figures as text."""
-    (glance, used), start = figures["glance"], figures["start"]
+    (refresh, used), start = figures["refresh"], figures["start"]
     phases = ", ".join(f"{name} {value}" for name, value in figures["phases"].items())
     held = ", ".join(f"{name} {value} MB" for name, value in figures["memory"].items())
     cycle = f"cycle {figures['cycle']} s (slowest {figures['slowest']}; {phases})"
     lines = [
         f"{figures['size']} on {figures['on']}: {cycle}, numpy {figures['numpy']} s, ratio {figures['ratio']}",
-        f"    processor time of a cycle: {figures['processor_time']}; a glance {glance} s, of processor time {used}",
+        f"    processor time, cycle: {figures['processor_time']}; broker refresh {refresh} s (processor time {used})",
         f"    start {start['all']} s: {start}; memory: {held}; load average {figures['load_average']}",
     ]
     if soaked := figures["soak"]:

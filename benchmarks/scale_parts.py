@@ -177,7 +177,7 @@ async def _idle(kubeconfig: str, size: Size) -> Figures:
         played.requests.clear()
         figures = {}
         async with heartbeat() as heart:
-            for name, seconds in (("upkeep", 2.0), ("glance", 12.0), ("cycle", 70.0)):
+            for name, seconds in (("reconcile", 2.0), ("refresh", 12.0), ("cycle", 70.0)):
                 before, cpu = Counter(played.requests), time.process_time()
                 played.offset += seconds
                 await played.loop.reconcile()

@@ -97,7 +97,7 @@ def test_every_command_of_the_readme_works_in_its_order(world: ToldWorld) -> Non
 
     printed = carry_out(world, README, FIRST)
 
-    until("the bundle moved by hand is where it was wished", lambda: owner(world, PATCHED) == "pulsar-broker-3")
+    until("the bundle moved by hand has its desired owner", lambda: owner(world, PATCHED) == "pulsar-broker-3")
     approved = printed["trimtab approve balance --namespace messaging --wait"]
     assert "100 %" in approved, approved
     restored = printed["trimtab restore --namespace messaging"]
