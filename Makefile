@@ -12,10 +12,10 @@ SUPPORT := tests/support:tests/support/kube:tests/support/policies:tests/support
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup kube controllers helm pulsar oracle demo test chart e2e chaos check fmt crds docs plots screenshots record lock image bench clean
+.PHONY: help setup kube controllers helm pulsar oracle demo test test-full chart e2e chaos check fmt crds docs plots screenshots record lock image bench clean
 
 help: ## list the targets
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(STAMP): requirements/build.txt requirements/dev.txt pyproject.toml
 	@PYTHON="$(PYTHON)" VENV="$(VENV)" bash testbed/install.sh
@@ -47,8 +47,11 @@ oracle: $(ORACLE)/.built ## Pulsar's own classes as a program, which tests and b
 demo: setup ## watch a cluster of six brokers come level, on real parts, in about a minute (DEMO=--keep, DEMO=--json)
 	@$(BIN)/trimtab demo $(DEMO)
 
-test: setup controllers helm oracle ## all tests, three at a time (PYTEST="-k word" for some, PYTEST=-n0 for one at a time)
-	@$(BIN)/pytest -n 3 --no-loadscope-reorder $(PYTEST)
+test: $(STAMP) ## tests that need Python only, and a smoke test on a real API server where there is one (PYTEST="-k word" for some)
+	@$(BIN)/pytest -n 3 --no-loadscope-reorder -m "quick or smoke" $(PYTEST)
+
+test-full: setup controllers helm oracle ## all tests but those on real Pulsar brokers (PYTEST="-m full" for what make test leaves out)
+	@$(BIN)/pytest -n 3 --no-loadscope-reorder -m "not e2e" $(PYTEST)
 
 chart: setup helm ## the Helm chart: linted, rendered, put before a real API server, installed and removed (HELM=/path/to/helm for another)
 	@$(BIN)/pytest -n 2 --no-loadscope-reorder tests/chart $(PYTEST)

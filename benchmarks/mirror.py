@@ -27,7 +27,7 @@ from typing import Any
 import yaml
 
 from stalls import heartbeat, until
-from trimtab_operator.app import following, new_context
+from trimtab_operator.app import following, new_cluster
 from trimtab_operator.kube.client import Api
 from trimtab_operator.kube.naming import broker_name_of_address, topic_namespace_name
 from trimtab_operator.kube.records import topic_namespace_record
@@ -157,7 +157,7 @@ async def change(context: ClusterState, url: str) -> dict[str, float]:
 async def measured(plane: ControlPlane, url: str, asked: argparse.Namespace) -> dict[str, Any]:
     """The figures of all three parts."""
     async with Api.connect(str(plane.kubeconfig)) as api, connected(url, requests_per_second=asked.rate) as admin:
-        context = new_context(api, NAMESPACE, StaticSources(StaticSource(cluster(bundles=1, a=0.5))), Metrics())
+        context = new_cluster(api, NAMESPACE, StaticSources(StaticSource(cluster(bundles=1, a=0.5))), Metrics())
         context.link.spec = PulsarSpec(admin_url=url, requests_per_second=asked.rate)
         async with following(context):
             for store in context.stores.all():

@@ -27,11 +27,9 @@ import trimtab_operator.cli.commands.run  # noqa: F401  (all that `trimtab run` 
 from large_cluster import Size
 from scale_cluster import NAMESPACE, load_of, path
 from stalls import heartbeat, until
-from trimtab_operator.actuators import DeclarativeActuator
-from trimtab_operator.aio import at_most
-from trimtab_operator.app import following, new_context
-from trimtab_operator.apply import WRITERS
-from trimtab_operator.gc_tuning import collect_seldom, leave_alone_what_is_there
+from trimtab_operator.actuators import WRITERS, DeclarativeActuator
+from trimtab_operator.aio import at_most, collect_seldom, freeze_heap
+from trimtab_operator.app import following, new_cluster
 from trimtab_operator.kube.client import MERGE_PATCH, POLICIES, Api
 from trimtab_operator.kube.records import BundleRecord
 from trimtab_operator.loop.policy_loop import PolicyLoop
@@ -82,7 +80,7 @@ async def complete(context: ClusterState) -> AsyncIterator[None]:
     async with following(context):
         for store in context.stores.all():
             await store.synced.wait()
-        leave_alone_what_is_there()
+        freeze_heap()
         yield
 
 
@@ -97,7 +95,7 @@ def store(kubeconfig: str) -> Figures:
 async def _store(kubeconfig: str) -> Figures:
     figures: Figures = {"before_mb": resident()}
     async with Forgetful.connect(kubeconfig) as api:
-        context = new_context(api, NAMESPACE, StaticSources(StaticSource(load_of(Size(10, 10), hot=False))), Metrics())
+        context = new_cluster(api, NAMESPACE, StaticSources(StaticSource(load_of(Size(10, 10), hot=False))), Metrics())
         async with heartbeat() as heart:
             begun, cpu = time.perf_counter(), time.process_time()
             async with complete(context):
@@ -151,13 +149,13 @@ async def stage(kubeconfig: str, size: Size, *, hot: bool) -> AsyncIterator[Stag
 
     async with Api.connect(kubeconfig, observe=observe) as api:
         source = StaticSource(load_of(size, hot=hot))
-        context = new_context(api, NAMESPACE, StaticSources(source), Metrics())
+        clock = lambda: time.monotonic() + played.offset  # noqa: E731  (read once `played` is there)
+        context = new_cluster(api, NAMESPACE, StaticSources(source), Metrics(), clock=clock)
         context.engine.set()
         body = {"apiVersion": "trimtab.dev/v1alpha1", "kind": "BalancingPolicy", "metadata": {"name": "main"}}
         made = await api.create(POLICIES, NAMESPACE, {**body, "spec": POLICY})
         loop = PolicyLoop("main", made["metadata"]["uid"], context, lambda: made)
         played = Stage(context, loop, source, requests, patched)
-        context.clock = lambda: time.monotonic() + played.offset
         async with complete(context):
             try:
                 yield played
@@ -235,7 +233,7 @@ async def _writing(kubeconfig: str) -> Figures:
     rates: dict[str, list[float]] = {"ours": [], "bare": []}
     cpu: dict[str, list[float]] = {"ours": [], "bare": []}
     async with Api.connect(kubeconfig) as api, Bare.connect(kubeconfig) as bare:
-        context = new_context(api, NAMESPACE, StaticSources(StaticSource(load_of(Size(10, 10), hot=False))), Metrics())
+        context = new_cluster(api, NAMESPACE, StaticSources(StaticSource(load_of(Size(10, 10), hot=False))), Metrics())
         actuator = DeclarativeActuator(api, NAMESPACE, "main", 2, time.time)
         async with complete(context):
             records = list(context.stores.bundles.items.values())
@@ -306,7 +304,7 @@ def watching(kubeconfig: str, seconds: float) -> Figures:
 
 async def _watching(kubeconfig: str, seconds: float) -> Figures:
     async with Api.connect(kubeconfig) as api:
-        context = new_context(api, NAMESPACE, StaticSources(StaticSource(load_of(Size(10, 10), hot=False))), Metrics())
+        context = new_cluster(api, NAMESPACE, StaticSources(StaticSource(load_of(Size(10, 10), hot=False))), Metrics())
         async with complete(context):
             await asyncio.sleep(2.0)
             counters, begun, cpu = context.stores.bundles.counters, time.perf_counter(), time.process_time()

@@ -153,7 +153,9 @@ def trimtab(entrant: Entrant, cluster: PulsarCluster, work: Path, cores: float) 
         def told() -> str:
             if not stage.operator.running:
                 raise RuntimeError(f"the operator has ended: {stage.operator.log[-1000:]}")
-            return "; ".join(": ".join(stage.condition(kind)) for kind in ("Acting", "Linked", "OneHand"))
+            return "; ".join(
+                ": ".join(stage.condition(kind)) for kind in ("Acting", "Linked", "PulsarBalancerDisabled")
+            )
 
         yield Balancer(prepare, begin, told)
 

@@ -22,7 +22,10 @@ import yaml
 
 from dealing import ByStage, part_of
 from policy_scene import Play, played
-from trimtab_testbed.programs import find, find as prometheus_programs
+from tiers import QUICK, SMOKE_TOO, python_only, tier_of
+from trimtab_pipeline.spark_settings import JavaMissingError, require_java
+from trimtab_testbed.programs import find
+from trimtab_testbed.programs.build import MissingToolError
 from trimtab_testbed.programs.find import KubeBinaries
 from trimtab_testbed.servers.kube import ControlPlane
 
@@ -54,15 +57,51 @@ _TURNS = (("long",), ("spark", "connect"), ("prometheus", "controllers"), ("apis
 _LAST = len(_TURNS)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with what takes long, so that no worker is left with it while the others have nothing to do.
+@pytest.hookimpl(tryfirst=True)  # before -m chooses
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark each test with its tier, and begin with what takes long, so that no worker is left with it at the end.
 
-    That is what shares a stage, then files by their markers.
+    What takes long is what shares a stage, then files by their markers.
     """
+    for item in items:
+        needs = {marker.name for marker in item.iter_markers()} | set(getattr(item, "fixturenames", ()))
+        item.add_marker(tier_of(needs))
+    if smoke_lacks(config):
+        smoke = [item for item in items if item.get_closest_marker("smoke")]
+        items[:] = [item for item in items if item not in smoke]
+        config.hook.pytest_deselected(items=smoke)
     turns: dict[Path, int] = {}
     for item in items:
         turns[item.path] = min(_turn(item), turns.get(item.path, _LAST))
     items.sort(key=lambda item: turns[item.path])  # stable: inside a file, and among equals, as written
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Say that the smoke tests did not run, and why."""
+    if lacks := smoke_lacks(config):
+        terminalreporter.write_line(f"The smoke tests did not run: {lacks}", yellow=True)
+
+
+def smoke_lacks(config: pytest.Config) -> str:
+    """What this machine lacks to run the smoke tests of `make test`; empty when it has all, or elsewhere."""
+    if config.getoption("-m") != SMOKE_TOO:
+        return ""
+    try:
+        find.find_kube()
+        find.find_prometheus()
+        require_java()
+    except (MissingToolError, JavaMissingError) as error:
+        return str(error)
+    return ""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Hold each test of the quick tier to Python alone."""
+    if item.get_closest_marker(QUICK) is None:
+        return (yield)
+    with python_only(item.nodeid):
+        return (yield)
 
 
 def _turn(item: pytest.Item) -> int:
@@ -81,7 +120,7 @@ def kube_binaries() -> KubeBinaries:
 @pytest.fixture(scope="session")
 def prometheus_binary() -> Path:
     """The Prometheus server program."""
-    return prometheus_programs.find_prometheus()
+    return find.find_prometheus()
 
 
 @pytest.fixture(scope="session")

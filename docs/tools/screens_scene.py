@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from trimtab_operator.actuators import WriteResult
+from trimtab_operator.actuators import DryRunActuator, WriteResult
 from trimtab_operator.decision_log.build import decision_record
 from trimtab_operator.decision_log.record import DecisionRecord
 from trimtab_operator.kube.conditions import timestamp
 from trimtab_operator.kube.naming import bundle_name, parse_pulsar_bundle
+from trimtab_operator.loop.gates import Gate
 from trimtab_operator.loop.preview import Preview
 from trimtab_operator.observe.snapshot import Snapshot
 from trimtab_operator.proposals.approver import in_short
@@ -80,7 +81,7 @@ class Scene:
     def foreseen(self) -> Preview:
         """The result of `trimtab plan`."""
         found = decide(self.load, self.settings.pair, self.settings.limits, Memory(), np.random.default_rng(1))
-        return Preview(self.settings, Snapshot(self.load, {}), found.plan, None, dict(_CYCLE))
+        return Preview(self.settings, Snapshot(self.load, {}), found.plan, None, Gate(DryRunActuator()), dict(_CYCLE))
 
     @cached_property
     def result(self) -> CycleResult:

@@ -6,7 +6,7 @@ cd "$(dirname "$0")/../.."
 
 readonly cluster=trimtab namespace=messaging here=examples/kind image=localhost/trimtab:0.1.0
 
-# What is missing is told before anything is made.
+# Report missing programs before anything is created.
 for tool in docker kind kubectl helm; do
   command -v "$tool" >/dev/null || { echo "demo: $tool is missing" >&2; exit 2; }
 done
@@ -38,11 +38,11 @@ kube apply --filename "$here/brokers.yaml" --filename "$here/prometheus.yaml"
 kube rollout status statefulset/pulsar-broker --timeout 3m
 kube rollout status deployment/prometheus --timeout 3m
 
-# 6. From here on Trimtab gives each bundle an owner, and levels the brokers.
+# 6. From here on Trimtab gives each bundle an owner, and balances the brokers.
 kube apply --filename "$here/policy.yaml"
 kube wait bpol/balance --for=condition=DataTrusted --timeout 2m
 
-# 7. What there is to see, for three minutes; then it stays until you delete the cluster.
+# 7. Show the objects for three minutes. The cluster runs until you delete it.
 for _ in $(seq 18); do
   kube get bpol,bkr
   sleep 10

@@ -56,7 +56,7 @@ def test_notes_say_what_to_do_next(offline: Runner, furnished: ControlPlane) -> 
     said = notes()
     assert "rollout status deployment/trimtab" in said
     assert "mode: DryRun" in said
-    assert "on an emptyDir, which goes with its pod" in said
+    assert "on an emptyDir, which is deleted with its pod" in said
     assert "The five kinds and all their objects are kept" in said
     uninstall = said.partition("helm uninstall")[2]
     assert "the image can't be pulled" in uninstall

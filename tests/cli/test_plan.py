@@ -74,6 +74,15 @@ def test_a_dry_run_is_called_one(scene: PolicyScene, planned: Planned) -> None:
     assert shown.splitlines()[0] == "main proposes 4 moves and makes none: spec.mode is DryRun"
 
 
+def test_outside_its_windows_a_policy_proposes(scene: PolicyScene, planned: Planned) -> None:
+    scene.create_policy(windows=[{"kind": "Deny", "start": "00:00", "duration": "24h"}])
+
+    code, shown, _ = planned()
+
+    assert code == 0
+    assert shown.startswith("main makes drains only, and proposes 4 moves: OutsideWindow: spec.windows: ")
+
+
 def test_what_is_held_back_is_told_with_its_reason(scene: PolicyScene, planned: Planned) -> None:
     scene.create_policy(limits={"maxMovesPerCycle": 1})
 

@@ -109,12 +109,12 @@ def test_status_says_whether_plans_are_acted_upon_and_shows_trouble_while_it_las
     policy = {
         "metadata": {"name": "main"},
         "spec": {},
-        "status": {"conditions": [*told, condition("Contested", "True")]},
+        "status": {"conditions": [*told, condition("CompetingBalancer", "True")]},
     }
     print_one(as_data(policy))
 
     shown = capsys.readouterr().out
-    assert all(f"Why{word}: words" in shown for word in ("Ready", "Acting", "Contested", "RightSized"))
+    assert all(f"Why{word}: words" in shown for word in ("Ready", "Acting", "CompetingBalancer", "RightSized"))
     assert "Flapping" not in shown
 
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from policy_scene import WINDOW, Play, PolicyScene, played
+from policy_scene import WINDOW, Play, PolicyScene, played, refit
 from recorded_decisions import decided
 from records import bundle, wished
 from trimtab_operator.decision_log.outcome import followed, measured
-from trimtab_operator.decision_log.record import DecisionRecord, ForeignRecordError
+from trimtab_operator.decision_log.record import DecisionRecord, ForeignRecordError, Held
 from trimtab_operator.decision_log.store import KEPT, MOST_BYTES, packed, unpacked
 from trimtab_operator.kube.records import BundleRecord
 from trimtab_pipeline.api import LoadSource
@@ -82,6 +82,19 @@ def test_a_record_is_read_back_unchanged(load: ClusterLoad) -> None:
     record = decided(load)
 
     assert DecisionRecord.from_json(record.to_json()) == record
+
+
+@pytest.mark.parametrize(
+    ("old", "reason"),
+    [("Contested", Reason.COMPETING_BALANCER), ("TwoHands", Reason.PULSAR_BALANCER_ACTIVE)],
+)
+def test_a_record_of_an_older_version_is_read_with_the_words_of_today(old: str, reason: Reason) -> None:
+    held = Held(reason=reason, detail="it only advises", count=2)
+    record = decided(HOT).model_copy(update={"outcome": reason, "restraint": held, "held_back": (held,)})
+    text = record.to_json().replace(f'"{reason}"', f'"{old}"')
+
+    assert text.count(old) == 3
+    assert DecisionRecord.from_json(text) == record
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"version": 2}'])
@@ -247,7 +260,7 @@ class KeepingSources(StaticSources):
 @pytest.mark.apiserver
 def test_the_history_has_every_decision_and_what_came_of_each(play: Play, tmp_path: Path) -> None:
     async def story(scene: PolicyScene) -> None:
-        scene.context.sources = KeepingSources(scene, tmp_path)
+        refit(scene.context, sources=KeepingSources(scene, tmp_path))
         await scene.reconcile()
         await scene.land()
         scene.source = StaticSource(cluster(bundles=2, a=0.5, b=0.35, c=0.35))
@@ -268,7 +281,7 @@ def test_the_history_has_every_decision_and_what_came_of_each(play: Play, tmp_pa
 def test_a_disk_that_refuses_keeps_no_policy_from_deciding(play: Play, tmp_path: Path) -> None:
     async def story(scene: PolicyScene) -> None:
         (tmp_path / "file").write_text("")
-        scene.context.sources = KeepingSources(scene, tmp_path / "file")
+        refit(scene.context, sources=KeepingSources(scene, tmp_path / "file"))
         await scene.reconcile()
         await scene.cycle()
 

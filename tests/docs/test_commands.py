@@ -22,7 +22,8 @@ TOLD = [pytest.param(page, id=page.name) for page in (README, TUTORIAL)]
 
 TARGETS = {
     "make demo": "a stage of CI: takes a minute, and shows what the commands here look at",
-    "make test": "a stage of CI, and what runs this test",
+    "make test": "a stage of CI: takes minutes",
+    "make test-full": "a stage of CI, and what runs this test",
     "make e2e": "a stage of CI: starts real Pulsar brokers, which takes minutes",
 }
 """Commands that are run as they stand, but elsewhere, and why."""

@@ -16,7 +16,7 @@ ONE = pytest.mark.parametrize("load_manager", [LoadManager.MODULAR], indirect=Tr
 def _told(stage: PulsarStage) -> bool:
     """Whether the policy says that nobody is believed, and why."""
     status, reason, message = stage.condition("DataTrusted")
-    words = ("Prometheus shows", "msg/s in and out, and the broker tells of")
+    words = ("Prometheus shows", "msg/s in and out, and the broker reports")
     return (status, reason) == ("False", "Untrusted") and all(word in message for word in words)
 
 

@@ -1,4 +1,4 @@
-"""One hand on the wheel of real brokers: Pulsar's own balancing is switched off, kept off, and put back."""
+"""Pulsar's own balancer of real brokers: Pulsar's own balancing is switched off, kept off, and put back."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def hand(stage: PulsarStage) -> Callable[[], str]:
 
     def found() -> str:
         conditions = policy(stage).get("status", {}).get("conditions", [])
-        return next((c["status"] for c in conditions if c["type"] == "OneHand"), "")
+        return next((c["status"] for c in conditions if c["type"] == "PulsarBalancerDisabled"), "")
 
     return found
 
@@ -66,7 +66,7 @@ def hand(stage: PulsarStage) -> Callable[[], str]:
 def test_it_is_verified_switched_off_kept_off_and_put_back_when_the_policy_goes(wheel: PulsarStage) -> None:
     condition = hand(wheel)
     wheel.apply_policy(mode="Auto")
-    until("two hands are seen", lambda: condition() == "False")
+    until("Pulsar's own balancer is seen to be active", lambda: condition() == "False")
     assert running(wheel) == {"true"}
 
     wheel.rest.patch(f"{API}/balancingpolicies/policy", {"spec": {"pulsar": {"ownBalancing": "SwitchOff"}}})
@@ -86,7 +86,7 @@ def test_it_is_verified_switched_off_kept_off_and_put_back_when_the_policy_goes(
 
 def test_a_dry_run_touches_nothing_and_gives_back_what_auto_took(wheel: PulsarStage) -> None:
     wheel.apply_policy(mode="DryRun", pulsar={"ownBalancing": "SwitchOff"})
-    until("two hands are seen", lambda: hand(wheel)() == "False")
+    until("Pulsar's own balancer is seen to be active", lambda: hand(wheel)() == "False")
     assert dynamic(wheel) == {SHEDDING: "true"}
 
     wheel.rest.patch(f"{API}/balancingpolicies/policy", {"spec": {"mode": "Auto"}})

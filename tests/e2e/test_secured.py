@@ -23,7 +23,7 @@ import pytest
 
 from faulty_api import until
 from guarded_server import Asked, GuardedServer
-from policy_scene import PolicyScene, played
+from policy_scene import PolicyScene, played, refit
 from trimtab_operator.aio import ended
 from trimtab_operator.kube.fence import Fence
 from trimtab_operator.pulsar.bridge import connection
@@ -134,9 +134,9 @@ def play(
 @asynccontextmanager
 async def _secured(scene: PolicyScene, brokers: PulsarCluster) -> AsyncIterator[Secured]:
     context = scene.context
-    context.clock, context.urls = time.monotonic, AllowedUrls.of(["127.0.0.1"])
+    refit(context, clock=time.monotonic, urls=AllowedUrls.of(["127.0.0.1"]))
     settings = Settings.of(scene.policy())
-    context.claims["main"], context.policies["main"] = settings.claim, settings
+    context.policies.claims["main"], context.policies.settings["main"] = settings.claim, settings
     leading = Fence()
     leading.extend(math.inf)
     bridge = Bridge(context, leading, _nothing)

@@ -37,6 +37,7 @@ def test_dry_run_proposes_and_moves_nothing(stage: Stage) -> None:
     assert stage.status()["lastCycle"]["heldBack"]["DryRun"] == stage.status()["proposal"]["total"]
 
 
+@pytest.mark.smoke
 def test_auto_moves_what_dry_run_proposed_and_ends_balanced(stage: Stage) -> None:
     stage.apply_policy(mode="Auto")
 

@@ -14,6 +14,7 @@ from stage import Stage, until
 pytestmark = [pytest.mark.apiserver, pytest.mark.prometheus, pytest.mark.spark]
 
 
+@pytest.mark.smoke
 def test_plan_foresees_what_the_policy_proposes_and_leaves_nothing_behind(stage: Stage, tmp_path: Path) -> None:
     stage.apply_policy(mode="DryRun")
     until("a proposal", lambda: stage.status().get("proposal", {}).get("moves"))

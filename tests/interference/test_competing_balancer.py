@@ -30,7 +30,7 @@ def seen(*records: Any, lost: str = "") -> OwnershipChanges:
     """What is known after a bundle was seen as each of `records`, a second apart."""
     ownership_changes = OwnershipChanges(lambda broker: broker != lost)
     for at, (old, new) in enumerate(pairwise(records)):
-        ownership_changes.see(old, new, float(at))
+        ownership_changes.update(old, new, float(at))
     return ownership_changes
 
 
@@ -49,14 +49,14 @@ def test_a_wish_that_is_carried_out_is_a_move() -> None:
     assert kinds(seen(bundle(), FLYING, released, LANDED)) == [ChangeKind.MOVED]
 
 
-def test_an_owner_that_changes_by_itself_is_foreign() -> None:
-    assert kinds(seen(bundle(), bundle(serving="z", resource_version="8"))) == [ChangeKind.FOREIGN]
+def test_an_owner_that_changes_by_itself_is_external() -> None:
+    assert kinds(seen(bundle(), bundle(serving="z", resource_version="8"))) == [ChangeKind.EXTERNAL]
 
 
-def test_a_move_of_ours_that_goes_back_by_itself_is_undone() -> None:
+def test_a_move_of_ours_that_goes_back_by_itself_is_reverted() -> None:
     back = bundle(owner="y", serving="x", **OURS, generation=4, observed_generation=4, resource_version="10")
 
-    assert kinds(seen(bundle(), FLYING, LANDED, back)) == [ChangeKind.MOVED, ChangeKind.UNDONE]
+    assert kinds(seen(bundle(), FLYING, LANDED, back)) == [ChangeKind.MOVED, ChangeKind.REVERTED]
 
 
 def test_somebody_who_writes_over_a_fresh_wish_of_ours_is_told_apart_from_our_own_withdrawal() -> None:
@@ -71,7 +71,7 @@ def overruled(ownership_changes: OwnershipChanges, *names: str, at: float) -> li
     """What it is that somebody writes another owner over fresh wishes of these bundles; ten seconds lie between."""
     for number, name in enumerate(names):
         ours = wished(name, **{**OURS, "assigned_at": at})
-        ownership_changes.see(ours, wished(name, destination="z", **{**OURS, "assigned_at": at}), at + 10 * number)
+        ownership_changes.update(ours, wished(name, destination="z", **{**OURS, "assigned_at": at}), at + 10 * number)
     return [change.kind for change in ownership_changes.take(lambda _: True, at)]
 
 
@@ -105,14 +105,14 @@ def test_what_upkeep_or_a_drain_moves_does_not_count_as_a_change_of_owner(reason
     assert (kinds(ownership_changes), ownership_changes.history("b")) == ([], ())
 
 
-def test_a_child_that_a_policy_placed_and_that_goes_back_is_undone() -> None:
+def test_a_child_that_a_policy_placed_and_that_goes_back_is_reverted() -> None:
     ours = {**OURS, "reason": "MsgRate"}
     landed = bundle(owner="y", **ours, generation=4, observed_generation=4, resource_version="9")
     back = bundle(owner="y", serving="x", **ours, generation=4, observed_generation=4, resource_version="10")
 
     assert kinds(seen(bundle(), wished(**ours, resource_version="8"), landed, back)) == [
         ChangeKind.MOVED,
-        ChangeKind.UNDONE,
+        ChangeKind.REVERTED,
     ]
 
 
@@ -121,10 +121,10 @@ def test_who_moves_a_bundle_to_and_fro_by_hand_has_his_reasons() -> None:
     back = bundle(owner="x", assigned_owner="", generation=5, resource_version="9")
     ownership_changes = seen(bundle(), there, back)
 
-    assert kinds(ownership_changes) == [ChangeKind.WISHED, ChangeKind.WISHED]
+    assert kinds(ownership_changes) == [ChangeKind.DESIRED, ChangeKind.DESIRED]
     assert flapping(ownership_changes.history("b"), 1800) == ""
     assert (
-        flapping([change("x", "y", 0), change("y", "x", 60, ChangeKind.WISHED)], 1800) != ""
+        flapping([change("x", "y", 0), change("y", "x", 60, ChangeKind.DESIRED)], 1800) != ""
     )  # that was the policy's move
 
 
@@ -161,7 +161,7 @@ def test_neither_quarantine_nor_retreat_outlasts_its_limit_when_the_clock_is_set
 def test_each_retreat_is_twice_as_long_as_the_last_until_there_was_a_day_of_peace() -> None:
     competition, now, lengths = Competition(), 1e6, []
     for _ in range(7):
-        competition = competition.after([change("x", "y", now, ChangeKind.UNDONE)] * 5, 5, now)
+        competition = competition.after([change("x", "y", now, ChangeKind.REVERTED)] * 5, 5, now)
         lengths.append(competition.until - now)
         now = competition.until + 1
     assert lengths == [min(LONGEST_RETREAT, FIRST_RETREAT * 2**i) for i in range(7)]
@@ -170,17 +170,17 @@ def test_each_retreat_is_twice_as_long_as_the_last_until_there_was_a_day_of_peac
     assert competition.after([change("x", "y", now, ChangeKind.OVERWRITTEN)] * 5, 5, now).until - now == FIRST_RETREAT
 
 
-def test_four_undone_moves_an_hour_or_foreign_ones_are_no_fight() -> None:
-    undone = [change("x", "y", 0, ChangeKind.UNDONE)] * 4
+def test_four_reverted_moves_an_hour_or_external_ones_are_no_fight() -> None:
+    reverted = [change("x", "y", 0, ChangeKind.REVERTED)] * 4
 
-    assert not Competition().after(undone, 5, 0).retreating(1)
-    assert not Competition().after(undone, 5, 0).after(undone, 5, 2 * HOUR).retreating(2 * HOUR)
-    assert not Competition().after([change("x", "y", 0, ChangeKind.FOREIGN)] * 50, 5, 0).retreating(1)
+    assert not Competition().after(reverted, 5, 0).retreating(1)
+    assert not Competition().after(reverted, 5, 0).after(reverted, 5, 2 * HOUR).retreating(2 * HOUR)
+    assert not Competition().after([change("x", "y", 0, ChangeKind.EXTERNAL)] * 50, 5, 0).retreating(1)
 
 
-def test_what_was_moved_before_a_retreat_and_is_undone_during_it_makes_no_second_one() -> None:
-    undone = [change("x", "y", 0, ChangeKind.UNDONE)] * 5
-    competition = Competition().after(undone, 5, 0).after(undone, 5, 600).after([], 5, FIRST_RETREAT + 1)
+def test_what_was_moved_before_a_retreat_and_is_reverted_during_it_makes_no_second_one() -> None:
+    reverted = [change("x", "y", 0, ChangeKind.REVERTED)] * 5
+    competition = Competition().after(reverted, 5, 0).after(reverted, 5, 600).after([], 5, FIRST_RETREAT + 1)
 
     assert not competition.retreating(FIRST_RETREAT + 2)
     assert competition.retreats == 1
@@ -257,7 +257,9 @@ async def overwrite(scene: PolicyScene, count: int = 1) -> list[str]:
             scene.give(name, "a")
         await scene.reconcile(after=1)
         if not again:
-            assert scene.condition("Contested") in {("", ""), ("False", "Alone")}, "one batch of wishes is no contest"
+            assert scene.condition("CompetingBalancer") in {("", ""), ("False", "Alone")}, (
+                "one batch of wishes is no contest"
+            )
             await settled(scene)
             await scene.cycle()
     return names
@@ -280,7 +282,7 @@ def test_a_person_who_moves_bundles_is_no_rival_and_one_batch_makes_no_retreat(p
             scene.give(name, "a")
         await scene.reconcile(after=1)
 
-        assert scene.condition("Contested") == ("", "")
+        assert scene.condition("CompetingBalancer") == ("", "")
         assert scene.condition("Acting") == ("True", "Acting")
 
     play(HOT, story, **eager(maxUndoneMoves=1))
@@ -300,7 +302,7 @@ def test_what_people_write_while_the_policy_is_paused_is_no_contest(play: Play) 
         scene.give(name, "a")
         await scene.reconcile(after=1)
 
-        assert scene.condition("Contested") == ("", "")
+        assert scene.condition("CompetingBalancer") == ("", "")
         assert scene.condition("Acting") == ("False", "Paused")
 
     play(HOT, story, **eager(maxUndoneMoves=1, coolDown="1s"))
@@ -312,17 +314,17 @@ def test_whoever_writes_over_its_wishes_makes_the_policy_advise_and_is_named(pla
         await scene.reconcile()
         assert len(await overwrite(scene, 2)) == 2
 
-        assert scene.condition("Contested") == ("True", "Contested")
-        note = next(note for reason, note in scene.events() if reason == "Contested")
+        assert scene.condition("CompetingBalancer") == ("True", "CompetingBalancer")
+        note = next(note for reason, note in scene.events() if reason == "CompetingBalancer")
         assert "wrote a over spec.owner of" in note
         await scene.land()
         desired_owners = scene.desired_owners()
         await scene.cycle()
-        assert scene.status()["lastCycle"]["heldBack"]["Contested"] > 0
+        assert scene.status()["lastCycle"]["heldBack"]["CompetingBalancer"] > 0
         assert scene.desired_owners() == desired_owners
 
         await scene.reconcile(after=1800)
-        assert scene.condition("Contested") == ("False", "Alone")
+        assert scene.condition("CompetingBalancer") == ("False", "Alone")
         assert scene.desired_owners() != desired_owners
 
     play(HOT, story, **eager(maxUndoneMoves=2, coolDown="1s"))
@@ -335,12 +337,12 @@ def test_a_person_ends_a_retreat_and_the_next_one_is_as_short_as_the_first(play:
 
         await scene.reconcile()
         names = await overwrite(scene)
-        assert scene.condition("Contested") == ("True", "Contested")
+        assert scene.condition("CompetingBalancer") == ("True", "CompetingBalancer")
         await scene.land()
         desired_owners = scene.desired_owners()
         scene.rest.patch(policy, undo)
         await scene.reconcile(after=1)
-        assert scene.condition("Contested") == ("False", "Alone")
+        assert scene.condition("CompetingBalancer") == ("False", "Alone")
         assert RELEASE not in scene.policy()["metadata"].get("annotations", {})
         assert "Released" in {reason for reason, _ in scene.events()}
         assert scene.memory()["fight"] == [[], 0.0, 0]
@@ -360,14 +362,14 @@ def test_only_the_word_true_ends_a_retreat(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
         await scene.reconcile()
         await overwrite(scene)
-        note = next(c["message"] for c in scene.status()["conditions"] if c["type"] == "Contested")
+        note = next(c["message"] for c in scene.status()["conditions"] if c["type"] == "CompetingBalancer")
         assert f'{RELEASE}="true"' in note
 
         annotations = {RELEASE: "false"}
         scene.rest.patch(scene.path("balancingpolicies", "main"), {"metadata": {"annotations": annotations}})
         await scene.reconcile(after=1)
 
-        assert scene.condition("Contested") == ("True", "Contested")
+        assert scene.condition("CompetingBalancer") == ("True", "CompetingBalancer")
         assert scene.policy()["metadata"]["annotations"][RELEASE] == "false"
 
     play(HOT, story, **eager(maxUndoneMoves=1, coolDown="1s"))
@@ -378,12 +380,12 @@ def test_a_retreat_that_a_lower_limit_brings_about_is_told_without_an_example(pl
     async def story(scene: PolicyScene) -> None:
         await scene.reconcile()
         await overwrite(scene)
-        assert scene.condition("Contested") == ("", "")
+        assert scene.condition("CompetingBalancer") == ("", "")
 
         scene.edit(limits={"maxUndoneMoves": 1})
         await scene.reconcile(after=1)
-        assert scene.condition("Contested") == ("True", "Contested")
-        assert any(reason == "Contested" for reason, _ in scene.events())
+        assert scene.condition("CompetingBalancer") == ("True", "CompetingBalancer")
+        assert any(reason == "CompetingBalancer" for reason, _ in scene.events())
 
     play(HOT, story, **eager(maxUndoneMoves=2, coolDown="1s"))
 
@@ -403,7 +405,7 @@ def test_a_condition_of_an_earlier_operator_ends_when_nothing_is_remembered_of_i
         scene.edit(interval="50s")
         await scene.reconcile(after=1)
         conditions = {c["type"]: c["observedGeneration"] for c in scene.status()["conditions"]}
-        assert conditions["Flapping"] == conditions["Contested"] == scene.policy()["metadata"]["generation"]
+        assert conditions["Flapping"] == conditions["CompetingBalancer"] == scene.policy()["metadata"]["generation"]
 
     play(HOT, story)
 

@@ -10,8 +10,8 @@ import pytest
 
 from faulty_api import until
 from manifests import broker, bundle
-from policy_scene import Play, PolicyScene
-from trimtab_operator import app, leadership
+from policy_scene import Play, PolicyScene, refit
+from trimtab_operator import aio, app
 from trimtab_operator.aio import at_most
 from trimtab_operator.kube.client import FencedError, RefusedError
 from trimtab_operator.kube.fence import Fence
@@ -110,10 +110,10 @@ def test_discovery_outlives_the_moment_in_which_nothing_may_be_written_any_more(
     assert "discovery: PATCH was not sent" in caplog.text
 
 
-def test_a_background_task_that_ends_by_a_defect_is_begun_again(
+def test_a_background_task_that_ends_by_a_defect_is_started_again(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(leadership, "BEGIN_AGAIN", 0.01)
+    monkeypatch.setattr(aio, "RESTART_AFTER", 0.01)
     runs = []
 
     async def defective() -> None:
@@ -121,7 +121,7 @@ def test_a_background_task_that_ends_by_a_defect_is_begun_again(
         raise KeyError("metadata")
 
     async def story() -> None:
-        task = leadership.kept_up("the store", defective)
+        task = aio.kept_running("the store", defective)
         await asyncio.sleep(0.1)
         assert not task.done()
         task.cancel()
@@ -131,7 +131,7 @@ def test_a_background_task_that_ends_by_a_defect_is_begun_again(
     with caplog.at_level(logging.ERROR):
         asyncio.run(story())
     assert len(runs) > 2
-    assert "the store ended, beginning again" in caplog.text
+    assert "the store ended, starting it again" in caplog.text
 
 
 @pytest.mark.apiserver
@@ -145,13 +145,13 @@ def test_an_engine_that_fails_to_warm_up_holds_no_cycle_back_for_good(play: Play
     async def story(scene: PolicyScene) -> None:
         context: ClusterState = scene.context
         context.engine.clear()
-        context.sources = Cold()  # type: ignore[assignment]
+        refit(context, sources=Cold())
 
         warming = asyncio.create_task(app.warm_up(context))
         await asyncio.wait_for(context.engine.wait(), 10)
         warming.cancel()
 
-        assert context.cold == "MemoryError: no heap"
+        assert context.process.cold == "MemoryError: no heap"
 
     play(LEVEL, story)
 
@@ -206,10 +206,11 @@ def test_a_standby_whose_engine_never_warmed_up_is_not_ready_until_it_has(
     monkeypatch.setattr(app, "WARM_AGAIN", 0.01)
 
     async def story(scene: PolicyScene) -> None:
-        sources = scene.context.sources = ColdSources(scene.source)
+        sources = ColdSources(scene.source)
+        refit(scene.context, sources=sources)
         elector = Elector(scene.context.api, scene.namespace, Candidacy(identity="me"), Fence())
         warming = asyncio.create_task(app.warm_up(scene.context))
-        await until("the engine failed", lambda: bool(scene.context.cold))
+        await until("the engine failed", lambda: bool(scene.context.process.cold))
 
         ready, why = app.readiness(scene.context, elector)
         assert (ready, "the history can't be used: read-only" in why) == (False, True)

@@ -51,7 +51,7 @@ def exchanged(load: ClusterLoad) -> ClusterLoad:
 def lead(scene: PolicyScene, identity: str, epoch: int) -> None:
     """Another process leads from now on, and knows nothing but what the API server holds."""
     scene.restart()
-    scene.context.leader, scene.context.epoch = identity, epoch
+    scene.context.process.leader, scene.context.process.epoch = identity, epoch
 
 
 def test_nobody_ever_wrote_and_the_first_epoch_is_1(play: Play) -> None:

@@ -44,7 +44,7 @@ def test_memory_that_the_placement_trips_over_keeps_no_bundle_without_an_owner(p
 
     async def story(scene: PolicyScene) -> None:
         await scene.reconcile()
-        scene.loop._remembered = PolicyState(Memory(placement=garbage), epoch=1)
+        scene.loop.memory.state = PolicyState(Memory(placement=garbage), epoch=1)
         name = await unassigned(scene)
         await scene.whole_turn(after=1)
 

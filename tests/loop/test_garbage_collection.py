@@ -13,7 +13,7 @@ import yaml
 from faulty_api import until
 from manifests import topic_namespace
 from policy_scene import PolicyScene
-from trimtab_operator.app import new_context
+from trimtab_operator.app import new_cluster
 from trimtab_operator.kube.client import Api
 from trimtab_operator.reconcile.namespaces import cut
 from trimtab_operator.telemetry.metrics import Metrics
@@ -46,7 +46,7 @@ def test_deleting_a_topic_namespace_removes_its_bundles_and_no_others(collected:
 
     async def story() -> None:
         async with Api.connect(collected.kubeconfig) as api:
-            context = new_context(api, collected.namespace, StaticSources(collected), Metrics())
+            context = new_cluster(api, collected.namespace, StaticSources(collected), Metrics())
             await cut(context, gone)
             await cut(context, kept)
             assert len(collected.bundles()) == 10

@@ -9,7 +9,7 @@ import pytest
 
 from faulty_api import FaultyApi, status
 from trimtab_operator import leadership
-from trimtab_operator.app import new_context
+from trimtab_operator.app import new_cluster
 from trimtab_operator.kube.client import Api, FencedError
 from trimtab_operator.kube.fence import Fence
 from trimtab_operator.kube.lease import Candidacy, Elector, LeaseLostError
@@ -61,13 +61,13 @@ def test_a_leader_that_learns_no_epoch_before_its_deadline_ends_without_a_write(
             Api.connect(str(trimtab_crds.kubeconfig), patience=0) as direct,
         ):
             elector = Elector(direct, kube_namespace, rules, fence)
-            context = new_context(api, kube_namespace, SOURCES, Metrics())
+            context = new_cluster(api, kube_namespace, SOURCES, Metrics())
             await elector.campaign()
             proxy.faults["request"] = [status(503)] * 1000
             elector.api = api  # the Lease is as far away as the rest
             with pytest.raises(LeaseLostError):
                 await leadership.lead(context, elector, asyncio.Event(), {"writer": writer})
-            assert not context.leader
+            assert not context.process.leader
             assert {method for method, _ in proxy.seen if method != "GET"} <= {"PATCH"}  # of the Lease
 
     asyncio.run(story())
@@ -83,7 +83,7 @@ def test_a_standby_told_to_end_ends_without_having_led(control_plane: ControlPla
             Api.connect(str(control_plane.kubeconfig), patience=0) as direct,
         ):
             elector = Elector(direct, kube_namespace, Candidacy(identity="x"), fence)
-            context = new_context(api, kube_namespace, SOURCES, Metrics())  # whose stores nobody fills
+            context = new_cluster(api, kube_namespace, SOURCES, Metrics())  # whose stores nobody fills
             asyncio.get_running_loop().call_later(0.1, stop.set)
 
             assert not await asyncio.wait_for(leadership.elected(context, elector, stop), 5)

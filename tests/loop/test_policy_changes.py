@@ -121,11 +121,11 @@ def test_a_loop_that_ends_late_does_not_deafen_its_successor(play: Play) -> None
         stop_old.set()
         await old
 
-        assert scene.context.wakers == {"main": fresh.wake}
-        assert "main" in scene.context.policies
+        assert scene.context.policies.wakers == {"main": fresh.wake}
+        assert "main" in scene.context.policies.settings
         stop_new.set()
         await new
-        assert scene.context.wakers == {}
+        assert scene.context.policies.wakers == {}
 
     play(LEVEL, story)
 

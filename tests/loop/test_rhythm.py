@@ -1,4 +1,4 @@
-"""When the next cycle is due: at a fixed rate, a random bit late."""
+"""When the next cycle is due: at a fixed rate, a random part of the interval late."""
 
 from __future__ import annotations
 
@@ -7,15 +7,7 @@ from typing import Any
 
 import pytest
 
-from trimtab_operator.loop.policy_loop import JITTER, PolicyLoop
-
-
-def loop_at(now: float, chance: float) -> Any:
-    """A loop of which only the clock and its luck matter."""
-    loop = object.__new__(PolicyLoop)
-    loop.context = SimpleNamespace(clock=lambda: now, chance=lambda: chance)
-    loop._beat = 0.0
-    return loop
+from trimtab_operator.loop.schedule import JITTER, Schedule
 
 
 @pytest.mark.parametrize(
@@ -24,10 +16,10 @@ def loop_at(now: float, chance: float) -> Any:
     ids=["on time", "a slow cycle", "missed ones", "an early one"],
 )
 def test_the_rate_is_fixed(beat: float, now: float, expected: float) -> None:
-    loop = loop_at(now, chance=0.5)
-    loop._beat = beat
+    cluster: Any = SimpleNamespace(clock=lambda: now, chance=lambda: 0.5)
+    schedule = Schedule(cluster, beat=beat)
 
-    due = loop._next_due(60.0)
+    schedule.next(60.0)
 
-    assert due == expected + 60.0 * JITTER / 2
-    assert loop._beat == expected, "being late does not add up"
+    assert schedule.due == expected + 60.0 * JITTER / 2
+    assert schedule.beat == expected, "being late does not add up"

@@ -153,7 +153,7 @@ def test_a_bundle_whose_namespace_is_gone_asks_for_no_measurement(play: Play) ->
 def test_outcomes_that_nobody_asks_for_do_not_pile_up() -> None:
     pending_moves = PendingMoves()
     for generation in range(30_000):
-        pending_moves.see(wished(generation=generation, destination=f"y{generation}"), None, now=0)
+        pending_moves.update(wished(generation=generation, destination=f"y{generation}"), None, now=0)
 
     assert len(list(pending_moves.outcomes())) <= 10_000
 

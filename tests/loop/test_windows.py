@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 from pydantic import ValidationError
 
 from policy_scene import Play, PolicyScene
-from trimtab_operator.loop.gates import Opening, opening
+from trimtab_operator.loop.schedule import Opening, opening
 from trimtab_operator.resources.common import Day, Window
 from trimtab_strategies.testing import cluster
 

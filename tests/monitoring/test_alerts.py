@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.prometheus  # promtool comes with it
+
 RUNBOOKS = Path(__file__).parents[2] / "docs" / "runbooks"
 HERE = {"namespace": "messaging"}
 MAIN = {**HERE, "policy": "main"}
@@ -53,7 +55,7 @@ UNEVEN = {of_policy("trimtab_cpu_range_ratio"): "0.31x200", of_policy("trimtab_b
 EXPIRES = of_policy("trimtab_proposal_expires_timestamp_seconds")
 FOUND = 'kube_configmap_info{namespace="messaging", configmap="trimtab-pulsar-found"}'
 OFF = of_pod("trimtab_pulsar_own_balancing_off")
-RESTORE = 'Start Trimtab again, or give the wheel back with "trimtab restore -n messaging".'
+RESTORE = 'Start Trimtab again, or let Pulsar balance again with "trimtab restore -n messaging".'
 WAITS = 'See it with "trimtab status main -n messaging", then approve it or change the policy.'
 USED = of_pod("container_memory_working_set_bytes", labels=', container="operator"')
 LIMIT = of_pod("kube_pod_container_resource_limits", labels=', container="operator", resource="memory"')
@@ -143,7 +145,7 @@ CASES = (
         },
         (16, 29),
         (5, 14, 33),
-        summary="Policy main in messaging has no load data that can be believed",
+        summary="Policy main in messaging has no trusted load data",
     ),
     Case("TrimtabDataNotTrusted", "a dry run with good data", {state("DryRun"): "1x60"}, quiet=(30, 60)),
     Case(
@@ -160,7 +162,7 @@ CASES = (
         {state("Acting"): "1x4 stale", state("MassFailure"): "_x4 1x9 stale"},
         (7, 13),
         (3, 4, 20),
-        summary="So many brokers of policy main in messaging are gone that the brake holds",
+        summary="Too many brokers of policy main in messaging are gone, and nothing moves",
     ),
     Case(
         "TrimtabMovesFail",
@@ -195,29 +197,29 @@ CASES = (
         {**UNEVEN, state("Acting"): "1x200"},
         (125, 150),
         (60, 115, 155),
-        summary="The brokers of policy main in messaging stay 31% of CPU apart",
+        summary="The brokers of policy main in messaging differ by 31% of CPU",
     ),
     Case("TrimtabStaysUneven", "a dry run", {**UNEVEN, state("DryRun"): "1x200"}, quiet=(60, 125, 150)),
     Case(
-        "TrimtabContested",
+        "TrimtabCompetingBalancer",
         "a rival is found, and leaves",
-        {state("Acting"): "1x4 stale", state("Contested"): "_x4 1x20 stale"},
+        {state("Acting"): "1x4 stale", state("CompetingBalancer"): "_x4 1x20 stale"},
         (6, 20),
         (3, 30),
-        summary="Somebody undoes what policy main in messaging moves",
+        summary="Another client reverts the moves of policy main in messaging",
     ),
     Case(
-        "TrimtabContested",
+        "TrimtabCompetingBalancer",
         "approved moves are undone",
-        {of_policy("trimtab_foreign_moves_total", ', kind="Undone"'): "0x4 6x200"},
+        {of_policy("trimtab_external_moves_total", ', kind="Reverted"'): "0x4 6x200"},
         (6, 40),
         (3, 80),
-        summary="Somebody undoes what policy main in messaging moves",
+        summary="Another client reverts the moves of policy main in messaging",
     ),
     Case(
-        "TrimtabContested",
+        "TrimtabCompetingBalancer",
         "bundles move that nobody wished",
-        {of_policy("trimtab_foreign_moves_total", ', kind="Foreign"'): "0x4 50x99"},
+        {of_policy("trimtab_external_moves_total", ', kind="External"'): "0x4 50x99"},
         quiet=(6, 40),
     ),
     Case(
@@ -247,7 +249,7 @@ CASES = (
         {EXPIRES: "900x12 stale"},
         (11, 12),
         (5, 9, 14),
-        summary="Nobody answers the proposals of policy main in messaging",
+        summary="Proposals of policy main in messaging expire without an answer",
         description=WAITS,
     ),
     Case(
@@ -256,7 +258,7 @@ CASES = (
         {of_policy("trimtab_proposals_total", ', event="Expired"'): "0x14 1x14 2x200"},
         (35, 100),
         (20, 170),
-        summary="Nobody answers the proposals of policy main in messaging",
+        summary="Proposals of policy main in messaging expire without an answer",
         description=WAITS,
     ),
     Case(
@@ -286,18 +288,18 @@ CASES = (
         (16, 60),
         (5, 12, 75),
         HERE,
-        "Trimtab had switched off Pulsar's own balancing in messaging, and does not lead any more",
+        "Trimtab had switched off Pulsar's own balancing in messaging, and no longer leads",
         RESTORE,
     ),
     Case("TrimtabFellSilent", "it had put everything back", {OFF: "1x4 0x4 stale", LEADS: "1x9 stale"}, quiet=(16, 60)),
     Case(
-        "TrimtabTwoHands",
+        "TrimtabPulsarBalancerActive",
         "switched on again and again",
         {of_pod("trimtab_pulsar_own_balancing_undone_total"): "0x4 1x4 2x4 3x200"},
         (12, 50),
         (8, 90),
         HERE,
-        "Somebody keeps switching Pulsar's own balancing on again in messaging",
+        "Pulsar's own balancing is switched on again and again in messaging",
     ),
     Case(
         "TrimtabStalls",
@@ -306,7 +308,7 @@ CASES = (
         (30,),
         (9, 15, 80),
         {**HERE, "pod": "trimtab-0"},
-        "Trimtab in messaging comes to its tasks {late} s late",
+        "Trimtab in messaging starts its tasks {late} s late",
     ),
     Case(
         "TrimtabMemoryNearLimit",

@@ -36,7 +36,7 @@ def checked(shown: dict[str, float], told: dict[str, float], times: int = ROUNDS
     """What is found after so many comparisons. shown, told: msg/s in."""
     check = CrossCheck()
     for k in range(times):
-        check.see(showing(HOT, **shown), 100.0 * k)
+        check.update(showing(HOT, **shown), 100.0 * k)
         for name, rate in told.items():
             check.compare(name, 2 * rate, 100.0 * k)
     return check
@@ -84,7 +84,7 @@ def test_what_differs_by_a_large_factor_is_odd_either_way(shown: float, told: fl
 
 def test_a_broker_of_which_prometheus_shows_nothing_is_not_compared() -> None:
     check = CrossCheck()
-    check.see(showing(HOT, **(SAME | {"b": float("nan")})), 0.0)
+    check.update(showing(HOT, **(SAME | {"b": float("nan")})), 0.0)
     assert check.compare("b", 900.0, 1.0) is None
     assert check.compare("gone", 900.0, 1.0) is None
     check.compare("a", 900.0, 1.0)
@@ -94,7 +94,7 @@ def test_a_broker_of_which_prometheus_shows_nothing_is_not_compared() -> None:
 
 def test_what_was_shown_once_counts_once_and_not_for_ever() -> None:
     check = CrossCheck()
-    check.see(showing(HOT, **SAME), 0.0)
+    check.update(showing(HOT, **SAME), 0.0)
     for k in range(50):
         check.compare("a", 0.0, float(k))
     assert check.compared["a"].odd == 1
@@ -105,7 +105,7 @@ def test_what_was_shown_once_counts_once_and_not_for_ever() -> None:
 def test_a_broker_that_was_just_emptied_is_not_doubted() -> None:
     check = CrossCheck()
     for k in range(2 * ROUNDS):  # Prometheus is a scrape behind for 40 s
-        check.see(showing(HOT, **SAME), 5.0 * k)
+        check.update(showing(HOT, **SAME), 5.0 * k)
         check.compare("a", 0.0, 5.0 * k)
     assert untrusted(check) == set()
 
@@ -121,7 +121,7 @@ def test_a_prometheus_that_shows_another_cluster_stops_moves_and_says_so(play: P
         await scene.reconcile()
         link.ids, link.problem, link.hand = dict.fromkeys(NAMES, "id"), "", OwnBalancerState(held=True, text="")
         for _ in range(ROUNDS):
-            link.cross_check.see(showing(HOT, **SAME), scene.clock)
+            link.cross_check.update(showing(HOT, **SAME), scene.clock)
             for name, rate in told.items():
                 link.cross_check.compare(name, 2 * rate, scene.clock)
             scene.clock += LASTING / (ROUNDS - 1)
@@ -129,7 +129,7 @@ def test_a_prometheus_that_shows_another_cluster_stops_moves_and_says_so(play: P
         status = scene.policy()["status"]
         condition = next(c for c in status["conditions"] if c["type"] == "DataTrusted")
         assert (condition["status"], condition["reason"]) == ("False", "Untrusted")
-        assert "Prometheus shows 1000 msg/s in and out, and the broker tells of 10" in condition["message"]
+        assert "Prometheus shows 1000 msg/s in and out, and the broker reports 10" in condition["message"]
         assert status["lastCycle"]["moved"] == 0
 
         for name, rate in SAME.items():

@@ -43,12 +43,14 @@ def jvm_options() -> str:
     return SparkSettings().jvm_options(Path("/s"), Path("/s/log4j2.properties"))["spark.driver.extraJavaOptions"]
 
 
+@pytest.mark.java
 def test_without_an_archive_the_jvm_is_told_nothing_of_one(cache: Path) -> None:
     assert using(cache / "none.jsa") == ""
     assert "Archive" not in jvm_options()
     assert not cache.exists()
 
 
+@pytest.mark.java
 def test_an_archive_that_fits_is_used() -> None:
     made = archive(archive_for(java_version(require_java())))
     assert f'"-XX:SharedArchiveFile={made}" -Xshare:auto' in jvm_options()
@@ -106,6 +108,7 @@ def test_a_jvm_writes_the_archive_that_the_next_one_maps(cache: Path) -> None:
         engine.close()
 
 
+@pytest.mark.java
 def test_a_jvm_goes_on_without_an_archive_that_is_damaged_and_says_nothing(cache: Path) -> None:
     java = require_java()
     options = shlex.split(using(archive(cache / "damaged.jsa")))

@@ -191,6 +191,15 @@ def test_progress_is_read_back_unchanged_and_only_for_its_own_proposal() -> None
         Execution.from_json(text.replace(">", "?"), begun.proposal)
 
 
+def test_progress_that_an_older_version_stored_is_read_with_the_words_of_today() -> None:
+    begun = execution()
+    begun.fail(0, HeldBack(begun.name(0), Reason.PULSAR_BALANCER_ACTIVE, "shedding is on"))
+    text = begun.to_json().replace("PulsarBalancerActive", "TwoHands")
+
+    assert "TwoHands" in text
+    assert Execution.from_json(text, begun.proposal).failures == begun.failures
+
+
 @pytest.mark.parametrize(("seconds", "words"), [(0.2, "1s"), (59.6, "1m00s"), (200, "3m20s"), (3900, "1h05m")])
 def test_a_duration_is_told_as_people_write_it(seconds: float, words: str) -> None:
     assert in_words(seconds) == words

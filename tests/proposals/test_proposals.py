@@ -189,7 +189,7 @@ def test_the_next_plan_is_offered_once_the_last_one_is_done(play: Play) -> None:
 def test_a_landing_wakes_the_loop_for_the_next_move(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
         await approved(scene)
-        scene.context.wakers["main"] = scene.loop.wake
+        scene.context.policies.wakers["main"] = scene.loop.wake
         scene.loop.wake.clear()
 
         await scene.land()
@@ -221,7 +221,7 @@ def test_moves_go_on_and_stop_is_heard_while_prometheus_is_slow(play: Play, monk
         found = await approved(scene)
         scene.source = slow = Slow(scene.load)
         measuring = asyncio.create_task(scene.cycle())
-        await until("the cycle measures", lambda: scene.loop.context.clock() > NOW + 60)
+        await until("the cycle measures", lambda: scene.loop.cluster.clock() > NOW + 60)
 
         await scene.land()
         await until("the next move is written", lambda: len(moved(scene)) == 2)
@@ -247,8 +247,8 @@ def test_what_was_approved_rests_when_an_older_policy_takes_over_in_the_middle_o
         await approved(scene)
         scene.source = slow = Slow(scene.load)
         measuring = asyncio.create_task(scene.cycle())
-        await until("the cycle measures", lambda: scene.loop.context.clock() > NOW + 60)
-        scene.context.claims["older"] = Claim("older", "1970")
+        await until("the cycle measures", lambda: scene.loop.cluster.clock() > NOW + 60)
+        scene.context.policies.claims["older"] = Claim("older", "1970")
         scene.context.share_out()
 
         await scene.land()
@@ -266,7 +266,7 @@ def test_nothing_is_ready_to_be_approved_while_an_older_policy_has_the_brokers(p
     async def story(scene: PolicyScene) -> None:
         first = await offered(scene)
 
-        scene.context.claims["older"] = Claim("older", "1970")
+        scene.context.policies.claims["older"] = Claim("older", "1970")
         await scene.reconcile(after=2)
         assert scene.condition("ProposalReady") == ("False", "InvalidPolicy")
 

@@ -14,10 +14,9 @@ from trimtab_operator.actuators import DryRunActuator
 from trimtab_operator.proposals.executor import Executor, ValidationContext, obstacle
 from trimtab_operator.proposals.model import Cost, Proposal
 from trimtab_operator.proposals.progress import Execution
-from trimtab_operator.state.policy_run import PolicyRun
+from trimtab_operator.state.departures import Departures
 from trimtab_operator.state.pulsar_link import PulsarLink
-from trimtab_operator.state.rolling_restart import Departures
-from trimtab_operator.state.settings import Settings
+from trimtab_operator.state.settings import PolicyRun, Settings
 from trimtab_operator.state.strategy_state import PolicyState
 from trimtab_pipeline.testing import StaticSource
 from trimtab_strategies.model import Isolation, Move, NamespacePolicy, Reason

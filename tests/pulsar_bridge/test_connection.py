@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from faulty_api import until
-from policy_scene import PolicyScene, played
+from policy_scene import PolicyScene, played, refit
 from trimtab_operator.aio import ended
 from trimtab_operator.kube.fence import Fence
 from trimtab_operator.pulsar.bridge import connection
@@ -38,8 +38,8 @@ class Running:
     def __init__(self, scene: PolicyScene, fake: FakePulsar) -> None:
         self.scene, self.fake, self.opened, self.ended = scene, fake, 0, 0
         self.context, self.link = scene.context, scene.context.link
-        self.context.clock, self.context.now = time.monotonic, time.time
-        self.context.urls = AllowedUrls.of(["127.0.0.1"])
+        refit(self.context, clock=time.monotonic, now=time.time)
+        refit(self.context, urls=AllowedUrls.of(["127.0.0.1"]))
         self.bridge = Bridge(self.context, Fence(), self._parts)
 
     def _parts(self, _context: ClusterState, _admin: Admin) -> Mapping[str, Callable[[], Awaitable[None]]]:
@@ -55,7 +55,7 @@ class Running:
     def take(self) -> None:
         """What the policy's loop does with the policy as it is now."""
         settings = Settings.of(self.scene.policy())
-        self.context.claims["main"], self.context.policies["main"] = settings.claim, settings
+        self.context.policies.claims["main"], self.context.policies.settings["main"] = settings.claim, settings
 
     def name(self, **pulsar: Any) -> None:
         """Have the policy name the cluster so."""
@@ -148,7 +148,7 @@ def test_a_cluster_that_does_not_answer_is_told_and_asked_again(run: Run) -> Non
 @pytest.mark.apiserver
 def test_a_url_that_is_not_allowed_is_told_and_no_secret_is_read(run: Run) -> None:
     async def story(r: Running) -> None:
-        r.context.urls = AllowedUrls.of([])
+        refit(r.context, urls=AllowedUrls.of([]))
         r.name(auth=TOKEN)
         await r.problem("--allow-url 127.0.0.1")
         assert r.fake.asked == []

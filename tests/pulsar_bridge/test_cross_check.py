@@ -45,7 +45,10 @@ def context(**shown: float) -> Any:
     """A context of which Prometheus shows these brokers, msg/s in and out."""
     link = PulsarLink(ids=IDS)
     link.cross_check.shown, link.cross_check.at = shown, 0.0
-    return SimpleNamespace(link=link, metrics=Metrics(), policies={}, clock=lambda: 60.0 * link.cross_check.look)
+    policies = SimpleNamespace(settings={})
+    return SimpleNamespace(
+        link=link, metrics=Metrics(), policies=policies, clock=lambda: 60.0 * link.cross_check.sample
+    )
 
 
 def test_each_broker_is_compared_in_turn_and_an_odd_one_in_each_round() -> None:
@@ -54,8 +57,8 @@ def test_each_broker_is_compared_in_turn_and_an_odd_one_in_each_round() -> None:
     check = found.link.cross_check
 
     async def rounds() -> None:
-        for look in range(6):
-            check.look, check.at = look + 1, 60.0 * (look + 1)
+        for sample in range(1, 7):
+            check.sample, check.at = sample, 60.0 * sample
             await statistics.round()
         check.at = 0.0  # what Prometheus showed is old by now
         await statistics.round()
@@ -75,7 +78,7 @@ def test_where_and_by_whom_brokers_are_asked_is_known_only_while_a_policy_wants_
     async def story() -> None:
         running = asyncio.create_task(statistics.run())
         for asks in (False, True, False, True):
-            found.policies["main"] = SimpleNamespace(asks_brokers=asks)
+            found.policies.settings["main"] = SimpleNamespace(asks_brokers=asks)
             await asyncio.sleep(0.05)
             assert dict(found.link.urls) == ({"a": "http://a:8080", "b": "http://b:8080"} if asks else {})
             assert found.link.credentials == (WHO if asks else NO_CREDENTIALS)

@@ -1,4 +1,4 @@
-"""One hand on the wheel: Pulsar's own balancing is verified, switched off where that is allowed, and put back."""
+"""Pulsar's own balancer: Pulsar's own balancing is verified, switched off where that is allowed, and put back."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def steer(trimtab_crds: ControlPlane, kube_namespace: str, monkeypatch: pytest.M
 def take(scene: PolicyScene, name: str = "main") -> None:
     """What the loop and the runner do with the policy as it is now."""
     settings = Settings.of(scene.policy(name))
-    scene.context.claims[name], scene.context.policies[name] = settings.claim, settings
+    scene.context.policies.claims[name], scene.context.policies.settings[name] = settings.claim, settings
     scene.context.share_out()
     scene.context.link.spec, scene.context.link.policy = settings.pulsar, name
 
@@ -202,11 +202,11 @@ def test_a_write_that_failed_is_written_again_and_nobody_is_blamed(steer: Steer)
             assert scene.context.link.hand.held is True
 
         await failing(4)
-        assert "TwoHands" not in [reason for reason, _ in scene.events()]
+        assert "PulsarBalancerActive" not in [reason for reason, _ in scene.events()]
 
         pulsar.dynamic[SHEDDING] = "true"
         await failing(4)
-        assert [reason for reason, _ in scene.events()].count("TwoHands") == 1
+        assert [reason for reason, _ in scene.events()].count("PulsarBalancerActive") == 1
 
     steer(story)
 

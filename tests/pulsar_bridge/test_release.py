@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from policy_scene import Play, PolicyScene, played
+from policy_scene import Play, PolicyScene, played, refit
 from pulsar_in_memory import InMemoryPulsar
 from pulsar_settings import SettingsBrokers, defaults, settings_brokers
 from trimtab_operator.kube.errors import FencedError
@@ -38,7 +38,7 @@ async def left_behind(scene: PolicyScene, brokers: SettingsBrokers) -> BalancerR
     brokers.dynamic[SHEDDING] = "false"
     found = FoundSettings(PulsarSpec(admin_url=brokers.url)).noting([SHEDDING], {})
     await FoundSettingsStore(scene.context.api, scene.namespace).save(found)
-    scene.context.urls = AllowedUrls.of(["http://127.0.0.1:*"])
+    refit(scene.context, urls=AllowedUrls.of(["http://127.0.0.1:*"]))
     return BalancerRelease(scene.context, lambda _write: None)
 
 
@@ -116,8 +116,8 @@ def test_another_cluster_is_left_alone_until_it_is_put_back_in_the_one_before(pl
         pulsar.broker("other")
         with settings_brokers(defaults()) as brokers:
             letting_go = await left_behind(scene, brokers)
-            context.policies["main"] = Settings.of(scene.policy())
-            context.link.lead_to(context.policies["main"].pulsar, "main")
+            context.policies.settings["main"] = Settings.of(scene.policy())
+            context.link.lead_to(context.policies.settings["main"].pulsar, "main")
             wheel = OwnBalancerController(context, pulsar)  # type: ignore[arg-type]
 
             await wheel.look()
@@ -187,12 +187,12 @@ def test_a_url_that_is_not_allowed_is_not_asked_and_who_does_not_lead_writes_not
             with pytest.raises(FencedError):
                 await letting_go.look()
 
-            scene.context.urls = AllowedUrls.of(())
+            refit(scene.context, urls=AllowedUrls.of(()))
             with pytest.raises(RefusedUrlError):
                 await letting_go.look()
             assert brokers.dynamic == {SHEDDING: "false"}
 
-        scene.context.urls = AllowedUrls.of(["http://127.0.0.1:*"])
+        refit(scene.context, urls=AllowedUrls.of(["http://127.0.0.1:*"]))
         with pytest.raises(PulsarError):
             await letting_go.look()
         assert await FoundSettingsStore(scene.context.api, scene.namespace).load() is not None
@@ -208,7 +208,7 @@ def closed(write: str) -> None:
 def test_a_deletion_waits_until_it_is_put_back_or_a_policy_is_left(play: Play, how: str) -> None:
     async def story(scene: PolicyScene) -> None:
         context = scene.context
-        context.clock = asyncio.get_running_loop().time
+        refit(context, clock=asyncio.get_running_loop().time)
         context.link.switched_off = True
         context.link.found = FoundSettings(PulsarSpec(admin_url="http://pulsar:8080"))
 
@@ -217,7 +217,7 @@ def test_a_deletion_waits_until_it_is_put_back_or_a_policy_is_left(play: Play, h
                 context.link.switched_off = False
             elif how == "another policy":
                 other = Settings.of(scene.create_policy("other", **moving("http://pulsar:8080")))
-                context.policies["other"] = other
+                context.policies.settings["other"] = other
                 context.link.lead_to(other.pulsar, "other")
 
         begun = context.clock()

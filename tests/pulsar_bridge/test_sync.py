@@ -12,7 +12,7 @@ import pytest
 from admin_model import ModelCluster
 from faulty_api import until
 from manifests import broker, bundle, topic_namespace
-from policy_scene import PolicyScene
+from policy_scene import PolicyScene, refit
 from trimtab_operator.aio import ended
 from trimtab_operator.app import discover_once
 from trimtab_operator.pulsar.bridge.sync.loop import ClusterSync, Rhythm
@@ -76,7 +76,7 @@ def mirror(trimtab_crds: ControlPlane, kube_namespace: str) -> Tell:
     """Runs a story beside a mirror that looks all the time."""
 
     async def told(scene: PolicyScene, story: Story) -> None:
-        scene.context.clock = asyncio.get_running_loop().time
+        refit(scene.context, clock=asyncio.get_running_loop().time)
         scene.context.link.spec = PulsarSpec(admin_url="http://pulsar.messaging.svc:8080", requests_per_second=1000)
         world = Mirrored(scene)
         running = asyncio.create_task(ClusterSync(scene.context, cast("Admin", world.pulsar), QUICK).run())

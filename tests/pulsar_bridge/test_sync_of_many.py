@@ -10,7 +10,7 @@ import pytest
 from admin_model import ModelCluster
 from faulty_api import until
 from manifests import topic_namespace
-from policy_scene import PolicyScene
+from policy_scene import PolicyScene, refit
 from trimtab_operator.aio import ended
 from trimtab_operator.kube.naming import broker_name_of_address
 from trimtab_operator.kube.records import topic_namespace_record
@@ -63,7 +63,7 @@ class Crowd(PolicyScene):
 
 async def story(scene: Crowd) -> None:
     loop = asyncio.get_running_loop()
-    scene.context.clock = loop.time
+    refit(scene.context, clock=loop.time)
     scene.context.link.spec = PulsarSpec(admin_url="http://pulsar.messaging.svc:8080", requests_per_second=RATE)
     running = asyncio.create_task(ClusterSync(scene.context, cast("Admin", scene.pulsar), QUICK).run())
     try:

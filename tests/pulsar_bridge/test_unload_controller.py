@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from faulty_api import until
-from policy_scene import PolicyScene, played
+from policy_scene import PolicyScene, played, refit
 from trimtab_operator.aio import ended
 from trimtab_operator.kube.naming import parse_pulsar_bundle
 from trimtab_operator.pulsar.bridge import ownership
@@ -37,7 +37,7 @@ class Carrying:
         self.landings: list[Landing] = []
         self._task: asyncio.Task[None] | None = None
         context = scene.context
-        context.clock, context.now = time.monotonic, time.time
+        refit(context, clock=time.monotonic, now=time.time)
         context.link.lead_to(PulsarSpec(admin_url=fake.url, max_unloads=unloads), "main")
         context.link.ids, context.link.problem = dict(self.ids), ""
         self.full = {name: full for full, name in scene.names.items()}
@@ -230,8 +230,8 @@ TIMED_OUT = (500, "Message: java.util.concurrent.TimeoutException")
 def _told(c: Carrying, name: str) -> None:
     assert c.fake.owners[c.full[name]] == c.ids["c"]
     assert c.fake.count("/unload") == 2
-    assert c.result("CameBack") == 1
-    assert ("UnloadCameBack", f"{name}: a had it again before it had let it go; moved to c") in c.scene.events()
+    assert c.result("Returned") == 1
+    assert ("UnloadReturned", f"{name}: a had it again before it had let it go; moved to c") in c.scene.events()
 
 
 def test_what_came_back_to_who_was_letting_it_go_is_given_to_another(carry: Carry) -> None:
@@ -281,7 +281,7 @@ def test_what_came_back_is_freed_although_pulsar_refused_to_unload_it_again(carr
         c.fake.dying.add(c.ids["b"])
         c.scene.give(name, "b")  # the list of brokers still has b when it is tried again
         await until("another has it", lambda: c.scene.bundles()[name]["status"]["owner"] == "c")
-        assert c.result("CameBack") == 1
+        assert c.result("Returned") == 1
         assert c.fake.owners[c.full[name]] == c.ids["c"]
 
     carry(story, extensible=True)
@@ -302,7 +302,7 @@ def test_what_another_broker_took_is_not_unloaded_once_more(carry: Carry) -> Non
             c.scene.rest.patch(c.scene.path("bundles", name), {"spec": {"owner": owner, "assignment": assignment}})
             assert (await c.settled(name))["owner"] == "c"
         assert c.fake.count("/unload") == 1
-        assert c.result("CameBack") == 0
+        assert c.result("Returned") == 0
 
     carry(story, extensible=True)
 

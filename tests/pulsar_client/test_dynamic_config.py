@@ -16,7 +16,7 @@ from trimtab_operator.pulsar.client.dynamic_config import (
     FoundSettings,
     described,
     is_true,
-    put_back,
+    restore_settings,
     switched_on,
 )
 from trimtab_operator.resources.pulsar import PulsarSpec
@@ -121,7 +121,7 @@ def test_what_somebody_set_since_is_left_as_it_is() -> None:
     found = FoundSettings(SPEC).noting([SHEDDING, SPLITTING], {})
     pulsar = InMemoryPulsar(dynamic={SHEDDING: "true", SPLITTING: "false"})
 
-    done = asyncio.run(put_back(pulsar, found))  # type: ignore[arg-type]  it needs no more of an Admin
+    done = asyncio.run(restore_settings(pulsar, found))  # type: ignore[arg-type]  it needs no more of an Admin
 
     assert pulsar.dynamic == {SHEDDING: "true"}
     assert pulsar.asked == [f"drop {SPLITTING}"]
@@ -135,9 +135,9 @@ def test_a_dynamic_value_is_put_back_as_it_was() -> None:
     found = FoundSettings(SPEC).noting([SHEDDING], {SHEDDING: "TRUE"})
     pulsar = InMemoryPulsar(dynamic={SHEDDING: "false"})
 
-    asyncio.run(put_back(pulsar, found, dry_run=True))  # type: ignore[arg-type]
+    asyncio.run(restore_settings(pulsar, found, dry_run=True))  # type: ignore[arg-type]
     assert pulsar.dynamic == {SHEDDING: "false"}
-    asyncio.run(put_back(pulsar, found))  # type: ignore[arg-type]
-    asyncio.run(put_back(pulsar, found))  # type: ignore[arg-type]
+    asyncio.run(restore_settings(pulsar, found))  # type: ignore[arg-type]
+    asyncio.run(restore_settings(pulsar, found))  # type: ignore[arg-type]
 
     assert pulsar.asked == [f"{SHEDDING}=TRUE"]

@@ -16,7 +16,7 @@ from trimtab_operator.kube.refs import NODES
 from trimtab_operator.kube.store import Store
 from trimtab_operator.reconcile.brokers import told
 from trimtab_operator.state.cluster import ClusterState
-from trimtab_operator.state.rolling_restart import Departures
+from trimtab_operator.state.departures import Departures
 from trimtab_operator.state.settings import Settings
 from trimtab_strategies.testing import cluster
 
@@ -176,7 +176,7 @@ def test_a_broker_on_a_cordoned_node_is_drained(play: Play) -> None:
         spec = {"nodeName": node, "containers": [{"name": "broker", "image": "none"}]}
         body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "b"}, "spec": spec}
         scene.rest.create(f"/api/v1/namespaces/{scene.namespace}/pods", body)
-        nodes = scene.context.nodes = Store(scene.context.api, NODES, node_record, namespace="")
+        nodes = scene.context.stores.nodes = Store(scene.context.api, NODES, node_record, namespace="")
         async with following(scene.context):
             await nodes.synced.wait()
             await until("the pod is seen", lambda: "b" in scene.context.stores.pods.items)

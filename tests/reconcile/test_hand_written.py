@@ -21,7 +21,7 @@ def play(trimtab_crds: ControlPlane, kube_namespace: str) -> Play:
 
 
 def shown(scene: PolicyScene, name: str) -> tuple[str, str, str]:
-    """What the columns Wished, Reason and Policy of `kubectl get bundles -o wide` show."""
+    """What the columns Desired, Reason and Policy of `kubectl get bundles -o wide` show."""
     spec = scene.bundles()[name]["spec"]
     return spec["owner"], spec["assignment"]["reason"], spec["assignment"].get("policy", "")
 

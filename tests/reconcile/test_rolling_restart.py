@@ -12,7 +12,7 @@ from faulty_api import until
 from policy_scene import Play, PolicyScene
 from trimtab_operator.app import discover_once
 from trimtab_operator.reconcile.bundles import APPEARS_WITHIN
-from trimtab_operator.state.rolling_restart import POD_NAME, REVISION
+from trimtab_operator.state.departures import POD_NAME, REVISION
 from trimtab_pipeline.testing import StaticSource
 from trimtab_strategies.model import CPU, THROUGHPUT_IN
 from trimtab_strategies.testing import cluster

@@ -62,7 +62,7 @@ def test_bundles_show_wish_owner_state_and_reason(trimtab_crds: ControlPlane, ku
         '--patch={"status":{"owner":"y","state":"Releasing"}}',
     )
     header, row = trimtab_crds.kubectl("get", "bdl", "-n", kube_namespace).splitlines()
-    assert header.split() == ["NAME", "WISHED", "OWNER", "STATE", "SINCE", "REASON", "AGE"]
+    assert header.split() == ["NAME", "DESIRED", "OWNER", "STATE", "SINCE", "REASON", "AGE"]
     assert row.split()[:4] == ["b", "x", "y", "Releasing"]
     assert "Overloaded" in row
 

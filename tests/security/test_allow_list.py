@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from policy_scene import Play, PolicyScene
+from policy_scene import Play, PolicyScene, refit
 from trimtab_operator.cli import main
 from trimtab_operator.resources.urls import AllowedUrls
 from trimtab_strategies.testing import cluster
@@ -62,7 +62,7 @@ def test_a_policy_that_turns_to_a_stranger_lets_go_of_its_source_and_recovers_by
         scene.edit(source=source(STRANGER))
         await scene.reconcile()
         assert scene.condition("Valid") == ("False", "InvalidPolicy")
-        assert scene.loop._source_provider._source is None
+        assert scene.loop.sources._source is None
         scene.edit(source=source("http://prometheus.monitoring.svc"))
         await scene.reconcile()
         assert scene.condition("Valid") == ("True", "Valid")
@@ -73,7 +73,7 @@ def test_a_policy_that_turns_to_a_stranger_lets_go_of_its_source_and_recovers_by
 
 def test_what_the_administrator_listed_is_asked(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
-        scene.context.urls = AllowedUrls.of(["metrics.example.com:9090"])
+        refit(scene.context, urls=AllowedUrls.of(["metrics.example.com:9090"]))
         await scene.reconcile()
         assert opened(scene) == {f"{scene.namespace}/main": STRANGER}
 
@@ -84,13 +84,13 @@ def test_a_person_who_looks_connects_anywhere_but_sends_no_secret_there(play: Pl
     """As `trimtab plan` does: the connection is the person's own, the Secret is not."""
 
     async def story(scene: PolicyScene) -> None:
-        scene.context.urls = AllowedUrls.of((), strangers=True)
+        refit(scene.context, urls=AllowedUrls.of((), strangers=True))
         await scene.reconcile()
         assert opened(scene) == {f"{scene.namespace}/main": STRANGER}
         scene.edit(source=source(STRANGER, **TOKEN))
         await scene.reconcile()
         assert "not among the URLs that may be sent a Secret" in told(scene)
-        assert scene.loop._source_provider._source is None
+        assert scene.loop.sources._source is None
 
     play(LEVEL, story, source=source(STRANGER))
 

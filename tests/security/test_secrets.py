@@ -65,7 +65,7 @@ def test_a_secret_that_nobody_released_is_neither_kept_nor_told_nor_used(labels:
         assert scene.condition("Valid") == ("False", "InvalidPolicy")
         assert "is not released for this: label it trimtab.dev/credentials=true" in told(scene)
         assert CANARY not in everything(scene)
-        assert scene.loop._source_provider._known is None
+        assert scene.loop.sources._known is None
         assert not scene.context.sources.settings  # type: ignore[attr-defined]
 
     play(LEVEL, story, source=source(**token()))
@@ -80,7 +80,7 @@ def test_a_release_that_is_taken_back_counts_from_the_next_cycle(play: Play) -> 
         scene.rest.patch(path, {"metadata": {"labels": {"trimtab.dev/credentials": None}}})
         await scene.cycle()
         assert scene.condition("Valid") == ("False", "InvalidPolicy")
-        assert (scene.loop._source_provider._source, scene.loop._source_provider._known) == (None, None)
+        assert (scene.loop.sources._source, scene.loop.sources._known) == (None, None)
 
     play(LEVEL, story, source=source(**token()))
 

@@ -123,7 +123,7 @@ def test_each_hash_has_at_most_one_bundle_in_place_and_is_in_a_gap_if_it_has_non
 
 def see_all(rings: HashRings, parts: Mapping[str, BundleRecord]) -> None:
     for record in parts.values():
-        rings.see(None, record)
+        rings.update(None, record)
 
 
 def test_what_is_followed_change_by_change_is_what_one_look_finds() -> None:
@@ -136,7 +136,7 @@ def test_what_is_followed_change_by_change_is_what_one_look_finds() -> None:
             upper = END if lower == 7 else step * chance.randrange(lower + 1, 8)
             before, owner = parts.pop(name, None), chance.choice(["", "x"])
             after = part(name, step * lower, upper, owner, parent=chance.choice(["", "b1"]), resource_version=str(run))
-            rings.see(before, now := None if chance.random() < 0.3 else after)
+            rings.update(before, now := None if chance.random() < 0.3 else after)
             if now is not None:
                 parts[name] = now
             await rings.examined()
@@ -149,7 +149,7 @@ def test_a_bundle_that_was_made_anew_in_another_namespace_leaves_the_first() -> 
     async def story() -> None:
         rings, (low, high) = HashRings(), halves()
         see_all(rings, of(low, high))
-        rings.see(low, part("low", 0, END, topic_namespace="other", resource_version="9"))
+        rings.update(low, part("low", 0, END, topic_namespace="other", resource_version="9"))
         await rings.examined()
 
         assert rings.faulty["t-n"].gaps == (("0x00000000", "0x80000000"),)
@@ -162,8 +162,8 @@ def test_what_a_cancelled_examination_looked_at_is_examined_again(monkeypatch: p
     monkeypatch.setattr(hash_rings, "MANY", 1)
     rings = HashRings()
     for record in halves():
-        rings.see(None, record)
-    rings.see(None, part("newcomer", 0, 0x40000000))
+        rings.update(None, record)
+    rings.update(None, part("newcomer", 0, 0x40000000))
 
     async def story() -> None:
         looking = asyncio.create_task(rings.examined())
@@ -190,7 +190,7 @@ def test_a_change_among_60_000_bundles_costs_what_its_own_namespace_costs() -> N
         await rings.examined()
         begun = time.perf_counter()
         await rings.examined()
-        rings.see(parts[0], None)
+        rings.update(parts[0], None)
         await rings.examined()
 
         assert time.perf_counter() - begun < 0.005

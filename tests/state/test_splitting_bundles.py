@@ -11,10 +11,8 @@ from policy_scene import Play, PolicyScene
 from split_scene import Operator, splits
 from splitting_worlds import large, with_topics
 from trimtab_operator.actuators import DryRunActuator
-from trimtab_operator.observe.snapshot import Stopwatch, snapshot
-from trimtab_operator.observe.topology import cluster_records
-from trimtab_operator.state.policy_run import PolicyRun
-from trimtab_operator.state.settings import Settings
+from trimtab_operator.observe.snapshot import observe
+from trimtab_operator.state.settings import PolicyRun, Settings
 from trimtab_operator.state.splitting_bundles import BELIEVED_FOR, expected, still_expected, with_expected
 from trimtab_operator.state.strategy_state import PolicyState
 from trimtab_strategies.hash_ring import BundleName, parse_bundle
@@ -77,7 +75,7 @@ def test_after_a_split_a_cycle_sees_the_children_with_their_load(play: Play) -> 
 
         settings = Settings.of(scene.policy())
         run = PolicyRun(settings, DryRunActuator(), scene.source, PolicyState())
-        seen = await snapshot(cluster_records(scene.context, settings), run, scene.clock, Stopwatch())
+        seen = await observe(scene.context, run)
 
         assert len(seen.load.bundles) == len(load.bundles) + 1
         np.testing.assert_allclose(seen.load.bundles.short.sum(axis=0), load.bundles.short.sum(axis=0))

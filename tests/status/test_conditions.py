@@ -12,7 +12,7 @@ from recorded_decisions import settings
 from trimtab_operator.actuators import WriteResult
 from trimtab_operator.proposals.model import Proposal
 from trimtab_operator.state.cycle_result import CycleResult
-from trimtab_operator.status.conditions import conditions, cpu_range, policy_status, transitions
+from trimtab_operator.status.conditions import conditions, cpu_range, policy_status, transitions, without_old_answer
 from trimtab_strategies.model import (
     DIRECT_MEMORY,
     ClusterLoad,
@@ -138,6 +138,14 @@ def test_conditions_of_others_are_kept() -> None:
     other = {"type": "Audited", "status": "True", "reason": "Yes", "message": "", "lastTransitionTime": "x"}
 
     assert conditions(result(plan=plan()), [other])[0] == other
+
+
+@pytest.mark.parametrize("old", ["OneHand", "Contested"])
+def test_a_condition_that_an_older_version_left_goes(old: str) -> None:
+    left = {"type": old, "status": "True", "reason": old, "message": "", "lastTransitionTime": "x"}
+    found = conditions(result(plan=plan()), [left])
+
+    assert without_old_answer(found, 0.0) == found[1:]
 
 
 def told(previous: CycleResult | None, now: CycleResult) -> list[tuple[str, str]]:

@@ -11,7 +11,7 @@ import pytest
 from policy_scene import Play, PolicyScene, eager, played
 from trimtab_operator.resources.pulsar import PulsarSpec
 from trimtab_operator.state.pulsar_link import OwnBalancerState, PulsarLink
-from trimtab_operator.status.conditions import steered, two_hands
+from trimtab_operator.status.conditions import pulsar_balancer_active, steered
 from trimtab_strategies.testing import cluster
 from trimtab_testbed.servers.kube import ControlPlane
 
@@ -40,35 +40,39 @@ def wished_elsewhere(scene: PolicyScene) -> int:
 
 @pytest.mark.parametrize(
     ("held", "condition"),
-    [(True, ("True", "OneHand")), (False, ("False", "TwoHands")), (None, ("Unknown", "NotVerified"))],
+    [
+        (True, ("True", "PulsarBalancerDisabled")),
+        (False, ("False", "PulsarBalancerActive")),
+        (None, ("Unknown", "NotVerified")),
+    ],
 )
 def test_the_condition_says_who_balances(held: bool | None, condition: tuple[str, str]) -> None:  # noqa: FBT001
     link = PulsarLink(spec=SPEC, hand=OwnBalancerState(held, "so it is"))
     (found,) = steered([], link, 3, 0.0)
     assert (found["status"], found["reason"]) == condition
-    assert two_hands(link) == ("" if held else "so it is")
+    assert pulsar_balancer_active(link) == ("" if held else "so it is")
 
 
 def test_without_pulsar_nothing_is_said() -> None:
     told = steered([], PulsarLink(spec=SPEC), 1, 0.0)
     assert steered(told, PulsarLink(), 2, 0.0) == []
-    assert two_hands(PulsarLink()) == ""
+    assert pulsar_balancer_active(PulsarLink()) == ""
 
 
 @pytest.mark.apiserver
-def test_nothing_moves_while_two_hands_are_on_the_wheel(play: Play) -> None:
+def test_nothing_moves_while_pulsars_own_balancer_is_active(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
         seen(scene, OwnBalancerState(held=False, text="shedding is on at a"))
         await scene.cycle()
         assert wished_elsewhere(scene) == 0
-        assert scene.condition("OneHand") == ("False", "TwoHands")
-        assert scene.condition("Acting") == ("False", "TwoHands")
-        assert ("TwoHands", "OneHand: shedding is on at a") in scene.events()
+        assert scene.condition("PulsarBalancerDisabled") == ("False", "PulsarBalancerActive")
+        assert scene.condition("Acting") == ("False", "PulsarBalancerActive")
+        assert ("PulsarBalancerActive", "PulsarBalancerDisabled: shedding is on at a") in scene.events()
 
         seen(scene, OwnBalancerState(held=True, text="off"))
         await scene.cycle()
         assert wished_elsewhere(scene)
-        assert scene.condition("OneHand") == ("True", "OneHand")
+        assert scene.condition("PulsarBalancerDisabled") == ("True", "PulsarBalancerDisabled")
 
     play(HOT, story, **PULSAR)
 
@@ -131,9 +135,9 @@ def test_who_undoes_moves_is_not_looked_for_where_it_is_verified_off(
         scene.rest.patch(scene.path("bundles", moved, "status"), {"status": {"owner": "a", "state": "Owned"}})
         await scene.reconcile(after=1)
 
-        assert scene.condition("Contested") == ("True", "Contested")
-        note = next(note for reason, note in scene.events() if reason == "Contested")
-        condition = next(c["message"] for c in scene.status()["conditions"] if c["type"] == "Contested")
+        assert scene.condition("CompetingBalancer") == ("True", "CompetingBalancer")
+        note = next(note for reason, note in scene.events() if reason == "CompetingBalancer")
+        condition = next(c["message"] for c in scene.status()["conditions"] if c["type"] == "CompetingBalancer")
         assert f"{moved} went back to a" in note
         assert advice in note
         assert unfounded not in note + condition

@@ -12,6 +12,15 @@ from trimtab_strategies.guard import Limits, guard
 from trimtab_strategies.model import CPU, RATE_IN, ClusterLoad, InvalidLoadError, Plan, Reason, Split, Topics
 from trimtab_strategies.testing import cluster, with_bundles
 
+
+def test_a_word_that_an_older_version_stored_is_read_as_what_it_is_called_now() -> None:
+    assert Reason("Contested") is Reason("CompetingBalancer") is Reason.COMPETING_BALANCER
+    assert Reason("TwoHands") is Reason("PulsarBalancerActive") is Reason.PULSAR_BALANCER_ACTIVE
+    for word in ("contested", "", 1):
+        with pytest.raises(ValueError, match="is not a valid Reason"):
+            Reason(word)
+
+
 TWO = cluster(a=0.9, b=0.1, bundles=2)
 
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from trimtab_operator.aio import measure_delay
 from trimtab_operator.telemetry import AddressInUseError
 from trimtab_operator.telemetry.http import serve
 from trimtab_operator.telemetry.metrics import Metrics
-from trimtab_operator.telemetry.stalls import watch_event_loop
 
 DOCS = Path(__file__).parents[2] / "docs" / "metrics.md"
 
@@ -92,7 +92,7 @@ def test_a_loop_that_is_held_up_is_told_of() -> None:
     metrics = Metrics()
 
     async def story() -> None:
-        watching = asyncio.create_task(watch_event_loop(metrics, every=0.01))
+        watching = asyncio.create_task(measure_delay(metrics.loop_delay.observe, every=0.01))
         await asyncio.sleep(0.03)
         time.sleep(0.3)  # noqa: ASYNC251 - that is what must not happen in the operator
         await asyncio.sleep(0.03)

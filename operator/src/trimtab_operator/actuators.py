@@ -1,4 +1,4 @@
-"""Actuators write intent: the desired owner of a bundle. A dry run is an actuator too, never an ``if``.
+"""Actuators write the desired owner of a bundle. A dry run is an actuator too, never an ``if``.
 
 `DeclarativeActuator` writes `Bundle.spec.owner`. Brokers (or a sidecar, or the Pulsar bridge) watch, take, release and
 confirm. Every write carries the resourceVersion that was decided upon. A 409 drops the move, and the next cycle sees
@@ -7,21 +7,25 @@ the new state. The operator writes a bundle's status in one case only: its owner
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from trimtab_operator.aio import at_most
 from trimtab_operator.kube.client import BUNDLE_SPLITS, BUNDLES, Api, ApiError, ConflictError, NotFoundError
 from trimtab_operator.kube.conditions import timestamp
 from trimtab_operator.kube.naming import BundleObjects, split_name
 from trimtab_operator.kube.records import BundleRecord
 from trimtab_operator.resources.common import API_VERSION
-from trimtab_strategies.model import Reason, Split
+from trimtab_strategies.model import Move, Reason, Split
+
+WRITERS = 32
+"""Writes under way at once: beyond it a kube-apiserver gains latency, not rate."""
 
 
 @dataclass(frozen=True, slots=True)
 class WriteResult:
-    """What became of one write. `reason` is None when it was written, else why it was not (`CONFLICT`, ...)."""
+    """The result of one write. reason: None when it was written, else why it was not (`CONFLICT`, ...)."""
 
     bundle: str
     reason: Reason | None
@@ -29,16 +33,16 @@ class WriteResult:
 
 
 class Actuator(Protocol):
-    """Writes who is to own a bundle, as decided for one policy."""
+    """Writes the desired owners of bundles, as decided for one policy."""
 
     async def set_owner(self, bundle: BundleRecord, owner: str, reason: Reason) -> WriteResult:
-        """Wish that `owner` has `bundle`, provided nobody changed the bundle since it was read."""
+        """Make `owner` the desired owner of `bundle`, unless the bundle has changed since it was read."""
 
     async def free(self, bundle: BundleRecord) -> WriteResult:
-        """Say that the owner in the bundle's status is gone, provided nobody changed the bundle since it was read."""
+        """Clear the owner in the status of `bundle`, which is gone, unless the bundle has changed since it was read."""
 
     async def request_split(self, bundle: BundleRecord, split: Split) -> WriteResult:
-        """Ask for `bundle` to be divided as planned; a `SplitExecutor` does it then."""
+        """Request the planned split of `bundle`; a `SplitExecutor` carries it out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +59,14 @@ class DeclarativeActuator:
     now: Callable[[], float]
 
     async def set_owner(self, bundle: BundleRecord, owner: str, reason: Reason) -> WriteResult:
-        """Write `owner` and who decided on it: the policy, or with the reason `ADMIN` a person."""
+        """Write `owner`, and whose decision it is: the policy's, or with the reason `ADMIN` a person's."""
         objects = BundleObjects(self.api, self.namespace, self.now)
         decided = "" if reason is Reason.ADMIN else self.policy
         assignment = objects.assignment(owner, decided, self.epoch, str(reason))
         return await self._write(bundle, {"spec": {"owner": owner, "assignment": assignment}})
 
     async def free(self, bundle: BundleRecord) -> WriteResult:
-        """Write that nobody serves the bundle."""
+        """Write that the bundle has no owner."""
         status = {"owner": "", "state": "Free", "since": timestamp(self.now())}
         return await self._write(bundle, {"status": status}, subresource="status")
 
@@ -108,18 +112,32 @@ class DeclarativeActuator:
 
 @dataclass(frozen=True, slots=True)
 class DryRunActuator:
-    """Writes nothing and says why: what a plan that is only shown goes through."""
+    """Writes nothing and returns the reason: the actuator of a plan that is only shown."""
 
     reason: Reason = Reason.DRY_RUN
 
     async def set_owner(self, bundle: BundleRecord, owner: str, reason: Reason) -> WriteResult:  # noqa: ARG002  the port's face
-        """Hold the wish back."""
+        """Write nothing."""
         return WriteResult(bundle.name, self.reason)
 
     async def free(self, bundle: BundleRecord) -> WriteResult:
-        """Hold the write back."""
+        """Write nothing."""
         return WriteResult(bundle.name, self.reason)
 
     async def request_split(self, bundle: BundleRecord, split: Split) -> WriteResult:  # noqa: ARG002  the port's face
-        """Hold the split back."""
+        """Write nothing."""
         return WriteResult(bundle.name, self.reason)
+
+
+async def apply_moves(
+    moves: Sequence[Move], records: Mapping[str, BundleRecord], actuator: Actuator
+) -> list[WriteResult]:
+    """Write the desired owner of every move, at most `WRITERS` at once.
+
+    records: each bundle (Pulsar's spelling) as it was when the plan was made; a later change of it is a conflict.
+    """
+
+    async def write(move: Move) -> WriteResult:
+        return await actuator.set_owner(records[move.bundle], move.destination, move.reason)
+
+    return await at_most(WRITERS, write, moves)

@@ -1,27 +1,47 @@
-"""Helpers for asyncio: run at most so many awaitables at once, and end tasks cleanly."""
+"""Tasks of asyncio, and what keeps the event loop responsive.
+
+Python's garbage collector examines every live container again and again to find cycles. With 60,000 records that is a
+pause of a tenth of a second, and there is nothing to find: no record refers back. So the collector runs rarely, and
+`freeze_heap` exempts the records that exist once the stores are complete. A record that is replaced is freed all the
+same, by its reference count.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import gc
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar, cast
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
 U = TypeVar("U")
 
+RESTART_AFTER = 5.0
+"""Seconds until a background task that ended by a defect is started again."""
+
+CHECK_EVERY = 0.5
+"""Seconds between two measurements of the event loop's delay."""
+
+YOUNG, MIDDLE, OLD = 20_000, 20, 50
+"""Containers that are allocated and not freed before the collector examines the youngest (Python's default: 700), and
+rounds before it examines the older ones."""
+
 
 async def ended(*tasks: asyncio.Future[Any]) -> None:
-    """Cancel what is not done, and see it end."""
+    """Cancel the tasks that are not done, and wait until all have ended."""
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def at_most(count: int, what: Callable[[T], Awaitable[U]], items: Sequence[T]) -> list[U]:
-    """``what(item)`` for each item, in their order, `count` of them under way at once however many there are.
+    """Results of ``what(item)`` for each item, in their order; at most `count` calls run at once.
 
-    The first exception ends it and is raised.
+    The first exception ends the other calls and is raised.
     """
     done: list[U | None] = [None] * len(items)
     left = iter(enumerate(items))
@@ -37,3 +57,40 @@ async def at_most(count: int, what: Callable[[T], Awaitable[U]], items: Sequence
         for worker in workers:
             worker.cancel()
     return cast("list[U]", done)
+
+
+def kept_running(name: str, run: Callable[[], Awaitable[None]]) -> asyncio.Task[None]:
+    """A task that runs until it is cancelled. When `run` ends by a defect, that is logged and `run` starts again."""
+
+    async def keep_running() -> None:
+        while True:
+            try:
+                await run()
+            except Exception:
+                log.exception("%s ended, starting it again in %.0f s", name, RESTART_AFTER)
+            await asyncio.sleep(RESTART_AFTER)
+
+    return asyncio.create_task(keep_running(), name=name)
+
+
+async def measure_delay(observe: Callable[[float], object], every: float = CHECK_EVERY) -> None:
+    """Call `observe` every `every` seconds with the delay (seconds) of the event loop. Never returns.
+
+    A blocked event loop delays the Lease, the watches and every policy.
+    """
+    clock = asyncio.get_running_loop().time
+    while True:
+        due = clock() + every
+        await asyncio.sleep(every)
+        observe(max(0.0, clock() - due))
+
+
+def collect_seldom() -> None:
+    """Have the collector run rarely, and not on what is loaded already. Call it before the stores fill."""
+    gc.set_threshold(YOUNG, MIDDLE, OLD)
+    gc.freeze()
+
+
+def freeze_heap() -> None:
+    """Exempt all objects that exist from collection. Call it once the stores are complete."""
+    gc.freeze()

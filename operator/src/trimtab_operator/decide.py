@@ -1,37 +1,62 @@
-"""Decide: runs a policy's strategies on a snapshot, in a thread, seeded by the evaluation time."""
+"""Decide: runs a policy's strategies on a snapshot, in a thread, seeded by the evaluation time.
+
+Strategies remember things. A defect in that memory would keep every later decision from being made, so a decision that
+fails is tried once more without memory.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
-from trimtab_operator.observe.snapshot import Snapshot, Stopwatch
-from trimtab_operator.state.policy_run import PolicyRun
-from trimtab_strategies.model import Decision, Reason
+from trimtab_operator.observe.snapshot import Snapshot
+from trimtab_operator.state.settings import PolicyRun
+from trimtab_strategies.model import Decision, Memory, Reason
 from trimtab_strategies.planner.decide import assign, decide
 
-
-async def decide_plan(seen: Snapshot, run: PolicyRun, watch: Stopwatch) -> Decision:
-    """What the policy's pair would do about what was seen."""
-    settings, now = run.settings, seen.load.now
-    moved = run.remembered.moved_last_hour(now)
-    asked = partial(decide, moved_last_hour=moved, evacuation=seen.evacuation)
-    with watch.phase("decide"):
-        return await asyncio.to_thread(asked, seen.load, settings.pair, settings.limits, run.memory, _rng(now))
+log = logging.getLogger(__name__)
 
 
-async def assign_owners(seen: Snapshot, names: Sequence[str], reason: Reason, run: PolicyRun) -> Decision:
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """A decision. dropped: the error because of which it was made without memory; empty when it was not."""
+
+    decision: Decision
+    dropped: str = ""
+
+
+async def decide_plan(snapshot: Snapshot, run: PolicyRun) -> Decided:
+    """The moves and splits that the policy's strategies plan for `snapshot`."""
+    settings, now, rng = run.settings, snapshot.load.now, _rng(snapshot)
+    moved = run.state.moved_last_hour(now)
+    plan = partial(decide, moved_last_hour=moved, evacuation=snapshot.evacuation)
+    return await _decided(run, lambda memory: plan(snapshot.load, settings.pair, settings.limits, memory, rng()))
+
+
+async def assign_owners(snapshot: Snapshot, names: Sequence[str], reason: Reason, run: PolicyRun) -> Decided:
     """Owners for the bundles `names` (Pulsar's spelling) that have none."""
-    settings, now = run.settings, seen.load.now
-    rows = np.array([seen.load.bundles.index[name] for name in names], dtype=np.int64)
-    pair, limits, rng = settings.pair, settings.limits, _rng(now)
-    asked = partial(assign, reason=reason, selection=pair.selection, restarted=seen.evacuation.restarted)
-    return await asyncio.to_thread(asked, seen.load, rows, pair.placement, limits, run.memory, rng)
+    settings, rng = run.settings, _rng(snapshot)
+    rows = np.array([snapshot.load.bundles.index[name] for name in names], dtype=np.int64)
+    pair, limits = settings.pair, settings.limits
+    plan = partial(assign, reason=reason, selection=pair.selection, restarted=snapshot.evacuation.restarted)
+    return await _decided(run, lambda memory: plan(snapshot.load, rows, pair.placement, limits, memory, rng()))
 
 
-def _rng(now: float) -> np.random.Generator:
-    """Seeded by the evaluation time, so that a cycle can be repeated from its history."""
-    return np.random.default_rng(int(now * 1000))
+async def _decided(run: PolicyRun, plan: Callable[[Memory], Decision]) -> Decided:
+    try:
+        return Decided(await asyncio.to_thread(plan, run.memory))
+    except Exception as error:
+        if run.memory == Memory():
+            raise
+        log.exception("policy %s: no decision with its memory, trying without", run.settings.name)
+        return Decided(await asyncio.to_thread(plan, Memory()), f"{type(error).__name__}: {error}")
+
+
+def _rng(snapshot: Snapshot) -> Callable[[], np.random.Generator]:
+    """Generators seeded by the evaluation time, so that a cycle can be repeated from its history."""
+    return lambda: np.random.default_rng(int(snapshot.load.now * 1000))

@@ -23,7 +23,7 @@ import aiohttp
 import kopf
 
 from trimtab_operator import handlers
-from trimtab_operator.aio import ended
+from trimtab_operator.aio import ended, kept_running
 from trimtab_operator.kube.client import POLICIES, Api, ApiError
 from trimtab_operator.kube.fence import Fence
 from trimtab_operator.kube.lease import Elector, LeaseLostError
@@ -34,21 +34,17 @@ log = logging.getLogger(__name__)
 
 
 END_WITHIN = 8.0
-"""Seconds that a process which lost its Lease gets to end in good order. It writes nothing in them."""
-
-
-BEGIN_AGAIN = 5.0
-"""Seconds until a background task that ended by a defect is begun again."""
+"""Seconds in which a process that lost its Lease may end by itself. It writes nothing meanwhile."""
 
 
 ASK_AGAIN = 0.5
-"""Seconds until the API server is asked again which epochs were used, when it did not say."""
+"""Seconds until the next attempt to read which epochs were used."""
 
 
-async def elected(context: ClusterState, elector: Elector, stop: asyncio.Event) -> bool:
-    """Stand by until we lead; False when told to stop before. Who does not know the cluster yet does not run."""
+async def elected(cluster: ClusterState, elector: Elector, stop: asyncio.Event) -> bool:
+    """Stand by until we lead; False when asked to stop before. A process with incomplete stores is no candidate."""
     log.info("%s stands by", elector.candidacy.identity)
-    campaign, stopped = asyncio.create_task(_campaign(context, elector)), asyncio.create_task(stop.wait())
+    campaign, stopped = asyncio.create_task(_campaign(cluster, elector)), asyncio.create_task(stop.wait())
     try:
         await asyncio.wait({campaign, stopped}, return_when=asyncio.FIRST_COMPLETED)
         if campaign.done():
@@ -58,14 +54,14 @@ async def elected(context: ClusterState, elector: Elector, stop: asyncio.Event) 
         await ended(campaign, stopped)
 
 
-async def _campaign(context: ClusterState, elector: Elector) -> None:
-    for store in context.stores.all():
+async def _campaign(cluster: ClusterState, elector: Elector) -> None:
+    for store in cluster.stores.all():
         await store.synced.wait()
-    await elector.campaign(led_before=any(b.assigned_epoch for b in context.stores.bundles.items.values()))
+    await elector.campaign(led_before=any(b.assigned_epoch for b in cluster.stores.bundles.items.values()))
 
 
 async def lead(
-    context: ClusterState, elector: Elector, stop: asyncio.Event, writers: Mapping[str, Callable[[], Awaitable[None]]]
+    cluster: ClusterState, elector: Elector, stop: asyncio.Event, writers: Mapping[str, Callable[[], Awaitable[None]]]
 ) -> None:
     """Run Kopf and `writers` (by name) until `stop`, or until the Lease is lost.
 
@@ -75,35 +71,35 @@ async def lead(
     keeping.add_done_callback(lambda task: None if task.cancelled() else _stop_leading(stop))
     tasks: list[asyncio.Task[Any]] = [keeping]
     try:
-        await _begin(context, elector)
-        tasks += [kept_up(name, run) for name, run in writers.items()]
+        await _begin(cluster, elector)
+        tasks += [kept_running(name, run) for name, run in writers.items()]
         tasks.append(asyncio.create_task(_take_signals_back(stop), name="signals again"))
-        await _run_kopf(context, elector.fence, stop)
+        await _run_kopf(cluster, elector.fence, stop)
         if keeping.done():
             keeping.result()
-        await take_leave(context, elector.reference)
+        await take_leave(cluster, elector.reference)
     finally:
-        context.metrics.leader.set(0)
+        cluster.metrics.leader.set(0)
         await ended(*tasks)
 
 
-async def _begin(context: ClusterState, elector: Elector) -> None:
-    """Claim an epoch, and say who leads. Raises `LeaseLostError` when that takes too long."""
+async def _begin(cluster: ClusterState, elector: Elector) -> None:
+    """Claim an epoch, and announce the leader. Raises `LeaseLostError` when that takes too long."""
     while elector.fence.left:
         try:
-            context.epoch = await elector.claim(await unused_epoch(context))
+            cluster.process.epoch = await elector.claim(await unused_epoch(cluster))
         except ApiError as error:
             log.warning("which epochs were used is not known yet: %s", error)
             await asyncio.sleep(ASK_AGAIN)
         else:
-            context.leader = elector.candidacy.identity
-            await announce(context, elector.reference)
+            cluster.process.leader = elector.candidacy.identity
+            await announce(cluster, elector.reference)
             return
     raise LeaseLostError("the Lease ran out before leading could begin")
 
 
 def _stop_leading(stop: asyncio.Event) -> None:
-    """The Lease is lost. If ending in good order takes too long, the process just ends."""
+    """The Lease is lost: stop, and end the process if that takes too long."""
     stop.set()
     last = threading.Timer(END_WITHIN, _end_at_once)
     last.daemon = True
@@ -112,41 +108,27 @@ def _stop_leading(stop: asyncio.Event) -> None:
 
 def _end_at_once() -> None:
     log.critical(
-        "the Lease is lost, and no good end came of it in %g s: ending, to begin anew as a standby", END_WITHIN
+        "the Lease is lost, and the process did not stop within %g s: exiting, to restart as a standby", END_WITHIN
     )
     os._exit(1)
 
 
-def kept_up(name: str, run: Callable[[], Awaitable[None]]) -> asyncio.Task[None]:
-    """A task that runs until it is cancelled: what ends by a defect is logged, and begun again."""
-
-    async def keep_up() -> None:
-        while True:
-            try:
-                await run()
-            except Exception:
-                log.exception("%s ended, beginning again in %.0f s", name, BEGIN_AGAIN)
-            await asyncio.sleep(BEGIN_AGAIN)
-
-    return asyncio.create_task(keep_up(), name=name)
-
-
-async def _run_kopf(context: ClusterState, fence: Fence, stop: asyncio.Event) -> None:
+async def _run_kopf(cluster: ClusterState, fence: Fence, stop: asyncio.Event) -> None:
     registry = handlers.registry()
-    kopf.on.login(registry=registry)(_login(context.api, fence))
+    kopf.on.login(registry=registry)(_login(cluster.api, fence))
     await kopf.operator(
         registry=registry,
         settings=handlers.operator_settings(),
-        memo=context,
+        memo=cluster,
         standalone=True,
-        namespaces=[context.namespace],
+        namespaces=[cluster.namespace],
         stop_flag=stop,
     )
 
 
 def _login(api: Api, fence: Fence) -> Callable[..., Awaitable[kopf.AiohttpSession]]:
     async def login(**_: object) -> kopf.AiohttpSession:
-        """The credentials that the rest of the operator uses, read afresh (tokens rotate), and behind the same fence.
+        """The credentials of the rest of the operator, read again (tokens rotate), behind the same fence.
 
         Kopf closes the session.
         """
@@ -170,40 +152,42 @@ def stop_on_signal(stop: asyncio.Event) -> None:
 
 
 async def _take_signals_back(stop: asyncio.Event) -> None:
-    """From Kopf, whose handler can't be told twice."""
+    """Replace the signal handlers of Kopf, which reacts to the first signal only."""
     await asyncio.sleep(1.0)
     stop_on_signal(stop)
 
 
-async def unused_epoch(context: ClusterState) -> int:
-    """The smallest epoch above all that bundles and policies know of. Raises `ApiError`."""
-    bundles = context.stores.bundles.items.values()
+async def unused_epoch(cluster: ClusterState) -> int:
+    """The smallest epoch above those of all bundles and policies. Raises `ApiError`."""
+    bundles = cluster.stores.bundles.items.values()
     highest = max((bundle.assigned_epoch for bundle in bundles), default=0)
-    async for page in context.api.list(POLICIES, context.namespace):
+    async for page in cluster.api.list(POLICIES, cluster.namespace):
         for policy in page.items:
-            highest = max(highest, await _remembered_epoch(context, policy["metadata"]))
+            highest = max(highest, await _remembered_epoch(cluster, policy["metadata"]))
     return highest + 1
 
 
-async def _remembered_epoch(context: ClusterState, policy: Mapping[str, Any]) -> int:
-    store = PolicyStateStore(context.api, context.namespace, policy["name"], policy["uid"])
+async def _remembered_epoch(cluster: ClusterState, policy: Mapping[str, Any]) -> int:
+    store = PolicyStateStore(cluster.api, cluster.namespace, policy["name"], policy["uid"])
     try:
         return (await store.load()).epoch
     except ForeignStateError as error:
-        log.warning("policy %s: %s", policy["name"], error)  # its loop will tell the people, too
+        log.warning("policy %s: %s", policy["name"], error)  # its loop reports that in the status
         return 0
 
 
-async def announce(context: ClusterState, lease: Mapping[str, Any]) -> None:
-    """Tell everybody that we lead: log, metric and an Event on the Lease. Conditions follow with the first cycles."""
-    context.metrics.leader.set(1)
-    context.metrics.epoch.set(context.epoch)
-    text = f"{context.leader} leads, epoch {context.epoch}"
+async def announce(cluster: ClusterState, lease: Mapping[str, Any]) -> None:
+    """Announce that we lead: log, metric and an Event on the Lease. Conditions follow with the first cycles."""
+    cluster.metrics.leader.set(1)
+    cluster.metrics.epoch.set(cluster.process.epoch)
+    text = f"{cluster.process.leader} leads, epoch {cluster.process.epoch}"
     log.info("%s", text)
-    await context.events.post(lease, "Normal", "LeaderElected", text, action="Elect")
+    await cluster.events.post(lease, "Normal", "LeaderElected", text, action="Elect")
 
 
-async def take_leave(context: ClusterState, lease: Mapping[str, Any]) -> None:
-    """Tell that we end leading in good order."""
-    context.metrics.leader.set(0)
-    await context.events.post(lease, "Normal", "LeaderResigned", f"{context.leader} ends leading", action="Elect")
+async def take_leave(cluster: ClusterState, lease: Mapping[str, Any]) -> None:
+    """Announce that we stop leading."""
+    cluster.metrics.leader.set(0)
+    await cluster.events.post(
+        lease, "Normal", "LeaderResigned", f"{cluster.process.leader} ends leading", action="Elect"
+    )

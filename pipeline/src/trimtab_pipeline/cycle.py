@@ -1,7 +1,7 @@
 """What is computed of each bundle in a cycle: fresh samples joined with the last state, as columns.
 
 It runs in the task that measured the bundles, on Arrow and numpy, so that nothing but the next state goes through the
-JVM (`docs/decisions/0012-the-join-is-in-the-task.md`). A bundle that nobody measured is none of a task's business:
+JVM (`docs/decisions/0012-spark-tasks-join-and-average.md`). A bundle that nobody measured is none of a task's business:
 `remembered` carries it over afterwards.
 
 Averages are exponential and know time: after `dt` seconds without a sample a new one counts

@@ -12,13 +12,14 @@ from typing import Any, Protocol
 
 from faulty_api import until
 from manifests import broker, bundle, policy, topic_namespace
-from trimtab_operator.app import following, new_context
+from trimtab_operator.app import following, new_cluster
 from trimtab_operator.kube.client import Api
 from trimtab_operator.kube.conditions import micro_timestamp
 from trimtab_operator.kube.lease import LEASE
 from trimtab_operator.kube.naming import bundle_name, parse_pulsar_bundle
 from trimtab_operator.loop.policy_loop import PolicyLoop
-from trimtab_operator.state.lost_brokers import LostBrokers
+from trimtab_operator.state.cluster import ClusterState
+from trimtab_operator.state.departures import LostBrokers
 from trimtab_operator.state.pending_moves import PendingMoves
 from trimtab_operator.telemetry.metrics import Metrics
 from trimtab_pipeline.api import LoadSource, Observation, Topology
@@ -45,6 +46,12 @@ def eager(**limits: Any) -> dict[str, Any]:
         },
         "limits": limits,
     }
+
+
+def refit(context: ClusterState, **tools: Any) -> None:
+    """Exchange tools of a cluster's state in place. It is frozen: only a test does that."""
+    for name, tool in tools.items():
+        object.__setattr__(context, name, tool)
 
 
 class PolicyScene:
@@ -99,10 +106,8 @@ class PolicyScene:
         """Run `story` beside stores that follow."""
         self.build()
         async with Api.connect(self.kubeconfig, observe=self._count) as api:
-            self.context = new_context(api, self.namespace, StaticSources(self), Metrics())
-            self.context.now = lambda: self.clock + self.wall_step
-            self.context.clock = lambda: self.clock
-            self.context.chance = lambda: 0.0
+            clocks = {"now": lambda: self.clock + self.wall_step, "clock": lambda: self.clock, "chance": lambda: 0.0}
+            self.context = new_cluster(api, self.namespace, StaticSources(self), Metrics(), **clocks)
             self.context.engine.set()
             self.loop = self.add_policy(**spec)
             async with following(self.context):
@@ -139,8 +144,7 @@ class PolicyScene:
     def restart(self) -> None:
         """The operator begins anew: nothing but what the API server holds is known."""
         self.loop = PolicyLoop("main", self.loop.uid, self.context, self.loop.read)
-        self.context.pending_moves = PendingMoves()
-        self.context.lost_brokers = LostBrokers()
+        refit(self.context, pending_moves=PendingMoves(), lost_brokers=LostBrokers())
 
     async def whole_turn(self, *, after: float = 0.0) -> None:
         """A turn as the running loop makes it, which survives what goes wrong."""

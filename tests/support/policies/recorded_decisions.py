@@ -48,7 +48,7 @@ def decided(
         generation=1,
         load=load,
         plan=found.plan,
-        refusal=refused_by_guard(found.plan.held_back, moves=not found.plan.empty),
+        refusal=refused_by_guard(found.plan),
         restraint=shown,
         written=[WriteResult(names[move.bundle], shown and shown.reason) for move in found.plan.moves],
         names=names,

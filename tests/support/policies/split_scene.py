@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from manifests import bundle_split
-from policy_scene import PolicyScene
+from policy_scene import PolicyScene, refit
 from trimtab_operator.splits.controller import SplitController
 from trimtab_operator.splits.declarative import DeclarativeSplitExecutor
 from trimtab_strategies.hash_ring import check_ring, parse_bundle
@@ -66,11 +66,12 @@ class Operator:
         self.scene.clock += after
         self.api.lost = frozenset({lost} - {""})
         await self.scene.seen()
-        living, self.scene.context.api = self.scene.context.api, self.api  # type: ignore[assignment]
+        living = self.scene.context.api
+        refit(self.scene.context, api=self.api)
         try:
             await self.splits.round()
         finally:
-            self.scene.context.api = living
+            refit(self.scene.context, api=living)
         await self.scene.seen()
         check_served(self.scene, self.api.lost)
 

@@ -20,8 +20,8 @@ NEEDS_PULSAR = {
     "From unload to new owner": "unloads",
     "Requests to Pulsar": "an admin REST",
     "Duration of requests": "an admin REST",
-    "Time one look takes": "an admin REST",
-    "Objects kept in step": "an admin REST",
+    "Time of one sync round": "an admin REST",
+    "Writes of the sync": "an admin REST",
 }
 """Panels that stay empty in the demo, and what they take. Their metrics are looked up in the registry all the same."""
 

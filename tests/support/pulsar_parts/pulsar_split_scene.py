@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from policy_scene import PolicyScene
+from policy_scene import PolicyScene, refit
 from pulsar_in_memory import InMemoryPulsar
 from split_scene import PARENT, DiedError, order, split_status
 from trimtab_operator.kube.naming import parse_pulsar_bundle
@@ -36,11 +36,11 @@ class Crew:
     async def round(self, *, after: float = 0.0) -> None:
         self.scene.clock += after
         await self.scene.seen()
-        self.context.api = self.mortal
+        refit(self.context, api=self.mortal)
         try:
             await self.splits.round()
         finally:
-            self.context.api = self.living
+            refit(self.context, api=self.living)
         await self.scene.seen()
 
     async def finish(self, name: str = "split") -> Any:

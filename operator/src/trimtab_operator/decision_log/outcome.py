@@ -13,7 +13,7 @@ from trimtab_operator.decision_log.record import DecisionRecord, MeasuredOutcome
 from trimtab_operator.kube.records import WITHDRAWN, BundleRecord
 from trimtab_strategies.model import Reason
 
-_NOT_YET = frozenset({Reason.NOT_APPROVED, Reason.DRY_RUN, Reason.OUTSIDE_WINDOW, Reason.CONTESTED})
+_NOT_YET = frozenset({Reason.NOT_APPROVED, Reason.DRY_RUN, Reason.OUTSIDE_WINDOW, Reason.COMPETING_BALANCER})
 """Why a move was only shown; somebody may still carry it out."""
 
 

@@ -21,7 +21,7 @@ from trimtab_operator.state.competing_balancer import (
     writer_of_owner,
 )
 from trimtab_operator.state.ownership_changes import ChangeKind, OwnershipChange
-from trimtab_operator.state.policy_run import PolicyRun
+from trimtab_operator.state.settings import PolicyRun
 from trimtab_operator.state.strategy_state import PolicyState
 from trimtab_operator.status.publisher import StatusPublisher
 from trimtab_strategies.model import Reason, counted, some
@@ -54,7 +54,7 @@ def _released(policy: Mapping[str, Any]) -> bool:
 SHOWN = 20
 """Quarantined bundles in the policy's status."""
 
-WISHED_FOR = frozenset({ChangeKind.MOVED, ChangeKind.WISHED, ChangeKind.OVERRULED})
+AS_DESIRED = frozenset({ChangeKind.MOVED, ChangeKind.DESIRED, ChangeKind.OVERRULED})
 """Changes that are as somebody wished, or that nobody wished anything about."""
 
 
@@ -72,14 +72,14 @@ class InterferenceController:
 
         It is to be kept before `tell` tells it, as nothing is seen twice. Raises `ApiError` before anything was taken.
         """
-        remembered, settings, now = run.remembered, run.settings, self.context.now()
+        remembered, settings, now = run.state, run.settings, self.context.now()
         gone = await self._let_go(remembered.quarantine)
         released = await take_release(self.context.api, policy)
         changes = self.context.ownership_changes.take(lambda bundle: self.context.cares(self.policy, bundle), now)
         if settings.paused:  # a person is at work, and the policy moves nothing that could be contested
             changes = [change for change in changes if change.kind is not ChangeKind.OVERWRITTEN]
-        for kind, count in Counter(change.kind for change in changes if change.kind not in WISHED_FOR).items():
-            self.context.metrics.foreign_moves.labels(self.policy, kind.value).inc(count)
+        for kind, count in Counter(change.kind for change in changes if change.kind not in AS_DESIRED).items():
+            self.context.metrics.external_moves.labels(self.policy, kind.value).inc(count)
         flapped = self._flapped(changes, settings.limits.cool_down, remembered.quarantine)
         kept = quarantined(remembered.quarantine, flapped, now + settings.quarantine, now, gone)
         competition = (
@@ -124,7 +124,7 @@ class InterferenceController:
             await self.publisher.event("Warning", str(Reason.QUARANTINED), f"left alone from now on: {shown}")
         if competition.retreats and competition.until != before.until:
             last = next((change for change in reversed(changes) if change.kind in UNDOING), None)
-            await self.publisher.event("Warning", str(Reason.CONTESTED), await self._rival(last, competition))
+            await self.publisher.event("Warning", str(Reason.COMPETING_BALANCER), await self._rival(last, competition))
         if before.retreating(self.context.now()) and not competition.retreats:
             text = "its moves are carried out again, as a person said; what undid them before is forgotten"
             await self.publisher.event("Normal", "Released", text)
@@ -134,7 +134,7 @@ class InterferenceController:
         until = f"this policy {advises_until(competition)}"
         if last is None:
             return f"as many of its moves were undone as limits.maxUndoneMoves allows: {until}"
-        if last.kind is ChangeKind.UNDONE:
+        if last.kind is ChangeKind.REVERTED:
             link = self.context.link
             off = link.hand.text if link.linked and link.hand.held else ""
             return f"its moves are undone, {who_took_back(last, off)}; {until}"
@@ -151,7 +151,7 @@ class InterferenceController:
 
         policy: as read; its status may tell of trouble that an earlier process saw. Raises `ApiError`.
         """
-        kept, competition, now = run.remembered.quarantine, run.remembered.competition, self.context.now()
+        kept, competition, now = run.state.quarantine, run.state.competition, self.context.now()
         self.context.metrics.quarantined.labels(self.policy).set(len(kept))
         generation, until = run.settings.generation, competition.until if competition.retreating(now) else 0.0
         if self._told is None and not (kept or until or _told_of(policy)):
@@ -164,7 +164,7 @@ class InterferenceController:
 def _told_of(policy: Mapping[str, Any]) -> bool:
     """Whether the status of a policy tells of such trouble, even if it is over."""
     conditions = (policy.get("status") or {}).get("conditions") or ()
-    return any(condition["type"] in {"Flapping", "Contested"} for condition in conditions)
+    return any(condition["type"] in {"Flapping", "CompetingBalancer"} for condition in conditions)
 
 
 def _status(
@@ -175,11 +175,11 @@ def _status(
     flap = ("True", str(Reason.QUARANTINED), text) if kept else ("False", "Settled", "no bundle comes back again")
     until = f"others undo what this policy moves: it {advises_until(competition)}"
     rival = (
-        ("True", str(Reason.CONTESTED), until)
+        ("True", str(Reason.COMPETING_BALANCER), until)
         if competition.retreating(now)
         else ("False", "Alone", "nobody undoes it")
     )
-    for kind, told in (("Flapping", flap), ("Contested", rival)):
+    for kind, told in (("Flapping", flap), ("CompetingBalancer", rival)):
         conditions = set_condition(conditions, kind, *told, generation, now)
     shown = sorted(kept.items(), key=lambda item: (-item[1], item[0]))[:SHOWN]
     listed = [{"bundle": name, "until": timestamp(end)} for name, end in shown]

@@ -23,7 +23,7 @@ def flapping(history: Sequence[OwnershipChange], cool_down: float) -> str:
         return ""
     last = history[-1]
     recent = [change for change in history if last.at - change.at <= cool_down]
-    if all(change.kind is ChangeKind.WISHED for change in recent):
+    if all(change.kind is ChangeKind.DESIRED for change in recent):
         return ""
     if back := next((change for change in recent[:-1] if change.left == last.taken), None):
         return f"came back to {last.taken} {last.at - back.at:.0f} s after it had left"

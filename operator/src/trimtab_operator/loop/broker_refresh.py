@@ -1,69 +1,96 @@
-"""A glance: the brokers alone, between two decisions.
+"""Broker refresh: measures the brokers alone, between two cycles.
 
-It keeps the brokers' load in their status fresh, and tells when something happened that should not wait for the next
-decision: a broker died, or crossed the overload line. Only the crossing counts. One that stays above the line was seen
-by the last decision, which had its reasons to leave it there.
+It keeps the load in the brokers' status fresh. It also finds what should not wait for the next cycle: a broker died, or
+crossed the overload line. Only the crossing counts: the last decision knew the brokers above the line, and had its
+reasons to leave them there.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import time
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from trimtab_operator.observe.topology import ClusterRecords, topology
-from trimtab_operator.state.policy_run import PolicyRun
-from trimtab_operator.state.settings import Settings
+from trimtab_operator.observe.topology import ClusterRecords, cluster_records, topology
+from trimtab_operator.state.cluster import ClusterState
+from trimtab_operator.state.settings import PolicyRun, Settings
+from trimtab_operator.status.publisher import StatusPublisher
 from trimtab_pipeline.api import SourceUnavailableError
 from trimtab_strategies.model import RESOURCES, ClusterLoad, counted
 from trimtab_strategies.usage import percent, weighted_maximum
 
-GLANCE_WITHIN = 2.0
-"""Seconds after which a glance is given up: the next one is soon, and upkeep waits for it meanwhile."""
+log = logging.getLogger(__name__)
 
-
-async def refresh_brokers(picture: ClusterRecords, run: PolicyRun, at: float) -> ClusterLoad:
-    """Measure the brokers of `picture` as of `at` (epoch s); there are no bundles in the answer.
-
-    Raises `SourceUnavailableError`.
-    """
-    only_brokers = replace(picture, bundles=(), namespaces={}, pending_moves=())
-    rows, _ = topology(only_brokers, window=run.settings.prometheus.window)
-    try:
-        async with asyncio.timeout(GLANCE_WITHIN):
-            observation = await asyncio.wrap_future(run.source.observe_brokers(rows, at))
-    except TimeoutError:
-        raise SourceUnavailableError(f"the source did not tell of the brokers within {GLANCE_WITHIN:g} s") from None
-    return observation.load
+REFRESH_WITHIN = 2.0
+"""Seconds after which a refresh is given up: the next one is soon, and reconciliation waits for it."""
 
 
 @dataclass(slots=True)
-class BrokerWatch:
-    """What was known of the brokers when they were looked at last, and when they are looked at next.
+class BrokerRefresh:
+    """The broker refreshes of one policy, and what was known of its brokers at the last one.
 
-    due: on the clock of the loop. alive, busy: names of the brokers that were ready, and at or above the overload line.
+    due: seconds of the cluster's clock. alive, busy: names of the brokers that were ready, and at or above the overload
+    line.
     """
 
+    cluster: ClusterState
+    publisher: StatusPublisher
     due: float = 0.0
     alive: frozenset[str] = frozenset()
     busy: frozenset[str] = frozenset()
 
-    def next(self, settings: Settings, clock: float) -> None:
-        """Look again after `brokerInterval`."""
-        self.due = clock + settings.broker_interval
+    async def refresh(self, run: PolicyRun) -> str:
+        """Measure the brokers and write their status; why a cycle should run at once, empty when none should.
 
-    def dead(self, picture: ClusterRecords) -> str:
-        """Who died since the last look, in words; empty for nobody."""
-        ready = {broker.name for broker in picture.brokers if broker.ready}
+        Raises `ApiError`.
+        """
+        cluster, settings, begun = self.cluster, run.settings, time.monotonic()
+        self.due = cluster.clock() + settings.broker_interval
+        records = cluster_records(cluster, settings, of_bundles=False)
+        why = self._dead(records)
+        try:
+            load = await measured_brokers(records, run, cluster.now())
+        except SourceUnavailableError as error:
+            log.debug("policy %s: a broker refresh failed, the next cycle will report: %s", settings.name, error)
+            await self.publisher.counts()
+            return why
+        cluster.link.cross_check.update(load, cluster.clock())
+        await self.publisher.brokers(load, time.monotonic() - begun, paused=settings.paused)
+        return why or self._crossed(load, settings)
+
+    def after_cycle(self, load: ClusterLoad | None, settings: Settings) -> None:
+        """Take over what a cycle measured (None: nothing), and wait `brokerInterval` for the next refresh."""
+        self._dead(cluster_records(self.cluster, settings, of_bundles=False))
+        if load is not None:
+            self._crossed(load, settings)
+        self.due = self.cluster.clock() + settings.broker_interval
+
+    def _dead(self, records: ClusterRecords) -> str:
+        """Brokers that died since the last refresh, in words; empty for none."""
+        ready = {broker.name for broker in records.brokers if broker.ready}
         died, self.alive = self.alive - ready, frozenset(ready)
         return f"{_named(died)} died" if died else ""
 
-    def crossed(self, load: ClusterLoad, settings: Settings) -> str:
-        """Who crossed the overload line since the last look, in words; empty for nobody."""
+    def _crossed(self, load: ClusterLoad, settings: Settings) -> str:
+        """Brokers that crossed the overload line since the last refresh, in words; empty for none."""
         busy = overloaded(load, settings)
         above, self.busy = busy - self.busy, busy
         return f"{_named(above)} crossed {settings.overload_line:.0%} of usage" if above else ""
+
+
+async def measured_brokers(records: ClusterRecords, run: PolicyRun, at: float) -> ClusterLoad:
+    """Load of the brokers of `records` at `at` (epoch seconds), without bundles. Raises `SourceUnavailableError`."""
+    only_brokers = replace(records, bundles=(), namespaces={}, pending_moves=())
+    rows, _ = topology(only_brokers, window=run.settings.prometheus.window)
+    try:
+        async with asyncio.timeout(REFRESH_WITHIN):
+            observation = await asyncio.wrap_future(run.source.observe_brokers(rows, at))
+    except TimeoutError:
+        raise SourceUnavailableError(f"the source did not measure the brokers within {REFRESH_WITHIN:g} s") from None
+    return observation.load
 
 
 def overloaded(load: ClusterLoad, settings: Settings) -> frozenset[str]:
@@ -77,5 +104,5 @@ def overloaded(load: ClusterLoad, settings: Settings) -> frozenset[str]:
 
 
 def _named(names: frozenset[str]) -> str:
-    few = len(names) <= 3  # noqa: PLR2004  (as many as one reads)
+    few = len(names) <= 3  # noqa: PLR2004  (as many as a reader takes in)
     return ", ".join(sorted(names)) if few else counted(len(names), "broker")

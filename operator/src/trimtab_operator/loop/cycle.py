@@ -1,4 +1,21 @@
-"""One cycle of a policy: refuse, or measure, decide, rule on what becomes of the plan, act, and sum up."""
+"""One cycle of a policy: observe -> decide -> gate -> apply -> confirm -> report. See `CycleRunner.cycle`.
+
+The way of one sample, from Prometheus to a confirmed owner:
+
+| step | what happens to it | where |
+|---|---|---|
+| observe | it becomes a row of the `ClusterLoad`, with quarantine, traits, pending moves and distrust | `observe` |
+| decide | shedder, placement and splitter plan within the guard's limits | `decide`, strategies |
+| gate | mode, competing balancer, Pulsar's own balancer and windows say who writes the plan | `gates` |
+| apply | `spec.owner` of a bundle is written, with the resourceVersion that was decided on | `actuators` |
+| confirm | the write is counted; later reconciles follow the pending move, see below | `confirmation` |
+| report | status, Events, metrics, decision log, and in mode Approve the proposal | `status`, `proposals` |
+
+A pending move ends when `status.owner` of the bundle names the new broker. The broker writes that, or the connection to
+a Pulsar cluster does after it has verified the owner (`pulsar.bridge`). A move that takes too long is withdrawn.
+
+`trimtab plan` calls the same functions up to the gate (`loop.preview`).
+"""
 
 from __future__ import annotations
 
@@ -6,22 +23,21 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
+from trimtab_operator.actuators import WriteResult, apply_moves
 from trimtab_operator.aio import ended
-from trimtab_operator.apply import carry_out
 from trimtab_operator.decide import decide_plan
-from trimtab_operator.kube.move_costs import Measured
-from trimtab_operator.loop.gates import gate, refused_by_guard, refused_cycle, unmeasurable
-from trimtab_operator.observe.snapshot import Snapshot, Stopwatch, snapshot
-from trimtab_operator.observe.topology import cluster_records
+from trimtab_operator.decision_log.store import Recorder
+from trimtab_operator.loop.broker_refresh import BrokerRefresh
+from trimtab_operator.loop.gates import Gate, RefusalReporter, gate, refused_by_guard, unmeasurable
+from trimtab_operator.loop.policy_memory import PolicyMemory
+from trimtab_operator.observe.snapshot import Snapshot, Stopwatch, observe
+from trimtab_operator.proposals.approver import Approver
 from trimtab_operator.proposals.model import Proposal
 from trimtab_operator.splits.controller import request, unspent
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.cycle_result import CycleResult
-from trimtab_operator.state.policy_run import PolicyRun
-from trimtab_operator.state.pulsar_link import distrust
-from trimtab_operator.state.settings import Settings
+from trimtab_operator.state.settings import PolicyRun, Settings
 from trimtab_operator.state.sizing import UNASKED, Sizing
 from trimtab_operator.state.splitting_bundles import KnownTopics
 from trimtab_operator.state.strategy_state import PolicyState
@@ -29,138 +45,175 @@ from trimtab_operator.state.target_weights import broker_weights
 from trimtab_operator.status.metrics import hit_counts
 from trimtab_operator.status.publisher import StatusPublisher
 from trimtab_pipeline.api import SourceUnavailableError
-from trimtab_strategies.model import Decision, HeldBack, Memory, Plan
+from trimtab_strategies.model import Decision, HeldBack, Plan
 
 log = logging.getLogger(__name__)
 
 RECONCILE_EVERY = 2.0
-"""Seconds between two rounds of upkeep when nothing woke the loop."""
+"""Seconds between two confirmation rounds when nothing wakes the loop."""
 
 MEASURE_WITHIN = 90.0
-"""Seconds after which a source that has not answered is given up. Sources have bounds of their own, below it."""
+"""Seconds after which a source that has not answered is given up. Sources have time limits of their own, below it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What became of each move, and each split, of a plan, in order. restraint: why the plan was only shown."""
+
+    moves: tuple[WriteResult, ...]
+    splits: tuple[WriteResult, ...]
+    restraint: HeldBack | None
 
 
 @dataclass(frozen=True, slots=True)
 class CycleRunner:
     """Runs the cycles of one policy.
 
-    meanwhile: what goes on while the cluster is measured.
-    still_asks: whether the policy still says what it said when the settings were read.
+    meanwhile: the confirmation round that goes on while the cluster is measured.
+    still_asks: whether the policy still has the settings of the cycle.
     """
 
-    context: ClusterState
-    meanwhile: Callable[[PolicyRun], Awaitable[None]]
+    cluster: ClusterState
     publisher: StatusPublisher
+    recorder: Recorder
+    approver: Approver
+    refresh: BrokerRefresh
+    refusals: RefusalReporter
+    memory: PolicyMemory
+    meanwhile: Callable[[PolicyRun], Awaitable[None]]
     still_asks: Callable[[Settings], bool]
 
-    async def cycle(self, run: PolicyRun) -> tuple[CycleResult, PolicyState] | None:
-        """What came of one cycle, and what the policy remembers after it.
+    async def cycle(self, run: PolicyRun, *, early: bool = False) -> bool:
+        """One cycle; False when the policy changed meanwhile, so that its plan is not what it asks for any more.
 
-        None when the policy changed meanwhile, so that what was decided is no longer what it asks for.
+        early: the interval is not over, so counters of cycles don't count this one unless it changes something.
         """
-        settings, now, watch = run.settings, self.context.now(), Stopwatch()
-        if (refusal := refused_cycle(self.context, settings)) is not None:
-            return self._refused(run, now, watch, refusal)
+        now, watch, self.memory.aside = self.cluster.now(), Stopwatch(), 0
         try:
-            seen = self._crosschecked(await self._measured(run, now, watch))
+            snapshot = await self._observe(run, watch)
         except SourceUnavailableError as error:
-            return self._refused(run, now, watch, unmeasurable(error))
-        decision = await self._plan(seen, run, watch)
-        if not self.still_asks(settings):
-            log.info("policy %s changed while its cluster was measured: deciding again", self.publisher.policy)
-            return None
-        result = await self._act(seen, decision, run, watch)
-        memory = unspent(decision, run.memory, result.split_requests)
-        remembered = run.remembered.after(memory, result.moves_made, now)
-        return result, replace(remembered, of=settings.strategies)
+            await self.refuse(run, unmeasurable(error), now, watch.seconds)
+            return True
+        decision = await self._decide(snapshot, run, watch)
+        if not self.still_asks(run.settings):
+            log.info("policy %s changed while its cluster was measured: deciding again", run.settings.name)
+            return False
+        plan, passed = decision.plan, gate(self.cluster, run)
+        applied = await self._apply(plan, snapshot, passed, run, watch)
+        result, proposal = self._result(run, snapshot, decision, applied, watch)
+        state = await self._confirm(run, decision, result, now, count=not early or not plan.empty)
+        await self._report(result, run.settings, state, proposal)
+        return True
 
-    def _crosschecked(self, seen: Snapshot) -> Snapshot:
-        """What was seen, without trust in brokers of which Pulsar has told something else for long."""
-        link = self.context.link
-        if not link.linked:
-            return seen
-        link.cross_check.see(seen.load, self.context.clock())
-        return replace(seen, load=distrust(seen.load, link.cross_check))
+    async def refuse(
+        self, run: PolicyRun, refusal: HeldBack, now: float, seconds: Mapping[str, float] | None = None
+    ) -> None:
+        """A cycle that began at `now` (epoch seconds) and makes no plan, because of `refusal`. seconds: by phase."""
+        settings = run.settings
+        result = CycleResult(now, seconds or {}, settings.generation, refusal=refusal, interval=settings.interval)
+        await self._report(result, settings, self.memory.state or run.state)
 
-    async def _plan(self, seen: Snapshot, run: PolicyRun, watch: Stopwatch) -> Decision:
-        """The decision; without memory when that is what keeps it from being made, as it would do so for ever."""
-        try:
-            return await decide_plan(seen, run, watch)
-        except Exception as error:
-            if run.memory == Memory():
-                raise
-            log.exception("policy %s: no decision with what it remembers, trying without", self.publisher.policy)
-            decision = await decide_plan(seen, run.forgetful, watch)
-            what = f"{type(error).__name__}: {error}"
-            await self.publisher.state_reset(
-                f"what was remembered is dropped, as no decision could be made with it: {what}"
-            )
-            return decision
-
-    @staticmethod
-    def _refused(run: PolicyRun, now: float, watch: Stopwatch, refusal: HeldBack) -> tuple[CycleResult, PolicyState]:
-        settings, seconds = run.settings, watch.seconds
-        result = CycleResult(now, seconds, settings.generation, refusal=refusal, interval=settings.interval)
-        return result, run.remembered
-
-    async def _act(self, seen: Snapshot, decision: Decision, run: PolicyRun, watch: Stopwatch) -> CycleResult:
-        ruling = gate(self.context, run)
-        self.context.topics[run.settings.name] = KnownTopics.of(seen.load)
-        requests = await request(decision.plan.splits, seen, ruling.actuator)
-        self.context.expect(decision.plan.splits, seen.load)
-        written = await carry_out(decision.plan.moves, seen, ruling.actuator, watch)
-        names = {bundle: seen.records[bundle].name for bundle in decision.plan.named}
-        costs = self.context.move_costs()
-        return CycleResult(
-            started=seen.load.now,
-            seconds=watch.seconds,
-            generation=run.settings.generation,
-            load=seen.load,
-            plan=decision.plan,
-            namespace=self.context.namespace,
-            refusal=refused_by_guard(decision.plan.held_back, moves=not decision.plan.empty),
-            restraint=ruling.restraint,
-            written=written,
-            split_requests=requests,
-            weights=broker_weights(decision.plan, decision.memory, seen.load.traits),
-            proposal=_shown(decision.plan, seen, names, run, costs),
-            names=names,
-            sizing=self._sizing(seen, run),
-            measured=costs,
-            interval=run.settings.interval,
-            hits=hit_counts(decision.memory),
-            unwritten=seen.unwritten,
-        )
-
-    def _sizing(self, seen: Snapshot, run: PolicyRun) -> Sizing:
-        """What is known of the cluster's size, this cycle included. While pods restart it stays as it was."""
-        if (aim := run.settings.aim) is None:
-            return UNASKED
-        before = self.context.sizings.get(run.settings.name, Sizing())
-        after = before if seen.evacuation.pause is not None else before.after(seen.load, aim)
-        self.context.sizings[run.settings.name] = after
-        return after
-
-    async def _measured(self, run: PolicyRun, now: float, watch: Stopwatch) -> Snapshot:
-        """Look at the cluster. Upkeep goes on meanwhile: nobody is to be without an owner for a slow Prometheus.
+    async def _observe(self, run: PolicyRun, watch: Stopwatch) -> Snapshot:
+        """The snapshot. Confirmation goes on meanwhile: no bundle waits for an owner because Prometheus is slow.
 
         Raises `SourceUnavailableError`.
         """
-        looking = asyncio.create_task(snapshot(cluster_records(self.context, run.settings), run, now, watch))
+        observing = asyncio.create_task(observe(self.cluster, run, watch))
         try:
             async with asyncio.timeout(MEASURE_WITHIN):
-                while not (await asyncio.wait({looking}, timeout=RECONCILE_EVERY))[0]:
+                while not (await asyncio.wait({observing}, timeout=RECONCILE_EVERY))[0]:
                     await self.meanwhile(run)
-            return await looking
+            snapshot = await observing
         except TimeoutError:
             raise SourceUnavailableError(f"the source did not answer within {MEASURE_WITHIN:g} s") from None
         finally:
-            await ended(looking)
+            await ended(observing)
+        if self.cluster.link.linked:
+            self.cluster.link.cross_check.update(snapshot.load, self.cluster.clock())
+        return snapshot
 
+    async def _decide(self, snapshot: Snapshot, run: PolicyRun, watch: Stopwatch) -> Decision:
+        with watch.phase("decide"):
+            decided = await decide_plan(snapshot, run)
+        if decided.dropped:
+            text = f"what was remembered is dropped, as no decision could be made with it: {decided.dropped}"
+            await self.publisher.state_reset(text)
+        return decided.decision
 
-def _shown(
-    plan: Plan, seen: Snapshot, names: Mapping[str, str], run: PolicyRun, costs: Measured | None
-) -> Mapping[str, Any]:
-    """The plan as the policy's status shows it."""
-    load, generation = seen.load, run.settings.generation
-    return Proposal.of(plan, load, names=names, generation=generation, made_at=load.now, measured=costs).shown()
+    async def _apply(self, plan: Plan, snapshot: Snapshot, passed: Gate, run: PolicyRun, watch: Stopwatch) -> Applied:
+        self.cluster.policies.topics[run.settings.name] = KnownTopics.of(snapshot.load)
+        splits = await request(plan.splits, snapshot, passed.actuator)
+        self.cluster.expect(plan.splits, snapshot.load)
+        with watch.phase("act"):
+            moves = await apply_moves(plan.moves, snapshot.records, passed.actuator)
+        return Applied(tuple(moves), tuple(splits), passed.restraint)
+
+    async def _confirm(
+        self, run: PolicyRun, decision: Decision, result: CycleResult, now: float, *, count: bool
+    ) -> PolicyState:
+        """The policy's state, with the moves that were written; stored if `count`."""
+        memory = unspent(decision, run.memory, result.split_requests)
+        state = run.state.after(memory, result.moves_made, now)
+        if self.memory.aside:
+            state = state.after(state.strategies, self.memory.aside, self.cluster.now())
+        state = replace(state, of=run.settings.strategies)
+        return await self.memory.keep(state) if count else state
+
+    async def _report(
+        self, result: CycleResult, settings: Settings, state: PolicyState, proposal: Proposal | None = None
+    ) -> None:
+        self.refusals.clear()
+        self.refresh.after_cycle(result.load, settings)
+        await self.publisher.cycle(result)
+        await self.recorder.cycle(result, settings, state)
+        if proposal is not None and result.load is not None:
+            await self.approver.offer(proposal, result.load, settings)
+
+    def _result(
+        self,
+        run: PolicyRun,
+        snapshot: Snapshot,
+        decision: Decision,
+        applied: Applied,
+        watch: Stopwatch,
+    ) -> tuple[CycleResult, Proposal]:
+        load, plan, settings = snapshot.load, decision.plan, run.settings
+        names = {bundle: snapshot.records[bundle].name for bundle in plan.named}
+        proposal = Proposal.of(
+            plan,
+            load,
+            names=names,
+            generation=settings.generation,
+            made_at=load.now,
+            expires_after=settings.approval_expires_after,
+            measured=self.cluster.move_costs(),
+        )
+        result = CycleResult(
+            started=load.now,
+            seconds=watch.seconds,
+            generation=settings.generation,
+            load=load,
+            plan=plan,
+            namespace=self.cluster.namespace,
+            refusal=refused_by_guard(plan),
+            restraint=applied.restraint,
+            written=applied.moves,
+            split_requests=applied.splits,
+            weights=broker_weights(plan, decision.memory, load.traits),
+            proposal=proposal.shown(),
+            names=names,
+            sizing=self._sizing(snapshot, run),
+            interval=settings.interval,
+            hits=hit_counts(decision.memory),
+            unwritten=snapshot.unwritten,
+        )
+        return result, proposal
+
+    def _sizing(self, snapshot: Snapshot, run: PolicyRun) -> Sizing:
+        """Advice on the number of brokers, with this cycle counted. While pods restart it stays as it was."""
+        if (aim := run.settings.aim) is None:
+            return UNASKED
+        sizings, policy = self.cluster.policies.sizings, run.settings.name
+        before = sizings.get(policy, Sizing())
+        sizings[policy] = before if snapshot.evacuation.pause is not None else before.after(snapshot.load, aim)
+        return sizings[policy]

@@ -1,16 +1,36 @@
-"""The loop of one policy: a decision every `interval`, and upkeep in between and whenever something happened.
+"""The loop of one policy: a cycle every `interval`, and a confirmation round in between and after each event.
 
-Every turn does upkeep (wishes, lost owners, homeless bundles: in every mode); when the interval is over, or the policy
-was edited, it also runs a cycle. In between it glances at the brokers every `brokerInterval`, which may bring the next
-cycle forward. Nothing is done before the stores are complete and fresh. An error of one turn is
-told, counted and survived: the next turn starts from the resources again.
+What a reconcile does depends on the phase of the policy. The first row whose condition holds counts. The table is
+`policy_phase.TABLE`, and `policy_phase.phase_of` walks it. In a process that does not lead, no loop runs.
+
+| phase | condition | action | reason |
+|---|---|---|---|
+| invalid edit | the spec can't be run, and ran before | report; repair with the last settings | InvalidPolicy |
+| invalid | the spec can't be run | report | InvalidPolicy |
+| overlapping | an older policy has some of its brokers | report | InvalidPolicy |
+| conflicting | the oldest policy names another Pulsar cluster | report | InvalidPolicy |
+| not synced | a store is not complete, or not fresh | report | StoreNotSynced |
+| discovering | no Broker yet, in the first seconds | wait | NoBrokers |
+| no brokers | it selects no Broker | report | NoBrokers |
+| warming up | the load sources are not warm | confirm; refresh brokers | |
+| between cycles | the next cycle is not due | confirm; refresh brokers | |
+| paused | paused by spec or annotation | confirm; report | Paused |
+| unknown brokers | spec.brokers.names has a name without a Broker | confirm; report | UnknownBroker |
+| dry run | mode DryRun | confirm; cycle that shows its plan | DryRun |
+| approve | mode Approve | confirm; cycle that offers its plan as a proposal | NotApproved |
+| stood down | a competing balancer undid too many moves | confirm; cycle that applies drains only | CompetingBalancer |
+| unreachable | Pulsar does not answer | confirm; cycle that applies drains only | SourceUnavailable |
+| two balancers | Pulsar's own balancer is active | confirm; cycle that applies drains only | PulsarBalancerActive |
+| outside window | `spec.windows` are closed | confirm; cycle that applies drains only | OutsideWindow |
+| auto | mode Auto | confirm; cycle that applies its plan | |
+
+An error of one reconcile is reported, counted and survived: the next reconcile starts from the objects again.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -20,98 +40,98 @@ from trimtab_operator.aio import ended
 from trimtab_operator.decision_log.store import Recorder
 from trimtab_operator.interference.controller import InterferenceController
 from trimtab_operator.kube.client import ApiError, ApiUnavailableError
-from trimtab_operator.loop.broker_refresh import BrokerWatch, refresh_brokers
+from trimtab_operator.loop.broker_refresh import BrokerRefresh
+from trimtab_operator.loop.confirmation import Confirmation
 from trimtab_operator.loop.cycle import RECONCILE_EVERY, CycleRunner
-from trimtab_operator.loop.gates import moved_lately, refused_reconcile
+from trimtab_operator.loop.gates import RefusalReporter
+from trimtab_operator.loop.policy_memory import PolicyMemory
+from trimtab_operator.loop.policy_phase import CYCLES, Action, PolicyFacts, PolicyPhase, facts_of, phase_of
+from trimtab_operator.loop.schedule import Schedule
 from trimtab_operator.observe.load_source import SourceProvider
-from trimtab_operator.observe.topology import cluster_records
 from trimtab_operator.proposals.approver import Approver
 from trimtab_operator.reconcile.brokers import DrainReporter
 from trimtab_operator.reconcile.bundles import BundleReconciler
 from trimtab_operator.state.cluster import ClusterState
-from trimtab_operator.state.cycle_result import CycleResult
-from trimtab_operator.state.policy_run import PolicyRun
-from trimtab_operator.state.settings import InvalidPolicyError, Settings, claim_of
-from trimtab_operator.state.strategy_state import ForeignStateError, PolicyState, PolicyStateStore
+from trimtab_operator.state.settings import InvalidPolicyError, PolicyRun, Settings, claim_of
+from trimtab_operator.state.strategy_state import PolicyStateStore
 from trimtab_operator.status.publisher import StatusPublisher
-from trimtab_pipeline.api import SourceUnavailableError
 from trimtab_strategies.model import HeldBack, Reason
 
 log = logging.getLogger(__name__)
 
 GATHER = 0.2
-"""Seconds from the first change that wakes the loop to the turn."""
-
-JITTER = 0.05
-"""Ratio of the interval by which a cycle may begin late."""
+"""Seconds from the first change that wakes the loop to the reconcile."""
 
 DISCOVER_WITHIN = 10.0
 """Seconds that discovery gets to find the first broker before a policy complains."""
 
-REMIND = 60.0
-"""Seconds between two reports of the same refusal."""
-
 GRACE = 2.0
-"""Seconds that the writes of a turn get once the loop is told to stop."""
+"""Seconds that the writes of a reconcile get once the loop is asked to stop."""
 
 
 class Stopped(Protocol):
-    """What tells a loop to stop: an `asyncio.Event`, or Kopf's own."""
+    """Asks a loop to stop: an `asyncio.Event`, or Kopf's own."""
 
     def is_set(self) -> bool:
-        """Whether it was told."""
+        """Whether the loop was asked to stop."""
 
     def wait(self) -> Awaitable[object]:
-        """Done once it is told."""
+        """Done once the loop is asked to stop."""
 
 
 @dataclass(slots=True)
 class PolicyLoop:
-    """Runs one BalancingPolicy until it is told to stop.
+    """Runs one BalancingPolicy until it is asked to stop.
 
-    read: returns the policy object as it is now (JSON), so that an edit counts at the next turn without a restart.
+    read: returns the policy object as it is now (JSON), so that an edit counts at the next reconcile without a restart.
     """
 
     name: str
     uid: str
-    context: ClusterState
+    cluster: ClusterState
     read: Callable[[], Mapping[str, Any]]
     wake: asyncio.Event = field(default_factory=asyncio.Event)
-    _remembered: PolicyState | None = None
-    _memory: PolicyStateStore = field(init=False)
-    _reconciler: BundleReconciler = field(init=False)
-    _publisher: StatusPublisher = field(init=False)
-    _source_provider: SourceProvider = field(init=False)
-    _decider: CycleRunner = field(init=False)
-    _drain_reporter: DrainReporter = field(init=False)
-    _recorder: Recorder = field(init=False)
-    _approver: Approver = field(init=False)
-    _aside: int = 0
-    _interference: InterferenceController = field(init=False)
-    _watch: BrokerWatch = field(default_factory=BrokerWatch)
-    _due: float = 0.0
-    _beat: float = 0.0
-    _generation: int = -1
-    _refused: tuple[int, Reason] | None = None
-    _remind_at: float = 0.0
+    memory: PolicyMemory = field(init=False)
+    sources: SourceProvider = field(init=False)
+    schedule: Schedule = field(init=False)
+    confirmation: Confirmation = field(init=False)
+    refusals: RefusalReporter = field(init=False)
+    cycles: CycleRunner = field(init=False)
     _begun: float | None = None
-    _leaving: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
-        context = self.context
-        self._memory = PolicyStateStore(context.api, context.namespace, self.name, self.uid, context.clock)
-        self._reconciler = BundleReconciler(context)
-        self._publisher = StatusPublisher(context, self.name, self.uid)
-        self._source_provider = SourceProvider(context, self.name)
-        self._recorder = Recorder(context, self.name, self.uid, self._publisher.meter)
-        self._drain_reporter = DrainReporter(context, self._publisher)
-        self._interference = InterferenceController(context, self.name, self._publisher)
-        self._approver = Approver(context, self.name, self.uid, self._publisher)
-        self._decider = CycleRunner(context, self._while_measuring, self._publisher, self._still_asks)
+        cluster, name, uid = self.cluster, self.name, self.uid
+        publisher = StatusPublisher(cluster, name, uid)
+        store = PolicyStateStore(cluster.api, cluster.namespace, name, uid, cluster.clock)
+        approver = Approver(cluster, name, uid, publisher)
+        self.memory = PolicyMemory(cluster, store, publisher, self.read)
+        self.sources = SourceProvider(cluster, name)
+        self.schedule = Schedule(cluster)
+        self.refusals = RefusalReporter(cluster, publisher, approver)
+        self.confirmation = Confirmation(
+            cluster,
+            publisher,
+            self.memory,
+            bundles=BundleReconciler(cluster),
+            drains=DrainReporter(cluster, publisher),
+            interference=InterferenceController(cluster, name, publisher),
+            approver=approver,
+        )
+        self.cycles = CycleRunner(
+            cluster,
+            publisher,
+            recorder=Recorder(cluster, name, uid, publisher.meter),
+            approver=approver,
+            refresh=BrokerRefresh(cluster, publisher),
+            refusals=self.refusals,
+            memory=self.memory,
+            meanwhile=self._while_measuring,
+            still_asks=self._still_asks,
+        )
 
     async def run(self, stopped: Stopped) -> None:
-        """Turn after turn until `stopped`. Writes that are under way when it is set are finished first."""
-        self.context.wakers[self.name] = self.wake
+        """Reconcile until `stopped`. Writes that are under way when it is set are finished first."""
+        self.cluster.policies.wakers[self.name] = self.wake
         try:
             while not stopped.is_set():
                 await self._reconcile_until(stopped)
@@ -120,18 +140,18 @@ class PolicyLoop:
             self._leave()
 
     def _leave(self) -> None:
-        """Take the policy off the lists, unless a new one of its name is on them by now."""
-        context = self.context
-        if context.wakers.get(self.name) is self.wake:
-            del context.wakers[self.name]
-            context.leave(self.name)
-        self._source_provider.close()
+        """Take the policy out of the shared state, unless a new one of its name is there already."""
+        cluster = self.cluster
+        if cluster.policies.wakers.get(self.name) is self.wake:
+            del cluster.policies.wakers[self.name]
+            cluster.leave(self.name)
+        self.sources.close()
 
     async def _rest(self, stopped: Stopped) -> None:
-        """Until there is something to do, and then a moment more: a burst of changes is to make one turn."""
+        """Wait until there is something to do, and a moment longer: a burst of changes should make one reconcile."""
         stop, wake = asyncio.ensure_future(stopped.wait()), asyncio.ensure_future(self.wake.wait())
-        until_due = self._due - self.context.clock()
-        pause = min(RECONCILE_EVERY, until_due) if until_due > 0 else RECONCILE_EVERY  # due, and kept from it: no hurry
+        until_due = self.schedule.due - self.cluster.clock()
+        pause = min(RECONCILE_EVERY, until_due) if until_due > 0 else RECONCILE_EVERY  # due, but refused: no hurry
         try:
             await asyncio.wait({stop, wake}, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
             await asyncio.wait({stop}, timeout=GATHER)
@@ -140,7 +160,7 @@ class PolicyLoop:
         self.wake.clear()
 
     async def _reconcile_until(self, stopped: Stopped) -> None:
-        """One turn. When told to stop, writes get a moment to finish; a measurement is not waited for."""
+        """One reconcile. When asked to stop, writes get a moment to finish; a measurement is not waited for."""
         run, stop = asyncio.create_task(self._reconcile_safely()), asyncio.ensure_future(stopped.wait())
         try:
             await asyncio.wait({run, stop}, return_when=asyncio.FIRST_COMPLETED)
@@ -158,212 +178,117 @@ class PolicyLoop:
             log.warning("policy %s: the API server refused, trying again: %s", self.name, error)
             await self._report_failure(str(error))
         except Exception as error:
-            log.exception("policy %s: this turn failed, the next one starts afresh", self.name)
+            log.exception("policy %s: this reconcile failed, the next one starts afresh", self.name)
             await self._report_failure(f"{type(error).__name__}: {error}")
 
     async def _report_failure(self, text: str) -> None:
-        """Say in the status that a turn failed; when that fails too, the log has to do."""
+        """Report in the status that a reconcile failed; when that fails too, the log has to do."""
         try:
             await self._refuse(self.read(), HeldBack("", Reason.INTERNAL_ERROR, text))
         except ApiError as error:
-            log.warning("policy %s: nor could that be told: %s", self.name, error)
+            log.warning("policy %s: that could not be reported either: %s", self.name, error)
         except Exception:
-            log.exception("policy %s: nor could that be told", self.name)
+            log.exception("policy %s: that could not be reported either", self.name)
 
     async def reconcile(self) -> None:
-        """Upkeep, and a cycle when one is due. Raises `ApiError`."""
-        policy, context = self.read(), self.context
+        """Do what the phase of the policy asks for. Raises `ApiError`."""
+        policy = self.read()
+        settings, phase = self._phase(policy)
+        if phase.held is not None and phase.action in {Action.REPORT, Action.REPAIR}:
+            await self._refuse(policy, phase.held)
+        if settings is None or phase.action in {Action.WAIT, Action.REPORT}:
+            return
+        run = await self._run(settings, afresh=phase.action in CYCLES)
+        if phase.action is Action.REPAIR:
+            await self.confirmation.repair(run)
+            return
+        confirmed = await self.confirmation.confirm(run, policy)
+        if confirmed.decide:
+            self._decide_at_once()
+        if phase.action in CYCLES:
+            await self._cycle(confirmed.run, phase)
+        else:
+            await self._between_cycles(confirmed.run)
+
+    def _phase(self, policy: Mapping[str, Any]) -> tuple[Settings | None, PolicyPhase]:
+        """The settings to reconcile with (None: there are none), and the phase of the policy."""
+        cluster = self.cluster
         try:
             settings = Settings.of(policy)
         except InvalidPolicyError as error:
-            await self._refuse(policy, HeldBack("", Reason.INVALID_POLICY, str(error)))
-            await self._reconcile_invalid(policy)
-            return
-        context.claims[self.name] = settings.claim
-        if self.name in context.share_out().standing:
-            context.policies[self.name] = settings
+            return self._invalid(policy, str(error))
+        cluster.policies.claims[self.name] = settings.claim
+        if self.name in cluster.share_out().standing:
+            cluster.policies.settings[self.name] = settings
         else:
-            context.policies.pop(self.name, None)
-        context.relink()
-        if (refusal := refused_reconcile(context, self.name)) is not None:
-            if not self._still_discovering(settings, refusal):
-                await self._refuse(policy, refusal)
-            return
-        remembered = await self._recall()
-        actuator = DeclarativeActuator(context.api, context.namespace, self.name, remembered.epoch, context.now)
-        self._decide_for_departures(settings)
-        due = self._is_due(settings) and context.engine.is_set()
-        run = PolicyRun(settings, actuator, await self._source_provider.source(settings, afresh=due), remembered)
-        await self._reconciler.reconcile(run, self._publisher)
-        await self._drain_reporter.tell(settings)
-        run = await self._detect_interference(run, policy)
-        run = await self._attend(run, policy)
-        if due:
-            await self._decide(run)
-            return
-        await self._publisher.landings()
-        if context.engine.is_set() and context.clock() >= self._watch.due:
-            await self._refresh_brokers(run)
+            cluster.policies.settings.pop(self.name, None)
+        cluster.relink()
+        due, warm = self.schedule.is_due(settings), cluster.engine.is_set()
+        facts = facts_of(cluster, settings, due=due, warm=warm)
+        return settings, phase_of(replace(facts, discovering=bool(facts.no_brokers) and self._discovering(settings)))
 
-    async def _reconcile_invalid(self, policy: Mapping[str, Any]) -> None:
-        """What is left of a turn of a policy that can't be run: upkeep, as it was written before. Raises `ApiError`."""
-        context = self.context
-        if (settings := context.policies.get(self.name)) is None:
+    def _invalid(self, policy: Mapping[str, Any], text: str) -> tuple[Settings | None, PolicyPhase]:
+        """The same for a policy that can't be run; it keeps its brokers. Repairs go on with the last valid settings."""
+        cluster = self.cluster
+        last = cluster.policies.settings.get(self.name)
+        phase = phase_of(PolicyFacts(invalid=text, ran=last is not None))
+        if last is None:
             if (claim := claim_of(policy)) is not None:
-                context.claims[self.name] = claim
-            return
-        context.share_out()
-        if refused_reconcile(context, self.name) is None:
-            remembered, source = await self._recall(), await self._source_provider.source(settings, afresh=False)
-            actuator = DeclarativeActuator(context.api, context.namespace, self.name, remembered.epoch, context.now)
-            await self._reconciler.reconcile(PolicyRun(settings, actuator, source, remembered), self._publisher)
+                cluster.policies.claims[self.name] = claim
+            return None, phase
+        cluster.share_out()
+        repairs = phase_of(facts_of(cluster, last, due=False)).action is Action.CONFIRM
+        return (last if repairs else None), phase
 
-    async def _detect_interference(self, run: PolicyRun, policy: Mapping[str, Any]) -> PolicyRun:
-        """Take note of what others did to the policy's bundles; the turn with what is remembered of it."""
-        remembered = await self._interference.attend(run, policy)
-        if remembered is not run.remembered:
-            run = replace(run, remembered=await self._remember(remembered))
-        await self._interference.tell(run, policy)
-        return run
+    def _discovering(self, settings: Settings) -> bool:
+        """Whether it is too early to complain that there are no brokers: discovery is still finding their pods."""
+        if self._begun is None:
+            self._begun = self.cluster.clock()
+        return self.cluster.clock() - self._begun < DISCOVER_WITHIN and bool(settings.pod_labels)
 
-    async def _attend(self, run: PolicyRun, policy: Mapping[str, Any]) -> PolicyRun:
-        """Take what people ask by annotation, and go on with an approved proposal; the turn, its moves counted."""
-        attended = await self._approver.attend(run, policy)
-        if attended.decide:
-            self._due = self.context.clock()
-            self.wake.set()
-        if not attended.written:
-            return run
-        self._aside += attended.written
-        remembered = run.remembered.after(run.memory, attended.written, self.context.now())
-        return replace(run, remembered=await self._remember(remembered))
+    async def _run(self, settings: Settings, *, afresh: bool) -> PolicyRun:
+        """What a reconcile works with. afresh: read the Secrets of the source again. Raises `ApiError`."""
+        cluster, state = self.cluster, await self.memory.recall()
+        actuator = DeclarativeActuator(cluster.api, cluster.namespace, self.name, state.epoch, cluster.now)
+        return PolicyRun(settings, actuator, await self.sources.source(settings, afresh=afresh), state)
+
+    async def _cycle(self, run: PolicyRun, phase: PolicyPhase) -> None:
+        settings, schedule = run.settings, self.schedule
+        beat, early = schedule.beat, self.cluster.clock() < schedule.beat
+        schedule.next(settings.interval)
+        schedule.generation = settings.generation
+        if phase.action is Action.REFUSE and phase.held is not None:
+            await self.cycles.refuse(run, phase.held, self.cluster.now())
+        elif not await self.cycles.cycle(run, early=early):
+            schedule.beat = beat
+            self._decide_at_once()
+
+    async def _between_cycles(self, run: PolicyRun) -> None:
+        """Publish what landed, and refresh the brokers when that is due; a cycle follows at once if one died, say."""
+        cluster, refresh = self.cluster, self.cycles.refresh
+        await self.confirmation.publisher.landings()
+        if cluster.engine.is_set() and cluster.clock() >= refresh.due:
+            why = await refresh.refresh(run)
+            if why and not run.settings.paused:
+                log.info("policy %s: decides early: %s", self.name, why)
+                self._decide_at_once()
 
     async def _while_measuring(self, run: PolicyRun) -> None:
-        """While a cycle measures: upkeep, and what people ask and approved. Nobody waits for a slow Prometheus."""
-        if refused_reconcile(self.context, self.name) is not None:
-            return
-        await self._reconciler.reconcile(run, self._publisher)
-        await self._publisher.landings()
-        policy = self.read()
-        try:
-            now = replace(run, settings=Settings.of(policy), remembered=self._remembered or run.remembered)
-        except InvalidPolicyError:
-            return
-        await self._attend(now, policy)
+        if await self.confirmation.while_measuring(run):
+            self._decide_at_once()
 
-    async def _refresh_brokers(self, run: PolicyRun) -> None:
-        """Look at the brokers alone; decide at once when one died or crossed the overload line, unless paused.
-
-        Raises `ApiError`.
-        """
-        context, settings, begun = self.context, run.settings, time.monotonic()
-        self._watch.next(settings, context.clock())
-        records = cluster_records(context, settings, of_bundles=False)
-        why = self._watch.dead(records)
-        try:
-            load = await refresh_brokers(records, run, context.now())
-        except SourceUnavailableError as error:
-            log.debug("policy %s: a glance failed, the next decision will tell: %s", self.name, error)
-            await self._publisher.counts()
-        else:
-            context.link.cross_check.see(load, context.clock())
-            await self._publisher.brokers(load, time.monotonic() - begun, paused=settings.paused)
-            why = why or self._watch.crossed(load, settings)
-        if why and not settings.paused:
-            log.info("policy %s: decides early: %s", self.name, why)
-            self._due = context.clock()
-            self.wake.set()
-
-    def _still_discovering(self, settings: Settings, refusal: HeldBack) -> bool:
-        """Whether it is too early to complain that there are no brokers: their pods are only being found."""
-        if self._begun is None:
-            self._begun = self.context.clock()
-        early = self.context.clock() - self._begun < DISCOVER_WITHIN
-        return early and refusal.reason is Reason.NO_BROKERS and bool(settings.pod_labels)
-
-    async def _decide(self, run: PolicyRun) -> None:
-        self._aside = 0
-        beat, early = self._beat, self.context.clock() < self._beat
-        self._due = self._next_due(run.settings.interval)
-        self._generation = run.settings.generation
-        if (decided := await self._decider.cycle(run)) is None:
-            self._beat = beat
-            self._due = self.context.clock()
-            self.wake.set()
-            return
-        result, remembered = decided
-        if self._aside:  # moves that were approved, and written while this cycle measured
-            remembered = remembered.after(remembered.strategies, self._aside, self.context.now())
-        spare = early and (result.plan is None or result.plan.empty)  # no interval has passed that counters could count
-        if remembered is not run.remembered and not spare:
-            await self._remember(remembered)
-        self._refused = None
-        self._watch.dead(cluster_records(self.context, run.settings, of_bundles=False))
-        if result.load is not None:
-            self._watch.crossed(result.load, run.settings)
-        self._watch.next(run.settings, self.context.clock())
-        await self._publisher.cycle(result)
-        await self._recorder.cycle(result, run.settings, remembered)
-        await self._approver.offer(result, run.settings)
-
-    def _decide_for_departures(self, settings: Settings) -> None:
-        """Decide at once when another broker is to be emptied, or can take what one gives that restarts next."""
-        departures = self.context.departures(settings.name)
-        leaving = departures.drained | (departures.rollout.following if departures.rollout.restarted else frozenset())
-        if leaving - self._leaving:
-            self._due = self.context.clock()
-        self._leaving = leaving
-
-    def _is_due(self, settings: Settings) -> bool:
-        return self.context.clock() >= self._due or settings.generation != self._generation
-
-    def _next_due(self, interval: float) -> float:
-        """At a fixed rate: a slow cycle does not push the later ones back, missed ones are not caught up with.
-
-        An early cycle (the policy was edited) begins a new rhythm: the interval may be another one. Each beat is late
-        by a random bit, so that the policies of many clusters do not ask one Prometheus in step.
-        """
-        now, planned = self.context.clock(), self._beat + interval
-        self._beat = planned if self._beat <= now < planned else now + interval
-        return self._beat + JITTER * interval * self.context.chance()
+    def _decide_at_once(self) -> None:
+        self.schedule.at_once()
+        self.wake.set()
 
     async def _refuse(self, policy: Mapping[str, Any], refusal: HeldBack) -> None:
-        """Tell why nothing is done: at once when it is news, else once in `REMIND` seconds."""
-        generation, clock = policy["metadata"].get("generation", 0), self.context.clock()
-        if self._refused == (generation, refusal.reason) and clock < self._remind_at:
-            return
-        await self._publisher.cycle(CycleResult(self.context.now(), {}, generation, refusal=refusal))
-        if refusal.reason is Reason.INVALID_POLICY:
-            await self._approver.bar(refusal, generation)
-        self._refused, self._remind_at = (generation, refusal.reason), clock + REMIND
-
-    async def _recall(self) -> PolicyState:
-        """Memory as stored, once per start. The epoch is the leader's; where nobody is elected, starts are counted."""
-        if self._remembered is None:
-            try:
-                found = await self._memory.load()
-            except ForeignStateError as error:
-                await self._publisher.state_reset(f"begins without memory: {error}")
-                found = PolicyState()
-            bundles = self.context.stores.bundles.items.values()
-            found = found.caught_up(moved_lately(bundles, self.read(), self.context.now()))
-            self._remembered = await self._remember(replace(found, epoch=self.context.epoch or found.epoch + 1))
-        return self._remembered
-
-    async def _remember(self, remembered: PolicyState) -> PolicyState:
-        """Keep it, and store it; what was done is done, whether or not that works."""
-        self._remembered = remembered
-        try:
-            await self._memory.save(remembered)
-        except ApiError as error:
-            await self._publisher.state_reset(f"memory is not stored and would not survive a restart: {error}")
-        return remembered
+        await self.refusals.report(refusal, policy["metadata"].get("generation", 0))
 
     def _still_asks(self, settings: Settings) -> bool:
-        """Whether the policy says what it said when the cycle began. An edit, a pause or an older policy ends that."""
+        """Whether the policy is as when the cycle began: not edited, not paused, not refused for an older one."""
         try:
             now = Settings.of(self.read())
         except InvalidPolicyError:
             return False
         same = (now.generation, now.paused) == (settings.generation, settings.paused)
-        return same and self.name in self.context.shares.standing
+        return same and self.name in self.cluster.policies.shares.standing

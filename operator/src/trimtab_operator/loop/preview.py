@@ -1,4 +1,8 @@
-"""What a policy sees and would do, found out without writing anything: behind `trimtab plan` and `trimtab observe`."""
+"""Preview: what a policy measures and would do, without a write. Behind `trimtab plan` and `trimtab observe`.
+
+It calls the functions of a cycle up to the gate, in the same order (see `loop.cycle`). It differs in what it knows:
+Pulsar is not connected, so it knows no cross-check, and a process that starts now has no expected loads of splits.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +15,13 @@ from typing import Any
 from trimtab_operator.actuators import DryRunActuator
 from trimtab_operator.decide import decide_plan
 from trimtab_operator.kube.client import POLICIES
-from trimtab_operator.loop.gates import overlapping, refused_by_guard, refused_cycle
+from trimtab_operator.loop.gates import Gate, gate, refused_by_guard
+from trimtab_operator.loop.policy_phase import REFUSED, facts_of, phase_of
 from trimtab_operator.observe.load_source import SourceProvider
-from trimtab_operator.observe.snapshot import Snapshot, Stopwatch, snapshot
-from trimtab_operator.observe.topology import cluster_records
+from trimtab_operator.observe.snapshot import Snapshot, Stopwatch, observe
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.policies import Claim
-from trimtab_operator.state.policy_run import PolicyRun
-from trimtab_operator.state.settings import InvalidPolicyError, Settings, claim_of
+from trimtab_operator.state.settings import InvalidPolicyError, PolicyRun, Settings, claim_of
 from trimtab_operator.state.strategy_state import PolicyStateStore
 from trimtab_strategies.model import ClusterLoad, HeldBack, Plan
 
@@ -28,73 +31,74 @@ SYNC_WITHIN = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """The picture, the plan made from it, and the seconds each phase took.
+    """The snapshot, the plan made from it, and the seconds each phase took.
 
-    refusal: why the cycle would move nothing, whatever the plan says; None when it would act on it.
+    refusal: why the cycle would move nothing, whatever the plan is; None when it would act on it. gate: how the plan
+    would be applied.
     """
 
     settings: Settings
-    seen: Snapshot
+    snapshot: Snapshot
     plan: Plan
     refusal: HeldBack | None
+    gate: Gate
     seconds: dict[str, float]
 
 
-async def preview(context: ClusterState, policy: str, instead: Mapping[str, Any] | None = None) -> Preview:
-    """Run one cycle of `policy` up to the decision.
+async def preview(cluster: ClusterState, policy: str, instead: Mapping[str, Any] | None = None) -> Preview:
+    """Run one cycle of `policy` up to the gate.
 
-    instead: a BalancingPolicy object (as JSON) that stands in for the one of that name in the cluster, if there is one.
+    instead: a BalancingPolicy object (as JSON) that replaces the one of that name in the cluster, if there is one.
     A policy that is paused, or names brokers that do not exist, is planned for all the same: `refusal` says so.
     Raises `NotFoundError` (no such policy), `InvalidPolicyError`, `SourceUnavailableError`, `TimeoutError` (the stores
     did not become complete) and `ApiError`.
     """
     watch = Stopwatch()
-    async with _turn(context, policy, instead) as run:
-        settings = run.settings
-        seen = await snapshot(cluster_records(context, settings), run, context.now(), watch)
-    decided = (await decide_plan(seen, run, watch)).plan
-    refusal = (
-        overlapping(context, policy)
-        or refused_cycle(context, settings)
-        or refused_by_guard(decided.held_back, moves=bool(decided.moves))
-    )
-    return Preview(settings, seen, decided, refusal, watch.seconds)
+    async with _policy_run(cluster, policy, instead) as run:
+        phase = phase_of(facts_of(cluster, run.settings, run.state))
+        refused = phase.held if phase.action in REFUSED else None
+        snapshot = await observe(cluster, run, watch)
+        with watch.phase("decide"):
+            plan = (await decide_plan(snapshot, run)).decision.plan
+        return Preview(
+            run.settings, snapshot, plan, refused or refused_by_guard(plan), gate(cluster, run), watch.seconds
+        )
 
 
-async def observe(context: ClusterState, policy: str) -> ClusterLoad:
+async def measured_load(cluster: ClusterState, policy: str) -> ClusterLoad:
     """Measure the cluster of `policy` once, and decide nothing. Raises what `preview` raises."""
-    async with _turn(context, policy) as run:
-        return (await snapshot(cluster_records(context, run.settings), run, context.now(), Stopwatch())).load
+    async with _policy_run(cluster, policy) as run:
+        return (await observe(cluster, run)).load
 
 
-async def _share_out(context: ClusterState, settings: Settings) -> None:
-    """Who looks after which brokers, with all policies of the namespace. Those that can't be run keep theirs."""
-    async for page in context.api.list(POLICIES, context.namespace):
+async def _share_out(cluster: ClusterState, settings: Settings) -> None:
+    """Assign brokers to all policies of the namespace. Policies that can't be run keep theirs."""
+    async for page in cluster.api.list(POLICIES, cluster.namespace):
         for policy in page.items:
             try:
                 claim: Claim | None = Settings.of(policy).claim
             except InvalidPolicyError:
                 claim = claim_of(policy)
             if claim is not None:
-                context.claims[claim.policy] = claim
-    context.claims[settings.name] = settings.claim
-    context.share_out()
+                cluster.policies.claims[claim.policy] = claim
+    cluster.policies.claims[settings.name] = settings.claim
+    cluster.share_out()
 
 
 @asynccontextmanager
-async def _turn(
-    context: ClusterState, policy: str, instead: Mapping[str, Any] | None = None
+async def _policy_run(
+    cluster: ClusterState, policy: str, instead: Mapping[str, Any] | None = None
 ) -> AsyncIterator[PolicyRun]:
-    """A turn of the policy that writes nothing, once the stores are complete."""
-    found = await context.api.get(POLICIES, context.namespace, policy) if instead is None else instead
+    """A reconcile of the policy that writes nothing, once the stores are complete."""
+    found = await cluster.api.get(POLICIES, cluster.namespace, policy) if instead is None else instead
     settings = Settings.of(found)
     async with asyncio.timeout(SYNC_WITHIN):
-        for store in context.stores.all():
+        for store in cluster.stores.all():
             await store.synced.wait()
-    await _share_out(context, settings)
-    remembered = await PolicyStateStore(context.api, context.namespace, policy, found["metadata"]["uid"]).load()
-    sourcing = SourceProvider(context, policy)
+    await _share_out(cluster, settings)
+    state = await PolicyStateStore(cluster.api, cluster.namespace, policy, found["metadata"]["uid"]).load()
+    sources = SourceProvider(cluster, policy)
     try:
-        yield PolicyRun(settings, DryRunActuator(), await sourcing.source(settings), remembered)
+        yield PolicyRun(settings, DryRunActuator(), await sources.source(settings), state)
     finally:
-        sourcing.close()
+        sources.close()

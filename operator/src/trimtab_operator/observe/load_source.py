@@ -2,7 +2,7 @@
 
 A policy may name only Secrets of its own namespace that carry the label ``trimtab.dev/credentials``. Otherwise the
 right to write a policy would be enough to send any Secret to a server. Credentials are values: never logged, never on
-disk. A Secret can't name a file, as that would be a file of the operator.
+disk. A Secret can't name a file, because that would be a file of the operator.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from trimtab_pipeline.api import (
 )
 
 RELEASED = f"{GROUP}/credentials"
-"""Label that releases a Secret, when it is ``true``."""
+"""Label that releases a Secret for policies, when it is ``true``."""
 
 _WHERE = "spec.source.prometheus.auth"
 
@@ -40,14 +40,14 @@ _PEM = "-----BEGIN "
 
 
 class Keyring:
-    """Reads the Secrets that one policy names, each once. where: the field that names them, for what is said."""
+    """Reads the Secrets that one policy names, each once. where: the field that names them, for error texts."""
 
     def __init__(self, api: Api, namespace: str, where: str = _WHERE) -> None:
         self._api, self._namespace, self._where = api, namespace, where
         self._found: dict[str, Mapping[str, str]] = {}
 
     async def credentials(self, auth: Auth) -> Credentials:
-        """What `auth` asks for. Raises `SourceMisconfiguredError` naming field, Secret and remedy, and `ApiError`."""
+        """The credentials of `auth`. Raises `SourceMisconfiguredError` (field, Secret and remedy), and `ApiError`."""
         basic = auth.basic
         parts = {
             "bearer_token": await self.text("bearerToken", auth.bearer_token),
@@ -62,7 +62,7 @@ class Keyring:
             raise SourceMisconfiguredError(f"{_WHERE}: {error}") from None
 
     async def tls(self, tls: Tls | None) -> dict[str, str]:
-        """What `tls` asks for, by the words of `Credentials`. Raises `SourceMisconfiguredError`, `ApiError`."""
+        """The entries of `tls`, by the field names of `Credentials`. Raises `SourceMisconfiguredError`, `ApiError`."""
         return {
             "ca": await self._pem("tls.ca", tls.ca if tls else None),
             "certificate": await self._pem("tls.certificate", tls.certificate if tls else None),
@@ -73,15 +73,15 @@ class Keyring:
         return header.value if header.value is not None else await self.text(f"headers[{number}]", header.secret)
 
     async def _pem(self, field: str, where: SecretKey | None) -> str:
-        """The same for TLS: what is no PEM text would be taken for the name of a file, and none is theirs."""
+        """The entry at `where`, which must be PEM text: any other text would be taken for the name of a file."""
         text = await self.text(field, where)
         if where is not None and _PEM not in text:
-            told = f"{self._where}.{field}: Secret {where.secret}, key {where.key}"
-            raise SourceMisconfiguredError(f"{told}: its value is no PEM text (there is no {_PEM})")
+            at = f"{self._where}.{field}: Secret {where.secret}, key {where.key}"
+            raise SourceMisconfiguredError(f"{at}: its value is no PEM text (there is no {_PEM})")
         return text
 
     async def text(self, field: str, where: SecretKey | None) -> str:
-        """The entry at `where`, without the line break at its end that editors leave; empty for nowhere.
+        """The entry at `where`, without the line break that editors leave at its end; empty if `where` is None.
 
         field: below the one that names the Secrets. Raises `SourceMisconfiguredError`, `ApiError`.
         """
@@ -100,54 +100,54 @@ class Keyring:
             raise SourceMisconfiguredError(f"{secret}, key {where.key}: its value is empty")
         return text
 
-    async def _entries(self, name: str, told: str) -> Mapping[str, str]:
+    async def _entries(self, name: str, at: str) -> Mapping[str, str]:
         if name in self._found:
             return self._found[name]
         try:
             secret = await self._api.get(SECRETS, self._namespace, name)
         except NotFoundError:
-            raise SourceMisconfiguredError(f"{told} does not exist in namespace {self._namespace}; create it") from None
+            raise SourceMisconfiguredError(f"{at} does not exist in namespace {self._namespace}; create it") from None
         except RefusedError as error:
-            raise SourceMisconfiguredError(f"{told} can't be read: {error}") from error
+            raise SourceMisconfiguredError(f"{at} can't be read: {error}") from error
         if (secret["metadata"].get("labels") or {}).get(RELEASED) != "true":
             raise SourceMisconfiguredError(
-                f"{told} is not released for this: label it {RELEASED}=true if the server may have it"
+                f"{at} is not released for this: label it {RELEASED}=true if the server may have it"
             )
         self._found[name] = secret.get("data") or {}
         return self._found[name]
 
 
 class RefusingSource:
-    """Stands for a source that can't be opened: every look fails with the reason."""
+    """Stands for a source that can't be opened: every measurement fails with the reason."""
 
     def __init__(self, error: SourceMisconfiguredError) -> None:
         self._error = error
 
     def observe(self, _topology: Topology, _at: float) -> Future[Observation]:
-        """Failed at once."""
+        """Fail at once."""
         outcome: Future[Observation] = Future()
         outcome.set_exception(self._error)
         return outcome
 
     def observe_brokers(self, topology: Topology, at: float) -> Future[Observation]:
-        """Failed at once."""
+        """Fail at once."""
         return self.observe(topology, at)
 
     def close(self) -> None:
-        """There is nothing open."""
+        """Do nothing: the source was not opened."""
 
 
 class SourceProvider:
-    """The source of the policy `name`; opened anew when its settings or its credentials change."""
+    """The source of the policy `name`, reopened when its settings or its credentials change."""
 
-    def __init__(self, context: ClusterState, name: str) -> None:
-        self._context, self._name = context, name
+    def __init__(self, cluster: ClusterState, name: str) -> None:
+        self._cluster, self._name = cluster, name
         self._source: LoadSource | None = None
         self._of: PrometheusSettings | None = None
         self._known: tuple[Auth, Credentials] | None = None
 
     async def source(self, settings: Settings, *, afresh: bool = True) -> LoadSource:
-        """What to look by; one that refuses when its URL is not allowed, or its credentials can't be had.
+        """The open source; one that refuses when its URL is not allowed, or its credentials can't be read.
 
         afresh: read the Secrets again even if they have been read. Raises `ApiError`.
         """
@@ -160,7 +160,7 @@ class SourceProvider:
         wanted = replace(settings.prometheus, url=url, credentials=credentials, statistics=self._statistics(settings))
         if self._source is None or self._of != wanted:
             self.close()
-            self._source = self._context.sources.open(f"{self._context.namespace}/{self._name}", wanted)
+            self._source = self._cluster.sources.open(f"{self._cluster.namespace}/{self._name}", wanted)
             self._of = wanted
         return self._source
 
@@ -171,28 +171,28 @@ class SourceProvider:
         self._source = None
 
     def _forget(self) -> None:
-        """Let go of credentials that may not be used any more, and of what was opened with them."""
+        """Drop credentials that may not be used any more, and close the source that was opened with them."""
         self.close()
         self._of = self._known = None
 
     def _admitted(self, settings: Settings) -> str:
-        """The URL to ask, before any Secret is read. Raises `SourceMisconfiguredError`."""
-        context, secrets = self._context, settings.auth is not None and settings.auth.secret
+        """The URL to query, checked before any Secret is read. Raises `SourceMisconfiguredError`."""
+        cluster, secrets = self._cluster, settings.auth is not None and settings.auth.secret
         try:
-            return context.urls.admit(settings.prometheus.url, context.namespace, secrets=secrets)
+            return cluster.urls.admit(settings.prometheus.url, cluster.namespace, secrets=secrets)
         except RefusedUrlError as error:
             raise SourceMisconfiguredError(f"spec.source.prometheus.url: {error}") from None
 
     def _statistics(self, settings: Settings) -> StatisticsSettings:
-        """How brokers are asked, where they are: by whom the linked client is."""
+        """Settings of the brokers' statistics, with the credentials of the connection to Pulsar."""
         if not settings.asks_brokers:
             return settings.prometheus.statistics
-        return replace(settings.prometheus.statistics, credentials=self._context.link.credentials)
+        return replace(settings.prometheus.statistics, credentials=self._cluster.link.credentials)
 
     async def _credentials(self, auth: Auth | None, *, afresh: bool) -> Credentials:
         if auth is None:
             return NO_CREDENTIALS
         if afresh or self._known is None or self._known[0] != auth:
-            keyring = Keyring(self._context.api, self._context.namespace)
+            keyring = Keyring(self._cluster.api, self._cluster.namespace)
             self._known = auth, await keyring.credentials(auth)
         return self._known[1]

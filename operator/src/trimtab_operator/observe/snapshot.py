@@ -1,13 +1,14 @@
 """Observe: one snapshot of the cluster, from the objects and the load source.
 
-Building 60,000 rows runs in a thread; the source measures in threads or processes of its own.
+The snapshot is complete when `observe` returns, and nothing adds to it later. Building 60,000 rows runs in a thread;
+the source measures in threads or processes of its own.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -15,8 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from trimtab_operator.kube.records import BundleRecord
-from trimtab_operator.observe.topology import ClusterRecords, topology
-from trimtab_operator.state.policy_run import PolicyRun
+from trimtab_operator.observe.topology import ClusterRecords, cluster_records, topology
+from trimtab_operator.state.cluster import ClusterState
+from trimtab_operator.state.pulsar_link import distrust
+from trimtab_operator.state.settings import PolicyRun
 from trimtab_operator.state.splitting_bundles import with_expected
 from trimtab_pipeline.api import Topology
 from trimtab_strategies.model import RESOURCES, TRAFFIC, Brokers, ClusterLoad, Reason
@@ -42,9 +45,12 @@ class Stopwatch:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The load as measured, and the record behind each bundle of it (Pulsar's spelling -> record).
+    """Everything that a decision about the cluster rests on.
 
-    evacuation: what is to be moved whatever the load says. unwritten: as in `Observation`.
+    load: as measured, with constraints, traits, pending moves and expected loads of split children. Quarantined bundles
+    are withheld from it, and brokers that Pulsar's own figures contradict are not trusted.
+    records: the record behind each bundle (Pulsar's spelling -> record).
+    evacuation: bundles that must move whatever the load is. unwritten: as in `Observation`.
     """
 
     load: ClusterLoad
@@ -53,44 +59,43 @@ class Snapshot:
     unwritten: str | None = None
 
 
-async def snapshot(picture: ClusterRecords, run: PolicyRun, at: float, watch: Stopwatch) -> Snapshot:
-    """Measure the cluster as of `at`. Raises `SourceUnavailableError`."""
+async def observe(cluster: ClusterState, run: PolicyRun, watch: Stopwatch | None = None) -> Snapshot:
+    """Measure the policy's cluster now. Raises `SourceUnavailableError`."""
+    records, at, watch = cluster_records(cluster, run.settings), cluster.now(), watch or Stopwatch()
     with watch.phase("picture"):
-        rows, records = await _rows(picture, run)
+        rows, bundles = await _rows(records, run)
     observation = await asyncio.wrap_future(run.source.observe(rows, at))
     watch.seconds.update(observation.seconds)
-    load = _asked(observation.load, picture)
-    known, evacuation = dict(zip(rows.bundles, records, strict=True)), picture.departures.evacuation(load)
-    seen = Snapshot(load, known, evacuation, observation.unwritten)
-    return without_quarantined(seen, run.remembered.quarantine)
+    load = _completed(observation.load, records)
+    known = dict(zip(rows.bundles, bundles, strict=True))
+    withheld = {full: Reason.QUARANTINED for full, record in known.items() if record.name in run.state.quarantine}
+    if withheld:
+        load = replace(load, withheld=withheld)
+    evacuation = records.departures.evacuation(load)
+    if records.cross_check is not None:
+        load = distrust(load, records.cross_check)
+    return Snapshot(load, known, evacuation, observation.unwritten)
 
 
-def without_quarantined(seen: Snapshot, quarantine: Collection[str]) -> Snapshot:
-    """What was seen, with the bundles (names of objects) that balancing leaves alone withheld from it."""
-    if not quarantine:
-        return seen
-    withheld = {full: Reason.QUARANTINED for full, record in seen.records.items() if record.name in quarantine}
-    return replace(seen, load=replace(seen.load, withheld=withheld))
+async def unmeasured_snapshot(cluster: ClusterState, run: PolicyRun) -> Snapshot:
+    """The cluster as its objects describe it, without load: enough to give unassigned bundles an owner."""
+    records, at = cluster_records(cluster, run.settings), cluster.now()
+    rows, bundles = await _rows(records, run)
+    known = dict(zip(rows.bundles, bundles, strict=True))
+    return Snapshot(_completed(unmeasured(rows, at), records), known, records.departures.evacuation())
 
 
-async def unmeasured_snapshot(picture: ClusterRecords, run: PolicyRun, at: float) -> Snapshot:
-    """The cluster as the resources describe it, with no load: enough to give homeless bundles an owner."""
-    rows, records = await _rows(picture, run)
-    known = dict(zip(rows.bundles, records, strict=True))
-    return Snapshot(_asked(unmeasured(rows, at), picture), known, picture.departures.evacuation())
+def _completed(load: ClusterLoad, records: ClusterRecords) -> ClusterLoad:
+    """The load with what no source knows: constraints, traits, expected loads of the children of splits."""
+    return with_expected(replace(load, policies=records.policies, traits=records.traits), records.expected)
 
 
-def _asked(load: ClusterLoad, picture: ClusterRecords) -> ClusterLoad:
-    """The load with what a source can't know: what people ask and say, and what was cut out of which bundle."""
-    return with_expected(replace(load, policies=picture.policies, traits=picture.traits), picture.expected)
-
-
-async def _rows(picture: ClusterRecords, run: PolicyRun) -> tuple[Topology, tuple[BundleRecord, ...]]:
-    return await asyncio.to_thread(topology, picture, window=run.settings.prometheus.window)
+async def _rows(records: ClusterRecords, run: PolicyRun) -> tuple[Topology, tuple[BundleRecord, ...]]:
+    return await asyncio.to_thread(topology, records, window=run.settings.prometheus.window)
 
 
 def unmeasured(rows: Topology, at: float) -> ClusterLoad:
-    """A `ClusterLoad` of which nothing was measured: brokers untrusted, all traffic NaN."""
+    """A `ClusterLoad` without measurements: no broker trusted, all traffic NaN."""
     n, m = len(rows.brokers), len(rows.bundles)
     brokers = Brokers(
         names=rows.brokers,

@@ -1,6 +1,6 @@
-"""Turns the objects of the cluster into the pipeline's `Topology`: 60,000 rows, built off the event loop.
+"""The objects of the cluster as the pipeline's `Topology`: 60,000 rows, built off the event loop. Pure.
 
-It also reads what TopicNamespaces ask for and what Brokers are, in the words of the strategies. Pure.
+It also translates the constraints of TopicNamespaces and the traits of Brokers into the types of the strategies.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ import numpy as np
 from trimtab_operator.kube.broker_records import BrokerRecord, PodRecord
 from trimtab_operator.kube.records import BundleRecord, TopicNamespaceRecord
 from trimtab_operator.state.cluster import ClusterState
+from trimtab_operator.state.departures import NO_DEPARTURES, Departures
 from trimtab_operator.state.pending_moves import PendingMove
-from trimtab_operator.state.rolling_restart import NO_DEPARTURES, Departures
+from trimtab_operator.state.pulsar_link import CrossCheck
 from trimtab_operator.state.settings import Settings
 from trimtab_operator.state.splitting_bundles import Expected, still_expected, unborn
 from trimtab_pipeline.api import Topology
@@ -25,9 +26,9 @@ COUNTS_AS_MOVE = frozenset(
     {Reason.OVERLOADED, Reason.UNDERLOADED, Reason.ADOPTED, Reason.DRAINED}
     | {Reason.TOPICS, Reason.SESSIONS, Reason.MSG_RATE, Reason.BANDWIDTH}
 )
-"""Assignments that start a bundle's cool-down: a child that left its parent's owner has moved. Giving an unowned bundle
-an owner is no move, nor is being found with one, nor being cut out, nor making way for a restart: the plan after it may
-need the bundle."""
+"""Assignments that start a bundle's cool-down. A child that left its parent's owner has moved. These are no moves: an
+owner for an unassigned bundle, an owner that was found, a split, and a move for a restart. The next plan may need that
+bundle."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +36,12 @@ class ClusterRecords:
     """The resources at one moment: immutable records, in the order in which they become rows.
 
     namespaces: object name of a TopicNamespace -> ``tenant/name``.
-    flights:    moves whose load may still be measured at their source.
-    clock:      the moment, on the clock of the flights.
-    policies:   what is asked, by ``tenant/name``. traits: what brokers are, by name.
-    expected:   what is believed of bundles that were cut out lately, in Pulsar's spelling.
-    departures: brokers on their way out. admin: by name of a broker the URL it is asked for its statistics at.
+    pending_moves: moves whose load may still be measured at their source.
+    clock: the moment, in seconds of the clock of the pending moves.
+    policies: constraints of namespaces, by ``tenant/name``. traits: of brokers, by name.
+    expected: what the children of recent splits are expected to carry, by Pulsar's spelling.
+    departures: brokers that leave. admin: by name of a broker, the URL of its statistics.
+    cross_check: Pulsar's own figures; None where no Pulsar cluster is connected.
     """
 
     brokers: Sequence[BrokerRecord]
@@ -52,42 +54,43 @@ class ClusterRecords:
     expected: Mapping[str, Expected] = field(default_factory=dict)
     departures: Departures = NO_DEPARTURES
     admin: Mapping[str, str] = field(default_factory=dict)
+    cross_check: CrossCheck | None = None
 
 
 def last_unload(bundle: BundleRecord) -> float:
     """Epoch seconds at which the bundle last moved from one owner to another, NaN never.
 
-    What the operator decided carries its own time. An owner that differs from the one the operator chose was written
-    by a person or by Git; such a move counts from when it was confirmed, noted as `ADMIN` or not.
+    A decision of the operator carries its own time. An owner that differs from the operator's choice was written by a
+    person or by Git. Such a move counts from its confirmation, recorded as `ADMIN` or not.
     """
     if bundle.assigned_owner != bundle.owner or bundle.reason == Reason.ADMIN:
         return bundle.since if bundle.generation > 1 else np.nan
     return bundle.assigned_at if bundle.reason in COUNTS_AS_MOVE else np.nan
 
 
-def topology(picture: ClusterRecords, *, window: float) -> tuple[Topology, tuple[BundleRecord, ...]]:
-    """The topology in `picture`, and the record of each bundle row.
+def topology(records: ClusterRecords, *, window: float) -> tuple[Topology, tuple[BundleRecord, ...]]:
+    """The topology of `records`, and the record of each bundle row.
 
-    window: seconds over which the source averages rates (for the moves in flight). A bundle whose TopicNamespace is
-    unknown is left out: nothing can be measured under a name nobody knows.
+    window: seconds over which the source averages rates (for the pending moves). A bundle whose TopicNamespace is
+    unknown is left out, because its name in Pulsar is unknown.
     """
-    row = {broker.name: i for i, broker in enumerate(picture.brokers)}
-    spaces = {name: i for i, name in enumerate(sorted(picture.namespaces))}
-    bundles = tuple(b for b in picture.bundles if b.topic_namespace in spaces)
+    row = {broker.name: i for i, broker in enumerate(records.brokers)}
+    spaces = {name: i for i, name in enumerate(sorted(records.namespaces))}
+    bundles = tuple(b for b in records.bundles if b.topic_namespace in spaces)
     index = {bundle.name: i for i, bundle in enumerate(bundles)}
-    closed = picture.departures.closed
+    closed = records.departures.closed
     moving_from, moving_share = np.full(len(bundles), -1), np.zeros(len(bundles))
-    for pending in picture.pending_moves:
+    for pending in records.pending_moves:
         if (i := index.get(pending.bundle)) is not None and pending.source in row:
-            moving_from[i], moving_share[i] = row[pending.source], pending.still_measured(picture.clock, window)
+            moving_from[i], moving_share[i] = row[pending.source], pending.still_measured(records.clock, window)
     return Topology(
-        brokers=tuple(broker.name for broker in picture.brokers),
-        pods=tuple(broker.pod or broker.name for broker in picture.brokers),
-        declared_limit=_declared_limits(picture.brokers),
-        ready=np.array([broker.ready for broker in picture.brokers], dtype=bool),
-        schedulable=np.array([b.schedulable and b.name not in closed for b in picture.brokers], dtype=bool),
-        namespaces=tuple(picture.namespaces[name] for name in sorted(picture.namespaces)),
-        bundles=tuple(f"{picture.namespaces[b.topic_namespace]}/{b.lower}_{b.upper}" for b in bundles),
+        brokers=tuple(broker.name for broker in records.brokers),
+        pods=tuple(broker.pod or broker.name for broker in records.brokers),
+        declared_limit=_declared_limits(records.brokers),
+        ready=np.array([broker.ready for broker in records.brokers], dtype=bool),
+        schedulable=np.array([b.schedulable and b.name not in closed for b in records.brokers], dtype=bool),
+        namespaces=tuple(records.namespaces[name] for name in sorted(records.namespaces)),
+        bundles=tuple(f"{records.namespaces[b.topic_namespace]}/{b.lower}_{b.upper}" for b in bundles),
         namespace=np.array([spaces[b.topic_namespace] for b in bundles], dtype=np.int64),
         owner=np.array([row.get(_effective_owner(b), -1) for b in bundles], dtype=np.int64),
         last_unload=np.array([last_unload(b) for b in bundles], dtype=np.float64),
@@ -95,12 +98,12 @@ def topology(picture: ClusterRecords, *, window: float) -> tuple[Topology, tuple
         in_flight=np.array([b.owner_pending or bool(b.split) for b in bundles], dtype=bool),
         moving_from=moving_from,
         moving_share=moving_share,
-        admin=tuple(picture.admin.get(broker.name, "") for broker in picture.brokers),
+        admin=tuple(records.admin.get(broker.name, "") for broker in records.brokers),
     ), bundles
 
 
 def _effective_owner(bundle: BundleRecord) -> str:
-    """Who has the bundle, or will once its open wish lands: a move in flight counts as done."""
+    """The owner, or the desired owner of a pending move: a pending move counts as done."""
     return bundle.owner if bundle.owner_pending else bundle.status_owner
 
 
@@ -117,9 +120,9 @@ ZONE = "topology.kubernetes.io/zone"
 
 
 def policies(spaces: Iterable[TopicNamespaceRecord]) -> dict[str, NamespacePolicy]:
-    """What is asked, by ``tenant/name``, of the namespaces for which anything is.
+    """Constraints by ``tenant/name``, of the namespaces that have any.
 
-    Where two objects speak of one namespace, the one that has its bundles counts, else the first by name.
+    Of two objects for one namespace the one that has its bundles counts, else the first by name.
     """
     found: dict[str, NamespacePolicy] = {}
     for record in sorted(spaces, key=lambda record: (not record.bundles, record.name)):
@@ -130,9 +133,9 @@ def policies(spaces: Iterable[TopicNamespaceRecord]) -> dict[str, NamespacePolic
 def traits(
     brokers: Iterable[BrokerRecord], pods: Mapping[str, PodRecord], *, load_manager: str = ""
 ) -> dict[str, BrokerTraits]:
-    """What each broker is, by name, of those of which anything is known.
+    """Traits by name, of the brokers of which any is known.
 
-    load_manager: what a policy asks for; a broker that does not say which one it runs is taken to run this.
+    load_manager: the one that the policy names, and so the default for a broker whose load manager is unknown.
     """
     found = {}
     for broker in brokers:
@@ -148,25 +151,26 @@ def _zone(pod: PodRecord | None) -> str:
     return "" if pod is None else pod.labels.get(ZONE, "")
 
 
-def cluster_records(context: ClusterState, settings: Settings, *, of_bundles: bool = True) -> ClusterRecords:
-    """The records a policy decides upon. Cheap: no copy of a record is made. of_bundles: False: brokers alone."""
-    bundles, several = context.stores.bundles.items, len(context.shares.standing) > 1
-    spaces, selection = context.stores.topic_namespaces.items, settings.pair.selection
-    brokers = list(context.brokers_of(settings.name).values())
+def cluster_records(cluster: ClusterState, settings: Settings, *, of_bundles: bool = True) -> ClusterRecords:
+    """The records that a policy decides on, without a copy of any. of_bundles: False leaves bundles out."""
+    bundles, several = cluster.stores.bundles.items, len(cluster.policies.shares.standing) > 1
+    spaces, selection = cluster.stores.topic_namespaces.items, settings.pair.selection
+    brokers = list(cluster.brokers_of(settings.name).values())
     load_manager = selection.params.load_manager if selection is not None else ""
     return ClusterRecords(
         brokers=brokers,
         bundles=[
             b
             for b in (bundles.values() if of_bundles else ())
-            if not (b.parent and unborn(b, bundles)) and (not several or context.caretaker(b) == settings.name)
+            if not (b.parent and unborn(b, bundles)) and (not several or cluster.caretaker(b) == settings.name)
         ],
         namespaces={r.name: r.full_name for r in spaces.values()},
-        pending_moves=list(context.pending_moves.moving()),
-        clock=context.clock(),
+        pending_moves=list(cluster.pending_moves.moving()),
+        clock=cluster.clock(),
         policies=policies(spaces.values()),
-        traits=traits(brokers, context.stores.pods.items, load_manager=load_manager),
-        expected=still_expected(context.expected, context.clock()),
-        departures=context.departures(settings.name),
-        admin=context.link.urls if settings.asks_brokers else {},
+        traits=traits(brokers, cluster.stores.pods.items, load_manager=load_manager),
+        expected=still_expected(cluster.expected, cluster.clock()),
+        departures=cluster.departures(settings.name),
+        admin=cluster.link.urls if settings.asks_brokers else {},
+        cross_check=cluster.link.cross_check if cluster.link.linked else None,
     )

@@ -27,12 +27,10 @@ from trimtab_operator.proposals.store import ProposalStore, Standing
 from trimtab_operator.resources.policy import Mode
 from trimtab_operator.resources.policy_status import REBALANCE_ANNOTATION, ProposalState
 from trimtab_operator.state.cluster import ClusterState
-from trimtab_operator.state.cycle_result import CycleResult
-from trimtab_operator.state.policy_run import PolicyRun
-from trimtab_operator.state.settings import Settings
-from trimtab_operator.status.conditions import two_hands
+from trimtab_operator.state.settings import PolicyRun, Settings
+from trimtab_operator.status.conditions import pulsar_balancer_active
 from trimtab_operator.status.publisher import StatusPublisher
-from trimtab_strategies.model import HeldBack, counted
+from trimtab_strategies.model import ClusterLoad, HeldBack, counted
 
 _INSTEAD = {
     Mode.DRY_RUN: "set it to Approve, and approve what is proposed then",
@@ -148,22 +146,13 @@ class Approver:
             await self._tell()  # conditions of an older generation count as out of date, as in kubectl wait
         return Attended(await self._carry_on(run), decide)
 
-    async def offer(self, result: CycleResult, settings: Settings) -> None:
-        """What a cycle came to: offered if something is planned and nothing stands in the way. Raises `ApiError`."""
-        if result.load is not None:
-            brokers = result.load.brokers
-            self._trusted = dict(zip(brokers.names, brokers.trusted.tolist(), strict=True))
-        plan = result.plan
-        if settings.mode is Mode.APPROVE and plan and not plan.empty and may(self.standing.state, Event.OFFER):
-            proposal = Proposal.of(
-                plan,
-                result.load,
-                names=result.names,
-                generation=result.generation,
-                made_at=result.started,
-                expires_after=settings.approval_expires_after,
-                measured=result.measured,
-            )
+    async def offer(self, proposal: Proposal, load: ClusterLoad, settings: Settings) -> None:
+        """Offer the plan of a cycle, if it changes something and the table of states permits it. Raises `ApiError`.
+
+        load: the one that was planned for.
+        """
+        self._trusted = dict(zip(load.brokers.names, load.brokers.trusted.tolist(), strict=True))
+        if settings.mode is Mode.APPROVE and not proposal.empty and may(self.standing.state, Event.OFFER):
             until, what = timestamp(proposal.expires_at), in_short(proposal)
             how = f"trimtab approve {self.policy} -n {self.context.namespace} --proposal {proposal.id}"
             await self._pass(Event.OFFER, f"{what} can be approved until {until}: {how}", proposal)
@@ -255,7 +244,7 @@ class Approver:
             return False  # taken already, or the policy is another one by now: the next turn reads it whole
         word, why = asked.word, refusal(asked.word, asked.pinned, self.standing, settings)
         if why is None and COMMANDS[word] is Event.APPROVE:
-            why = two_hands(self.context.link) or None
+            why = pulsar_balancer_active(self.context.link) or None
         if why is None:
             command = Command(word, f"{word}: {await self._do(COMMANDS[word])}")
         else:

@@ -12,18 +12,16 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 
-from trimtab_operator.actuators import WriteResult
+from trimtab_operator.actuators import WRITERS, WriteResult
 from trimtab_operator.aio import at_most
-from trimtab_operator.apply import WRITERS
 from trimtab_operator.kube.broker_records import BrokerRecord
 from trimtab_operator.kube.records import BundleRecord
 from trimtab_operator.proposals.progress import Execution
 from trimtab_operator.resources.bundle import BundleState
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.ownership_changes import EVACUATIONS
-from trimtab_operator.state.policy_run import PolicyRun
-from trimtab_operator.state.settings import Settings
-from trimtab_operator.status.conditions import two_hands
+from trimtab_operator.state.settings import PolicyRun, Settings
+from trimtab_operator.status.conditions import pulsar_balancer_active
 from trimtab_strategies.filters.isolation import IsolationRules
 from trimtab_strategies.guard import mass_failure
 from trimtab_strategies.model import HeldBack, Move, Reason
@@ -72,8 +70,8 @@ def _brake(_move: Move, _record: BundleRecord, scene: ValidationContext) -> Why 
 
 
 def _hand(move: Move, _record: BundleRecord, scene: ValidationContext) -> Why | None:
-    why = "" if move.reason in EVACUATIONS else two_hands(scene.context.link)
-    return (Reason.TWO_HANDS, why) if why else None
+    why = "" if move.reason in EVACUATIONS else pulsar_balancer_active(scene.context.link)
+    return (Reason.PULSAR_BALANCER_ACTIVE, why) if why else None
 
 
 def _hour(_move: Move, _record: BundleRecord, scene: ValidationContext) -> Why | None:
@@ -151,12 +149,10 @@ class Executor:
 
     async def advance(self, run: PolicyRun, trusted: Mapping[str, bool]) -> int:
         """Ask for the splits, then write as many moves as may be open; how many moves that is. Raises `ApiError`."""
-        moved = run.remembered.moved_last_hour(self.context.now())
+        moved = run.state.moved_last_hour(self.context.now())
         brokers = self.context.brokers_of(run.settings.name)
         closed = self.context.departures(run.settings.name).closed
-        scene = ValidationContext(
-            self.context, run.settings, brokers, moved, trusted, run.remembered.quarantine, closed
-        )
+        scene = ValidationContext(self.context, run.settings, brokers, moved, trusted, run.state.quarantine, closed)
         written = await self._ask_for_splits(run, scene)
         while (free := run.settings.max_moves_in_flight - self.execution.in_flight) > 0:
             if not (rows := self.execution.waiting(free)):

@@ -9,22 +9,19 @@ from dataclasses import dataclass
 from functools import partial
 from math import inf
 
-from trimtab_operator.actuators import Actuator, WriteResult
+from trimtab_operator.actuators import WRITERS, Actuator, WriteResult, apply_moves
 from trimtab_operator.aio import at_most
-from trimtab_operator.apply import WRITERS, carry_out
 from trimtab_operator.decide import assign_owners
 from trimtab_operator.kube.records import BundleRecord
-from trimtab_operator.observe.snapshot import Snapshot, Stopwatch, snapshot, unmeasured_snapshot
-from trimtab_operator.observe.topology import cluster_records
+from trimtab_operator.observe.snapshot import Snapshot, observe, unmeasured_snapshot
 from trimtab_operator.state.bundle_repairs import BundleRepairs, repairs_of
 from trimtab_operator.state.cluster import ClusterState
-from trimtab_operator.state.policy_run import PolicyRun
-from trimtab_operator.state.settings import Settings
+from trimtab_operator.state.settings import PolicyRun, Settings
 from trimtab_operator.state.splitting_bundles import unborn
 from trimtab_operator.status.publisher import StatusPublisher
 from trimtab_pipeline.api import SourceUnavailableError
 from trimtab_strategies.guard import mass_failure
-from trimtab_strategies.model import HeldBack, Memory, Reason
+from trimtab_strategies.model import HeldBack, Reason
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +77,7 @@ class BundleReconciler:
     def _lost(self, settings: Settings, now: float) -> frozenset[str]:
         brokers = self.context.stores.brokers.items
         present = [name for name, broker in brokers.items() if broker.ready]
-        self.context.lost_brokers.see(present, [*brokers, *self.context.owners()], now)
+        self.context.lost_brokers.update(present, [*brokers, *self.context.owners()], now)
         return self.context.lost_brokers.lost(now, settings.lost_after)
 
     def _concerned(self, leaving: frozenset[str]) -> list[BundleRecord]:
@@ -155,16 +152,15 @@ class BundleReconciler:
 
     async def _look(self, run: PolicyRun) -> Snapshot:
         """The cluster as measured; when that fails, for whatever cause, as the resources describe it."""
-        records, now = cluster_records(self.context, run.settings), self.context.now()
         if self.context.engine.is_set():
             try:
                 async with asyncio.timeout(ASSIGN_WITHIN):
-                    return await snapshot(records, run, now, Stopwatch())
+                    return await observe(self.context, run)
             except (SourceUnavailableError, TimeoutError) as error:
                 log.info("policy %s: finds owners without load: %s", run.settings.name, error or "no answer in time")
             except Exception:
                 log.exception("policy %s: finds owners without load", run.settings.name)
-        return await unmeasured_snapshot(records, run, now)
+        return await unmeasured_snapshot(self.context, run)
 
 
 async def _worked_out(
@@ -179,15 +175,9 @@ async def _worked_out(
 
 
 async def _place(wanted: Sequence[str], why: Reason, seen: Snapshot, run: PolicyRun) -> list[WriteResult]:
-    try:
-        decision = await assign_owners(seen, wanted, why, run)
-    except Exception:
-        if run.memory == Memory():
-            raise
-        log.exception("policy %s: no owner can be found with what it remembers, trying without", run.settings.name)
-        decision = await assign_owners(seen, wanted, why, run.forgetful)
-    written = await carry_out(decision.plan.moves, seen, run.actuator, Stopwatch())
-    return [*written, *(_not_placed(held) for held in decision.plan.held_back)]
+    plan = (await assign_owners(seen, wanted, why, run)).decision.plan
+    written = await apply_moves(plan.moves, seen.records, run.actuator)
+    return [*written, *(_not_placed(held) for held in plan.held_back)]
 
 
 def _not_placed(held: HeldBack) -> WriteResult:

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
+from trimtab_operator.actuators import WRITERS
 from trimtab_operator.aio import at_most
-from trimtab_operator.apply import WRITERS
 from trimtab_operator.kube.client import BUNDLES, TOPIC_NAMESPACES, ConflictError, NotFoundError, RefusedError
 from trimtab_operator.kube.conditions import Condition, set_condition
 from trimtab_operator.kube.naming import bundle_manifest, bundle_name

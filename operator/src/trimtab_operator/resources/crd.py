@@ -77,7 +77,7 @@ BUNDLE = Kind(
     spec=BundleSpec,
     status=BundleStatus,
     columns=(
-        Column("Wished", ".spec.owner", description="Broker that should own it"),
+        Column("Desired", ".spec.owner", description="Broker that should own it"),
         Column("Owner", ".status.owner", description="Broker that owns it"),
         Column("State", ".status.state"),
         Column("Since", ".status.since", "date", description="Time since owner or state changed"),

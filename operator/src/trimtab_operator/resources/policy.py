@@ -241,10 +241,10 @@ class BalancingPolicyStatus(Status):
     conditions: Conditions = Field(default_factory=list)
     """`Ready` sums up; `Valid`, `DataTrusted`, `Balanced` say more, and `Acting` whether plans are carried out. In mode
     Approve also `ProposalReady` (one waits for approval), `Rebalancing` (one is carried out) and `CommandTaken` (what
-    became of the last annotation, for an hour); where others move bundles `Flapping` and `Contested`. With the actuator
-    Pulsar `OneHand`: whether Pulsar's own shedding and automatic split are off on every broker. `RightSized`: whether
-    there are about as many brokers as the load needs. `HistoryWritable`: whether the last cycle was written to the
-    history."""
+    became of the last annotation, for an hour); where others move bundles `Flapping` and `CompetingBalancer`. With the
+    actuator Pulsar `PulsarBalancerDisabled`: whether Pulsar's own shedding and automatic split are off on every broker.
+    `RightSized`: whether there are about as many brokers as the load needs. `HistoryWritable`: whether the last cycle
+    was written to the history."""
     last_cycle: LastCycle | None = None
     """The last cycle."""
     proposal: Proposal | None = None

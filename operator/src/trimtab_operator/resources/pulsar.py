@@ -77,6 +77,6 @@ class PulsarSpec(Resource):
     """At most so many bundles are unloaded at the same time."""
     own_balancing: OwnBalancing = OwnBalancing.VERIFY
     """Pulsar's own shedding and automatic split must be off while a policy in mode Auto or Approve moves bundles.
-    `Verify`: while they are on, nothing is moved, and the condition `OneHand` says where they are on. `SwitchOff`: they
-    are switched off by dynamic configuration, and back to what was found when the policy is deleted
+    `Verify`: while they are on, nothing is moved, and the condition `PulsarBalancerDisabled` says where they are on.
+    `SwitchOff`: they are switched off by dynamic configuration, and back to what was found when the policy is deleted
     (or by `trimtab restore`)."""

@@ -13,9 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from trimtab_operator.actuators import Actuator, WriteResult
+from trimtab_operator.actuators import WRITERS, Actuator, WriteResult
 from trimtab_operator.aio import at_most
-from trimtab_operator.apply import WRITERS
 from trimtab_operator.kube.client import (
     BUNDLE_SPLITS,
     BUNDLES,
@@ -129,7 +128,7 @@ class SplitController:
 
     async def run(self) -> None:
         """Round after round, as soon as something changes, until cancelled."""
-        wake = self.context.divided.wake
+        wake = self.context.splitting.wake
         while True:
             if not self.context.stores.stale():
                 await self.round()
@@ -266,7 +265,7 @@ class SplitController:
                 for c in status.children
             ),
             policy=request.policy if request else "",
-            epoch=max(self.context.epoch, request.epoch if request else 0),
+            epoch=max(self.context.process.epoch, request.epoch if request else 0),
             reason=asked_for(record),
         )
 
@@ -276,7 +275,9 @@ class SplitController:
 
     def _within(self) -> float:
         """Seconds that a split gets: what the policies give a move."""
-        return max((settings.move_timeout for settings in self.context.policies.values()), default=SPLIT_WITHIN)
+        return max(
+            (settings.move_timeout for settings in self.context.policies.settings.values()), default=SPLIT_WITHIN
+        )
 
     async def _finish(self, record: SplitRecord, phase: Phase, reason: str, text: str) -> None:
         completed = phase is Phase.COMPLETED
@@ -324,7 +325,7 @@ class SplitController:
 
     async def _tidy_up(self) -> None:
         """Go back where the BundleSplit was deleted in the middle, or release what it left. Raises `ApiError`."""
-        divided, bundles = self.context.divided, self.context.stores.bundles.items
+        divided, bundles = self.context.splitting, self.context.stores.bundles.items
         for bundle, split in list(divided.parents.items()):
             if bundle in bundles and await self._gone(split):
                 await self.divider.advance(self._orphan(bundle, split), f"BundleSplit {split} is gone")
@@ -348,7 +349,7 @@ class SplitController:
     def _orphan(self, bundle: str, split: str) -> SplitOrder:
         bundles = self.context.stores.bundles.items
         record = bundles[bundle]
-        cut = [bundles[name] for name, parent in self.context.divided.children.items() if parent == bundle]
+        cut = [bundles[name] for name, parent in self.context.splitting.children.items() if parent == bundle]
         children = tuple(Child(child.name, child.lower, child.upper) for child in cut)
         return SplitOrder(split, bundle, record.topic_namespace, record.status_owner, children)
 

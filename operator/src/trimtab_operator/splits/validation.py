@@ -38,13 +38,13 @@ def surroundings_of(context: ClusterState, parent: Raw | None) -> Around:
         brokers=stores.brokers.items.keys(),
         most=min((rule.max_bundles for rule in rules), default=None),
         limits=rules[0] if rules else PulsarSplitParams(),
-        topics=tuple(context.topics.values()),
+        topics=tuple(context.policies.topics.values()),
     )
 
 
 def split_rules(context: ClusterState) -> list[SplitLimits]:
     """The parameters of the split rules of the policies that run."""
-    rules = (settings.pair.splitter for settings in context.policies.values())
+    rules = (settings.pair.splitter for settings in context.policies.settings.values())
     found = (getattr(rule, "params", None) for rule in rules if rule is not None)
     return [params for params in found if isinstance(params, SplitLimits)]
 

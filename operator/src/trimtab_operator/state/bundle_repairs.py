@@ -1,20 +1,21 @@
-"""What must be done about bundles whatever the mode and the load: keep wishes and owners honest, and nobody homeless.
+"""Repairs of bundles, in every mode and at any load: owners and desired owners agree, and each bundle has an owner.
 
-This is not balancing. It runs often, in every mode, and moves nothing that has a living owner and no open wish:
+This is not balancing. It runs often, and moves no bundle that has a living owner and no pending move:
 
-| found | done |
+| found | repair |
 |---|---|
-| an owner changed and nobody wished it | the wish follows (`ADOPTED`); a pinned bundle is driven back (`RESTORED`) |
-| an owner where nobody ever wished one | the wish follows (`FOUND`), and nothing has moved |
-| an open wish whose source is lost | its status is freed, so that the destination can take it |
-| an open wish that is overdue, or whose destination is lost, and the source still serves | the wish is withdrawn |
+| an owner that changed without a desired owner | it becomes the desired owner (`ADOPTED`) |
+| the same, of a pinned bundle | the bundle is moved back (`RESTORED`) |
+| an owner where there was no desired owner before | it becomes the desired owner (`FOUND`), and nothing has moved |
+| a pending move whose source is lost | the status is freed, so that the destination can take the bundle |
+| a pending move that is overdue, or whose destination is lost, while the source serves | the move is withdrawn |
 | the same, and no Broker has the destination's name | the reason is `UNKNOWN_BROKER` |
-| no living owner, nobody asked | it is *homeless*: the placement chooses (`UNOWNED`, `BROKER_LOST`, `TIMED_OUT`) |
-| an owner whose pod is being terminated | the same, while it still serves (`ROLLING_OUT`); what is pinned waits |
-| a landed wish that a person wrote over an older one | it is noted as theirs (`ADMIN`), and nothing moves |
+| no living owner, and no pending move | *unassigned*: the placement chooses (`UNOWNED`, `BROKER_LOST`, `TIMED_OUT`) |
+| an owner whose pod is being terminated | the same, while it still serves (`ROLLING_OUT`); pinned bundles wait |
+| a person's desired owner that has landed over an older one | it is noted as theirs (`ADMIN`), and nothing moves |
 
-Where a Pulsar cluster carries the wishes out, its brokers find owners by themselves, and let go before they end: there
-nobody is freed or homeless, and a wish that can't land is withdrawn, to whoever serves the bundle, be that nobody.
+The brokers of a Pulsar cluster find owners themselves, and release bundles before they end. So with a connected cluster
+no bundle is freed or unassigned. A move that can't land is withdrawn: the desired owner becomes the owner, or empty.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from trimtab_strategies.model import Reason
 
 @dataclass(frozen=True, slots=True)
 class DesiredOwner:
-    """Write `owner` as the wished owner of a bundle, because of `reason`."""
+    """Write `owner` as the desired owner of a bundle, because of `reason`."""
 
     bundle: BundleRecord
     owner: str
@@ -37,9 +38,9 @@ class DesiredOwner:
 
 @dataclass(slots=True)
 class BundleRepairs:
-    """What is to be written (`wishes`), freed (`frees`), and placed (`homeless`, with the reason).
+    """Desired owners to write, statuses to free, and unassigned bundles to place, each with the reason.
 
-    notes: bundles whose assignment still says why an older owner was wished.
+    notes: bundles whose assignment still gives the reason of an older desired owner.
     """
 
     desired_owners: list[DesiredOwner] = field(default_factory=list)
@@ -54,12 +55,12 @@ class BundleRepairs:
 
 
 def needs_care(bundle: BundleRecord) -> bool:
-    """Whether a bundle can be the subject of upkeep at all, seen without its broker."""
+    """Whether a bundle may need a repair, as far as the bundle alone shows."""
     return bundle.owner_pending or bundle.owner != bundle.status_owner or not bundle.owner or _overruled(bundle)
 
 
 def _overruled(bundle: BundleRecord) -> bool:
-    """Whether a wish has landed that a person wrote over an older one, whose reason still stands beside it."""
+    """Whether a person's desired owner has landed, while the assignment still gives the reason of an older one."""
     landed = not bundle.owner_pending and bundle.owner == bundle.status_owner and not (bundle.split or bundle.parent)
     return landed and bundle.assigned_owner not in {"", bundle.owner}
 
@@ -73,10 +74,10 @@ def repairs_of(
     known: Collection[str] | None = None,
     linked: bool = False,
 ) -> BundleRepairs:
-    """Work for `bundles`, given the names of lost brokers and of bundles whose open wish is overdue.
+    """Repairs of `bundles`. lost: names of lost brokers. overdue: names of bundles whose pending move is overdue.
 
-    ending: names of brokers that still serve, and won't for long. known: names of all Broker objects, None if every
-    broker has one. linked: whether a Pulsar cluster stands behind them.
+    ending: names of brokers whose pod is being terminated. known: names of all Broker objects; None if every broker has
+    one. linked: whether a Pulsar cluster is connected.
     """
     bundles = list(bundles)
     if linked:
@@ -107,7 +108,7 @@ def _declarative(
 
 
 def _name_the_unknown(work: BundleRepairs, known: Collection[str]) -> None:
-    """Tell a destination that does not exist from one that is lost or late."""
+    """Give the reason `UNKNOWN_BROKER` where the destination does not exist, rather than is lost or late."""
     work.desired_owners = [
         replace(w, reason=Reason.UNKNOWN_BROKER) if _asks_for_unknown(w.bundle, w.reason, known) else w
         for w in work.desired_owners
@@ -123,7 +124,7 @@ def _asks_for_unknown(bundle: BundleRecord, why: Reason, known: Collection[str])
 
 
 def _pointless(bundle: BundleRecord, ending: Collection[str]) -> bool:
-    """Whether an open wish leads from a broker that ends to one that does, or to itself."""
+    """Whether a pending move leads from a broker that ends to itself, or to another one that ends."""
     return bundle.status_owner in ending and bundle.owner in ending
 
 
@@ -144,7 +145,7 @@ def _owner_pending(
 
 
 def _linked(bundle: BundleRecord, lost: Collection[str], overdue: Collection[str]) -> Iterator[DesiredOwner]:
-    """What is to be wished of a bundle that a Pulsar cluster finds owners for."""
+    """The repair of a bundle whose owners a Pulsar cluster finds."""
     alive = bundle.status_owner if bundle.status_owner not in lost else ""
     if bundle.owner_pending:
         destination_lost = bundle.owner in lost
@@ -166,9 +167,9 @@ def _settled(work: BundleRepairs, bundle: BundleRecord, lost: Collection[str]) -
 
 
 def _strayed(bundle: BundleRecord, lost: Collection[str]) -> DesiredOwner:
-    """What is to be wished of one that is not where it was wished: that it comes back, if it is pinned, or stays there.
+    """The desired owner of a bundle that another broker serves: the old one if it is pinned, else the one that serves.
 
-    One that was cut out while nobody was seen to have it had no owner before, either.
+    A child of a split that had no known owner counts as found, not as moved.
     """
     if bundle.pinned and bundle.owner and bundle.owner not in lost:
         return DesiredOwner(bundle, bundle.owner, Reason.RESTORED)

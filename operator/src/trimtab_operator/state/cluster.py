@@ -1,4 +1,8 @@
-"""What all policies of one messaging cluster (one Kubernetes namespace) share: picture, followers, tools."""
+"""`ClusterState`: what all policies of one messaging cluster (one Kubernetes namespace) share.
+
+It is frozen, because Kopf copies its memo for each object (`copy.copy`): an assignment would change one copy and no
+other. What changes is inside the objects that it holds, and all copies hold the same ones.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +20,12 @@ from trimtab_operator.kube.records import BundleRecord, SplitRecord, TopicNamesp
 from trimtab_operator.kube.store import Store
 from trimtab_operator.resources.urls import SERVICES_ALONE, AllowedUrls
 from trimtab_operator.state.bundle_repairs import needs_care
+from trimtab_operator.state.departures import Departures, LostBrokers, departures
 from trimtab_operator.state.hash_rings import HashRings
-from trimtab_operator.state.lost_brokers import LostBrokers
 from trimtab_operator.state.ownership_changes import OwnershipChanges
 from trimtab_operator.state.pending_moves import PendingMoves
 from trimtab_operator.state.policies import Claim, Shares, share_out
 from trimtab_operator.state.pulsar_link import PulsarLink
-from trimtab_operator.state.rolling_restart import Departures, departures
 from trimtab_operator.state.settings import FORGET_AFTER, Settings
 from trimtab_operator.state.sizing import Sizing
 from trimtab_operator.state.splitting_bundles import (
@@ -42,16 +45,20 @@ FRESH_FOR = 120.0
 
 @dataclass(slots=True)
 class Stores:
-    """Our own picture of the objects that decisions rest on."""
+    """The stores of the objects that decisions rest on.
+
+    nodes: the cluster's; None where they are not watched, or may not be.
+    """
 
     bundles: Store[BundleRecord]
     brokers: Store[BrokerRecord]
     pods: Store[PodRecord]
     topic_namespaces: Store[TopicNamespaceRecord]
     splits: Store[SplitRecord]
+    nodes: Store[NodeRecord] | None = None
 
     def all(self) -> tuple[Store[object], ...]:
-        """All five."""
+        """The five stores of our namespace."""
         return (self.bundles, self.brokers, self.pods, self.topic_namespaces, self.splits)  # type: ignore[return-value]
 
     def stale(self) -> str:
@@ -65,27 +72,50 @@ class Stores:
 
 
 @dataclass(slots=True)
-class ClusterState:
-    """Shared by the policies of one Kubernetes namespace.
+class PolicyTable:
+    """The policies whose loops run, by name.
 
-    policies: settings by policy name, of those that run; `selectors` of discovery come from them.
-    claims: what each policy whose daemon runs selects. shares: which of them looks after what, by the last `share_out`.
-    care: names of bundles that upkeep must look at. served: names of the bundles that each broker serves.
-    awaited: names of bundles whose next landing is to wake the policies: they make room for the next approved move.
-    engine: set once the load sources are warm, or have failed to be. cold: why they are not warm, empty before the
-            first attempt has ended, None once they are.
-    now: epoch seconds, for what is written and what is asked of the source. clock: seconds that never jump, for how
-    long something takes or has lasted: a wall clock that is set right must not make brokers lost or moves overdue.
-    chance: a random ratio 0-1, for spreading cycles.
-    urls: what policies may have asked.
-    absences: brokers that are not ready. podless: those whose pod is not there.
-    sizings: by policy, what is known of whether it has as many brokers as it needs.
-    divided: bundles that are being divided, or cut out. topics: those that the last cycle of each policy saw.
-    expected: what is believed of bundles that were cut out lately, in Pulsar's spelling.
-    nodes: the cluster's, where they are watched.
-    link: the Pulsar cluster behind the objects, where there is one.
-    rings: the hash ring of each TopicNamespace.
-    leader, epoch: who leads, for what is told, and of which epoch this is; empty and 0 where nobody is elected.
+    settings: of those that may run. claims: the brokers that each selects. shares: which policy has which brokers, by
+    the last `ClusterState.share_out`. wakers: start a policy's next reconcile at once. sizings: advice on the number of
+    brokers. topics: those that the last cycle measured.
+    """
+
+    settings: dict[str, Settings] = field(default_factory=dict)
+    claims: dict[str, Claim] = field(default_factory=dict)
+    shares: Shares = field(default_factory=Shares)
+    wakers: dict[str, asyncio.Event] = field(default_factory=dict)
+    sizings: dict[str, Sizing] = field(default_factory=dict)
+    topics: dict[str, KnownTopics] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class ProcessState:
+    """Role and readiness of this process.
+
+    leader, epoch: identity and epoch of the leader; empty and 0 where there is no election. cold: why the load sources
+    are not warm; empty before the first attempt has ended, None once they are warm.
+    """
+
+    leader: str = ""
+    epoch: int = 0
+    cold: str | None = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterState:
+    """An immutable handle on the state that the policies of one Kubernetes namespace share.
+
+    now: epoch seconds, for what is written and for queries. clock: seconds that never jump, for durations: when a wall
+    clock is corrected, no broker may become lost and no move overdue.
+    chance: a random ratio 0-1, which spreads cycles.
+    urls: the URLs that policies may name.
+    engine: set once the load sources are warm, or the first attempt to warm them failed.
+    lost_brokers: brokers that are not ready. podless: brokers without a pod.
+    care: names of bundles that reconciliation must examine. served: names of the bundles that each broker serves.
+    awaited: names of bundles whose landing wakes the policies, because it makes room for the next approved move.
+    splitting: bundles that are being split, and their children. expected: what children of recent splits are expected
+    to carry, by Pulsar's spelling.
+    link: the connection to the Pulsar cluster, where there is one. rings: the hash ring of each TopicNamespace.
     """
 
     api: Api
@@ -94,57 +124,45 @@ class ClusterState:
     sources: LoadSources
     metrics: Metrics
     events: EventPoster
-    now: Callable[[], float]
-    pending_moves: PendingMoves = field(default_factory=PendingMoves)
-    lost_brokers: LostBrokers = field(default_factory=LostBrokers)
-    podless: LostBrokers = field(default_factory=LostBrokers)
-    sizings: dict[str, Sizing] = field(default_factory=dict)
-    policies: dict[str, Settings] = field(default_factory=dict)
-    claims: dict[str, Claim] = field(default_factory=dict)
-    shares: Shares = field(default_factory=Shares)
-    care: set[str] = field(default_factory=set)
-    awaited: set[str] = field(default_factory=set)
-    wakers: dict[str, asyncio.Event] = field(default_factory=dict)
-    engine: asyncio.Event = field(default_factory=asyncio.Event)
-    cold: str | None = ""
-    served: dict[str, set[str]] = field(default_factory=dict)
+    ownership_changes: OwnershipChanges
+    now: Callable[[], float] = time.time
     clock: Callable[[], float] = time.monotonic
     chance: Callable[[], float] = random.random
     urls: AllowedUrls = SERVICES_ALONE
-    divided: SplittingBundles = field(default_factory=SplittingBundles)
-    topics: dict[str, KnownTopics] = field(default_factory=dict)
+    process: ProcessState = field(default_factory=ProcessState)
+    engine: asyncio.Event = field(default_factory=asyncio.Event)
+    policies: PolicyTable = field(default_factory=PolicyTable)
+    pending_moves: PendingMoves = field(default_factory=PendingMoves)
+    lost_brokers: LostBrokers = field(default_factory=LostBrokers)
+    podless: LostBrokers = field(default_factory=LostBrokers)
+    care: set[str] = field(default_factory=set)
+    awaited: set[str] = field(default_factory=set)
+    served: dict[str, set[str]] = field(default_factory=dict)
+    splitting: SplittingBundles = field(default_factory=SplittingBundles)
     expected: dict[str, Expected] = field(default_factory=dict)
     link: PulsarLink = field(default_factory=PulsarLink)
-    leader: str = ""
-    epoch: int = 0
-    nodes: Store[NodeRecord] | None = None
     rings: HashRings = field(default_factory=HashRings)
-    ownership_changes: OwnershipChanges = field(init=False)
 
-    def __post_init__(self) -> None:
-        self.ownership_changes = OwnershipChanges(self._alive)
+    def subscribe(self) -> None:
+        """Follow the stores. Call it once, before they fill."""
         self.stores.bundles.subscribe(self._bundle_changed)
         self.stores.brokers.subscribe(self._broker_changed)
         self.stores.pods.subscribe(self._pod_changed)
-        self.stores.splits.subscribe(lambda _old, _new: self.divided.wake.set())
+        self.stores.splits.subscribe(lambda _old, _new: self.splitting.wake.set())
 
     def _bundle_changed(self, old: BundleRecord | None, new: BundleRecord | None) -> None:
-        self.pending_moves.see(new, old, self.clock())
-        self.ownership_changes.see(old, new, self.now())
+        self.pending_moves.update(new, old, self.clock())
+        self.ownership_changes.update(old, new, self.now())
         self._serve(old, new)
         self._landed(old, new)
-        self.divided.see(old, new)
-        self.rings.see(old, new)
+        self.splitting.update(old, new)
+        self.rings.update(old, new)
         if new is not None and needs_care(new):
             self.care.add(new.name)
             if not new.owner:
                 self.wake()
         elif (gone := new or old) is not None:
             self.care.discard(gone.name)
-
-    def _alive(self, broker: str) -> bool:
-        record = self.stores.brokers.items.get(broker)
-        return record is not None and record.ready
 
     def _landed(self, old: BundleRecord | None, new: BundleRecord | None) -> None:
         if (
@@ -176,95 +194,99 @@ class ClusterState:
             self.wake()
 
     def wake(self) -> None:
-        """Make all policies look at once."""
-        for event in self.wakers.values():
+        """Start the next reconcile of all policies at once."""
+        for event in self.policies.wakers.values():
             event.set()
 
     def share_out(self) -> Shares:
-        """Work out anew which policy looks after what: policies, brokers and pods come, change and go."""
-        self.shares = share_out(self.claims.values(), self.stores.brokers.items, self.stores.pods.items)
-        return self.shares
+        """Work out again which policy has which brokers: policies, brokers and pods come, change and go."""
+        table = self.policies
+        table.shares = share_out(table.claims.values(), self.stores.brokers.items, self.stores.pods.items)
+        return table.shares
 
     def leave(self, policy: str) -> None:
         """Forget a policy that is gone."""
-        self.policies.pop(policy, None)
-        self.sizings.pop(policy, None)
-        self.claims.pop(policy, None)
-        self.topics.pop(policy, None)
+        table = self.policies
+        for known in (table.settings, table.sizings, table.claims, table.topics):
+            known.pop(policy, None)
         self.metrics.forget_policy(policy)
         self.share_out()
 
     def speaker(self) -> Settings | None:
-        """The policy that says who carries wishes out: the oldest that runs; None while none does."""
-        return next((found for name in self.shares.standing if (found := self.policies.get(name))), None)
+        """The oldest policy that runs, which names the Pulsar cluster for all; None while none runs."""
+        table = self.policies
+        return next((found for name in table.shares.standing if (found := table.settings.get(name))), None)
 
     def relink(self) -> None:
-        """Have the link name the cluster that the policy names which speaks for all; what was known of another goes."""
+        """Connect to the Pulsar cluster that `speaker` names. A change drops what was known of the former one."""
         speaker = self.speaker()
         self.link.lead_to(speaker.pulsar if speaker else None, speaker.name if speaker else "")
 
     def brokers_of(self, policy: str) -> dict[str, BrokerRecord]:
-        """The Broker objects that a policy looks after, in the order of their names."""
+        """The Broker objects of a policy, in the order of their names."""
         found = sorted(self.stores.brokers.items.items())
-        return {name: broker for name, broker in found if self.shares.policy_of.get(name) == policy}
+        return {name: broker for name, broker in found if self.policies.shares.policy_of.get(name) == policy}
 
     def cares(self, policy: str, bundle: str) -> bool:
-        """Whether a bundle is a policy's to look after; one that is gone is the oldest policy's."""
+        """Whether a bundle belongs to a policy; a bundle that is gone belongs to the oldest policy."""
         record = self.stores.bundles.items.get(bundle)
-        if len(self.shares.standing) == 1 or record is None:
-            return self.shares.standing[:1] == (policy,)
+        if len(standing := self.policies.shares.standing) == 1 or record is None:
+            return standing[:1] == (policy,)
         return self.caretaker(record) == policy
 
     def caretaker(self, bundle: BundleRecord) -> str:
-        """The policy that looks after a bundle."""
+        """The policy that a bundle belongs to."""
         space = self.stores.topic_namespaces.items.get(bundle.topic_namespace)
-        return self.shares.caretaker(bundle, space.policy if space else None)
+        return self.policies.shares.caretaker(bundle, space.policy if space else None)
 
     def in_flight(self, policy: str) -> int:
-        """Open moves of bundles that a policy looks after; not wishes that a bundle stays where it is."""
+        """Pending moves of the bundles of a policy, without those from a broker to itself."""
         pending_moves = self.pending_moves.open.values()
         return sum(
             pending.source != pending.destination and self.cares(policy, pending.bundle) for pending in pending_moves
         )
 
     def move_costs(self) -> dict[str, MoveCosts] | None:
-        """What moves cost so far, by ``tenant/name``; None where nobody measures it."""
+        """Measured costs of moves, by ``tenant/name``; None where no Pulsar cluster is connected."""
         spaces = self.stores.topic_namespaces.items.values()
         return {space.full_name: space.move_costs for space in spaces} if self.link.linked else None
 
     def forgotten(self) -> frozenset[str]:
-        """Brokers whose pod, or address, has been gone for longer than their policy remembers it, and nobody needs."""
+        """Brokers without a bundle whose pod or address has been gone for longer than the policy's `forgetAfter`."""
         brokers, now = self.stores.brokers.items, self.clock()
-        self.podless.see([b.name for b in brokers.values() if self._stands_for_something(b)], brokers, now)
+        self.podless.update([b.name for b in brokers.values() if self._stands_for_something(b)], brokers, now)
         if not self.podless.since:
             return frozenset()
         needed = set(self.owners())
-        policies = {name: self.policies.get(self.shares.policy_of.get(name, "")) for name in self.podless.since}
+        settings, policy_of = self.policies.settings, self.policies.shares.policy_of
+        policies = {name: settings.get(policy_of.get(name, "")) for name in self.podless.since}
         after = {name: FORGET_AFTER if p is None else p.forget_after for name, p in policies.items()}
         return frozenset(name for name in after if name in self.podless.lost(now, after[name]) and name not in needed)
 
     def _stands_for_something(self, broker: BrokerRecord) -> bool:
-        """Whether there is what a Broker was made for. One that a person declared stands for what that person knows."""
+        """Whether the pod or the address behind a Broker exists; assumed of a Broker that a person created."""
         if broker.pod:
             return broker.pod in self.stores.pods.items
         return not broker.discovered or self.link.ids is None or broker.name in self.link.ids
 
     def departures(self, policy: str) -> Departures:
-        """Who of a policy's brokers is on its way out."""
-        nodes = self.nodes.items if self.nodes is not None else {}
+        """The brokers of a policy that leave."""
+        nodes = self.stores.nodes.items if self.stores.nodes is not None else {}
         return departures(self.brokers_of(policy), self.stores.pods.items, nodes, self.now())
 
     def expect(self, splits: Sequence[Split], load: ClusterLoad) -> None:
-        """Believe of the children of `splits` that they will carry their part of what `load` shows of their parents."""
+        """Expect the children of `splits` to carry their part of the load of their parents, as `load` has it."""
         clock = self.clock()
-        self.expected = {**still_expected(self.expected, clock), **expected(splits, load, clock)}
+        for name in self.expected.keys() - still_expected(self.expected, clock).keys():
+            del self.expected[name]
+        self.expected.update(expected(splits, load, clock))
 
     def missing_brokers(self, settings: Settings) -> list[str]:
-        """Names in the policy that belong to no Broker object."""
+        """Names in `spec.brokers.names` without a Broker object."""
         return [n for n in settings.broker_names or () if n not in self.stores.brokers.items]
 
     def owners(self) -> Iterable[str]:
-        """Every broker that serves a bundle, or was asked to serve one, whether or not it has a Broker object."""
+        """Every broker that is owner, or desired owner, of a bundle, with or without a Broker object."""
         yield from self.served
         for name in self.care:
             if (bundle := self.stores.bundles.items.get(name)) is not None and bundle.owner:

@@ -1,8 +1,8 @@
-"""Somebody else moves bundles, too: how much of it is a fight, and when the policy gives way. Pure.
+"""A competing balancer: when its changes count as competition, and when the policy stands down. Pure.
 
-Two hands on one wheel move bundles without end, and every move cuts clients off. So the one that can tell gives way:
-after `limits.maxUndoneMoves` of its moves were undone within an hour the policy only advises, for half an hour at first
-and twice as long each time it finds the other still there.
+Two balancers that undo each other's moves never stop, and every move disconnects clients. So the policy stands down
+after `limits.maxUndoneMoves` of its moves were undone within an hour: it only advises. The first time that lasts half
+an hour, and each further time twice as long.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from trimtab_operator.state.ownership_changes import HOUR, ChangeKind, Ownership
 FIRST_RETREAT = 0.5 * HOUR
 LONGEST_RETREAT = 8 * HOUR
 FORGIVEN = 24 * HOUR
-"""Seconds of peace after which a retreat is as short as the first one again."""
+"""Seconds without competition after which standing down starts with the shortest time again."""
 
-UNDOING = frozenset({ChangeKind.UNDONE, ChangeKind.OVERWRITTEN})
+UNDOING = frozenset({ChangeKind.REVERTED, ChangeKind.OVERWRITTEN})
 """Changes that undo what the policy did."""
 
 
 @dataclass(frozen=True, slots=True)
 class Competition:
-    """What is known of a fight; times are epoch seconds.
+    """What is known of the competition; times are epoch seconds.
 
-    undone: when moves of the policy were undone, within the last hour. until: the end of the last retreat. retreats:
-    how many there were without a day of peace between them.
+    undone: when moves of the policy were undone, within the last hour. until: the end of the last time that the policy
+    stood down. retreats: how often it did, without a day between.
     """
 
     undone: tuple[float, ...] = ()
@@ -37,13 +37,13 @@ class Competition:
     retreats: int = 0
 
     def retreating(self, now: float) -> bool:
-        """Whether the policy only advises. A retreat that would be too long began by a clock that was wrong."""
+        """Whether the policy stands down at `now`. An end too far away is a wrong clock's, and ignored."""
         return self.until - LONGEST_RETREAT <= now < self.until
 
     def after(self, changes: Iterable[OwnershipChange], most: int, now: float) -> Competition:
-        """What is known once `changes` were seen. most: undone moves within an hour that make a fight.
+        """The competition after `changes`. most: undone moves within an hour that make the policy stand down.
 
-        What is undone during a retreat was moved before it, and has been answered by it.
+        A move that is undone while the policy stands down was made before, and does not count again.
         """
         if self.retreating(now):
             return Competition((), self.until, self.retreats)
@@ -56,33 +56,33 @@ class Competition:
 
 
 NO_COMPETITION = Competition()
-"""Nobody undid anything."""
+"""No move was undone."""
 
 
 def advises_until(competition: Competition) -> str:
-    """Until when a policy that gives way does so, and what ends that sooner: the predicate of a sentence."""
+    """Until when a policy stands down, and what ends that sooner: the predicate of a sentence."""
     return f'only advises until {timestamp(competition.until)}, or until it is annotated {RELEASE}="true"'
 
 
 def who_took_back(last: OwnershipChange, own_balancing_off: str) -> str:
-    """What undid a move that went back by itself, and where to look for it.
+    """What may have undone a move, and how to find out.
 
-    own_balancing_off: that Pulsar's own balancing was verified to be off, in words; empty where that is not known.
+    own_balancing_off: a text that says Pulsar's own balancer was verified to be off; empty where that is not known.
     """
-    what = f"lastly {last.bundle} went back to {last.taken}, which nobody wished"
+    what = f"lastly {last.bundle} went back to {last.taken}, without a desired owner"
     if not own_balancing_off:
         return f"{what}: switch off the brokers' own shedding"
-    others = "somebody else unloads bundles, or brokers fail: look for unloads in the brokers' logs"
+    others = "another client unloads bundles, or brokers fail: look for unloads in the brokers' logs"
     return f"{what}: {own_balancing_off}, so {others}"
 
 
 def writer_of_owner(bundle: Mapping[str, Any]) -> str:
-    """Who wrote `spec.owner` of a Bundle object (as JSON) last, by its managedFields; empty when they don't say."""
+    """Field manager that wrote `spec.owner` of a Bundle object (as JSON) last; empty when managedFields lack it."""
     return owner_written(bundle)[0]
 
 
 def owner_written(bundle: Mapping[str, Any]) -> tuple[str, float]:
-    """Field manager that wrote `spec.owner` last, and when (epoch seconds); empty and NaN when nothing says."""
+    """Field manager that wrote `spec.owner` last, and when (epoch seconds); empty and NaN when unknown."""
     entries = bundle["metadata"].get("managedFields") or ()
     wrote = [entry for entry in entries if "f:owner" in ((entry.get("fieldsV1") or {}).get("f:spec") or {})]
     latest = max(wrote, key=lambda entry: str(entry.get("time", "")), default={"manager": ""})

@@ -1,4 +1,4 @@
-"""`CycleResult`: what one cycle saw and did."""
+"""`CycleResult`: what one cycle measured, decided and did."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trimtab_operator.actuators import WriteResult
-from trimtab_operator.kube.move_costs import Measured
 from trimtab_operator.state.sizing import Sizing
 from trimtab_operator.state.target_weights import BrokerWeight
 from trimtab_strategies.model import (
@@ -21,16 +20,16 @@ from trimtab_strategies.model import (
 )
 
 _VERDICTS = frozenset({Reason.BALANCED, Reason.HIT_COUNT, Reason.AVERAGING})
-"""What a shedder, and after it a splitter, says of the whole cluster. A plan has the shedder's answer first."""
+"""Reasons that a shedder, and after it a splitter, gives for the whole cluster. The shedder's comes first."""
 
 
 @dataclass(frozen=True, slots=True)
 class CycleResult:
-    """What one cycle saw and did.
+    """What one cycle measured, decided and did.
 
-    started: epoch seconds; seconds: by phase; load and plan: None when it came to none; namespace: Kubernetes' one, of
-    the policy, where there is a plan; refusal: why the whole cycle was refused, or None; restraint: why the plan was
-    only shown, or None; written, split_requests: what became of each of the plan's moves, and splits, in order.
+    started: epoch seconds. seconds: by phase. load, plan: None when there is none. namespace: the policy's, in
+    Kubernetes, where there is a plan. refusal: why the whole cycle was refused, or None. restraint: why the plan was
+    only shown, or None. written, split_requests: what became of each of the plan's moves, and splits, in order.
     """
 
     started: float
@@ -44,21 +43,19 @@ class CycleResult:
     written: Sequence[WriteResult] = ()
     split_requests: Sequence[WriteResult] = ()
     weights: Mapping[str, BrokerWeight] = field(default_factory=dict)
-    """How each broker stands to its target weight, by name; empty where the shedder has none."""
+    """Target weight and score of each broker, by name; empty where the shedder has none."""
     proposal: Mapping[str, Any] | None = None
     """The plan as the status shows it (JSON); None: there is no plan."""
     names: Mapping[str, str] = field(default_factory=dict)
-    """Object name of each bundle in the plan's moves and splits, and of those noted down as staying."""
-    measured: Measured | None = None
-    """What moves cost so far; None: nobody measures that."""
+    """Object name of each bundle in the plan's moves and splits, and of those that the plan notes as staying."""
     sizing: Sizing | None = None
-    """What is known of the cluster's size; None: nothing is to be said of it."""
+    """Advice on the number of brokers; None: no plan was made."""
     interval: float | None = None
     """Seconds from one cycle to the next; None: the policy could not be read."""
     hits: Mapping[str, float] = field(default_factory=dict)
-    """Cycles in a row that something held which must hold for some before it is acted upon, by kind."""
+    """Hit counts, by kind: cycles in a row in which a condition held that must hold for several."""
     unwritten: str | None = None
-    """Why the history could not be written, empty if it was; None: the cycle had nothing to write."""
+    """Why the history could not be written; empty if it was written; None: there was nothing to write."""
 
     @property
     def moved(self) -> list[Move]:

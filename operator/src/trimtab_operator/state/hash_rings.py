@@ -1,8 +1,8 @@
-"""The hash rings: which hashes of a TopicNamespace no Bundle has, and which Bundles want hashes that another one has.
+"""The hash ring of each TopicNamespace: ranges that no Bundle covers, and Bundles that overlap others.
 
-Bundles overlap when somebody creates one beside those that are there. Only one of them has the place: the one that is
-served, then the one that its TopicNamespace made, then the older one. The other is a newcomer and gets no owner, or the
-same hashes would have two. A child of a split does not count while its parent exists.
+Bundles overlap when a person creates one beside the existing ones. Only one of two keeps its place: the one that has an
+owner, then the one that its TopicNamespace created, then the older one. The other gets no owner, or the same hashes
+would have two. A child of a split does not count while its parent exists.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from trimtab_operator.kube.records import BundleRecord
 from trimtab_operator.state.splitting_bundles import unborn
 
 MANY = 500
-"""Bundles from which on rings are examined off the event loop: it takes 2 to 5 ms per thousand, 20 where they
+"""Bundles above which rings are examined off the event loop: it takes 2 to 5 ms per thousand, or 20 where they
 overlap."""
 
 _BEGIN, _END = "0x00000000", "0xffffffff"
@@ -26,10 +26,10 @@ _NOTHING: Mapping[str, BundleRecord] = {}
 
 @dataclass(frozen=True, slots=True)
 class Ring:
-    """What was found of one TopicNamespace's ring.
+    """The ring of one TopicNamespace.
 
-    bundles: how many there are. gaps: ranges (lower, upper) that no bundle has, ascending.
-    overlaps: by the name of each bundle without a place, one that overlaps it and has one.
+    bundles: their number. gaps: ranges (lower, upper) that no bundle covers, ascending.
+    overlaps: by the name of each bundle without a place, one that overlaps it and has a place.
     """
 
     bundles: int
@@ -56,7 +56,7 @@ def examine(bundles: Mapping[str, BundleRecord]) -> Ring:
 
 
 def _in_place(bundles: Iterable[BundleRecord]) -> tuple[list[BundleRecord], dict[str, str]]:
-    """Those that have a place, ascending, and for each that has none which of them is in its way."""
+    """The bundles that have a place, ascending, and for each other bundle one of them that overlaps it."""
     placed, lowers, overlaps = list[BundleRecord](), list[str](), dict[str, str]()
     for bundle in sorted(bundles, key=_seniority):
         before = bisect_left(lowers, bundle.upper)
@@ -79,7 +79,7 @@ def _gaps(placed: Sequence[BundleRecord]) -> Iterable[tuple[str, str]]:
 
 @dataclass(slots=True)
 class HashRings:
-    """The rings of all TopicNamespaces, kept up bundle by bundle. Only rings that have changed are examined again.
+    """The rings of all TopicNamespaces, updated bundle by bundle. Only rings that have changed are examined again.
 
     faulty: by name of the TopicNamespace the rings that are not whole, as of the last `examined`.
     """
@@ -98,8 +98,8 @@ class HashRings:
         """The bundles that name the TopicNamespace `space`."""
         return self._members.get(space, _NOTHING)
 
-    def see(self, old: BundleRecord | None, new: BundleRecord | None) -> None:
-        """Take note of a bundle as it was and as it is (None: there is none)."""
+    def update(self, old: BundleRecord | None, new: BundleRecord | None) -> None:
+        """Record a bundle as it was and as it is (None: there is none)."""
         if old is not None and (new is None or _place(old) != _place(new)):
             self._drop(old)
         if new is not None:
@@ -120,19 +120,19 @@ class HashRings:
         return disputed and bool(old.status_owner) != bool(new.status_owner)
 
     async def examined(self, spaces: Collection[str] | None = None) -> None:
-        """Have `faulty` show the rings of those TopicNamespaces (all, if left out) as they are now."""
-        async with self._examining:  # who asks while others examine in a thread waits for what they find
+        """Update `faulty` for those TopicNamespaces (all, if left out)."""
+        async with self._examining:  # a caller waits while another one examines in a thread
             await self._examine(spaces)
 
     async def _examine(self, spaces: Collection[str] | None) -> None:
         news = self._changed if spaces is None else self._changed.intersection(spaces)
-        looked_at = {space: dict(self.members(space)) for space in news}
-        self._changed -= looked_at.keys()
-        many = sum(map(len, looked_at.values())) >= MANY
+        examining = {space: dict(self.members(space)) for space in news}
+        self._changed -= examining.keys()
+        many = sum(map(len, examining.values())) >= MANY
         try:
-            found = await asyncio.to_thread(_examined, looked_at) if many else _examined(looked_at)
-        except BaseException:  # cancelled: the next one has to examine them
-            self._changed |= looked_at.keys()
+            found = await asyncio.to_thread(_examined, examining) if many else _examined(examining)
+        except BaseException:  # cancelled: the next caller has to examine them
+            self._changed |= examining.keys()
             raise
         for space, ring in found.items():
             if ring.whole or not ring.bundles:

@@ -1,6 +1,7 @@
-"""Every change of a bundle's owner as this process saw it, and who wished it: what flaps and rivals show in.
+"""Every change of a bundle's owner since this process started, and who asked for it.
 
-Nothing is stored: after a restart the watching begins anew, as what happened meanwhile can't be told apart any more.
+Flapping bundles and competing balancers are detected in these changes. Nothing is stored: what happened while no
+process watched can't be attributed.
 """
 
 from __future__ import annotations
@@ -16,21 +17,21 @@ from trimtab_operator.state.pending_moves import Mine
 from trimtab_strategies.model import Reason
 
 EVACUATIONS = frozenset({Reason.DRAINED, Reason.ROLLING_OUT})
-"""Why a bundle leaves a broker that a person wants empty, or restarts. That is no balancing: it waits for no window."""
+"""Reasons of drains: a broker must be empty, or restarts. That is not balancing, so windows don't apply."""
 
 
 HOUR = 3600.0
 
 KEPT_FOR = 24 * HOUR
-"""Seconds for which a bundle's changes are kept: no cool-down that makes sense is longer."""
+"""Seconds for which a bundle's changes are kept: no sensible cool-down is longer."""
 
 
 PRUNE_EVERY = 60.0
-"""Seconds between two looks at what is too long ago."""
+"""Seconds between two removals of old changes."""
 
 
 BATCH = 120.0
-"""Seconds from the first wish that somebody writes over the policy's within which further ones belong to one batch."""
+"""Seconds after the first overwritten desired owner in which further ones belong to one batch."""
 
 
 MOST_CHANGES = 8
@@ -38,38 +39,38 @@ MOST_CHANGES = 8
 
 
 MOST_NEWS = 10_000
-"""Changes kept until somebody asks; while no policy runs nobody does, and the oldest are forgotten."""
+"""Changes kept for `take`. While no policy runs it is not called, and the oldest are dropped."""
 
 
 BALANCING = frozenset(
     {Reason.OVERLOADED, Reason.UNDERLOADED}
     | {Reason.TOPICS, Reason.SESSIONS, Reason.MSG_RATE, Reason.BANDWIDTH}  # a child that was cut out
 )
-"""Why the policy moves a bundle to balance. Whatever else it does (new owners for what nobody serves, draining) follows
-from what happened to brokers, and may well go back and forth with them."""
+"""Reasons of moves that balance. Its other moves (new owners of unassigned bundles, drains) follow what happens to
+brokers, and may go back and forth with them."""
 
 
 class ChangeKind(Enum):
     """What a change was."""
 
     MOVED = "Moved"
-    """To the broker that the policy wished, to balance; or that brokers agreed on where nobody wishes anything."""
-    WISHED = "Wished"
-    """To the broker that a person wished."""
-    FOREIGN = "Foreign"
-    """To another one, which nobody wished, while the broker it left was alive."""
-    UNDONE = "Undone"
-    """So, and back to where the policy had moved it from within the hour."""
+    """To the desired owner that the policy chose, to balance; without a desired owner, by the brokers themselves."""
+    DESIRED = "Desired"
+    """To the desired owner that a person chose."""
+    EXTERNAL = "External"
+    """To another broker than the desired owner, while the broker it left was alive."""
+    REVERTED = "Reverted"
+    """The same, back to the broker from which the policy moved it within the hour."""
     OVERRULED = "Overruled"
-    """Not of the owner: somebody wrote another wish over one that the policy had written within the hour. A person who
+    """Of the desired owner: another client overwrote one that the policy had written within the hour. A person who
     moves bundles does so, in one batch."""
     OVERWRITTEN = "Overwritten"
-    """So, and of the same bundle again within a day; or the first of a further batch within the hour."""
+    """The same, of the same bundle again within a day; or the first of a further batch within the hour."""
 
 
 @dataclass(frozen=True, slots=True)
 class OwnershipChange:
-    """One change at `at` (epoch seconds): `bundle` left the broker `left` (a wish: for it) for `taken`."""
+    """One change at `at` (epoch seconds): the owner of `bundle`, or its desired owner, was `left` and is `taken`."""
 
     bundle: str
     left: str
@@ -80,7 +81,7 @@ class OwnershipChange:
 
 @dataclass(slots=True)
 class OwnershipChanges:
-    """Watches changes of bundles. alive: whether a broker, by name, is ready."""
+    """Records changes of bundles. alive: whether a broker, by name, is ready."""
 
     alive: Callable[[str], bool]
     _history: dict[str, tuple[OwnershipChange, ...]] = field(default_factory=dict)
@@ -91,8 +92,8 @@ class OwnershipChanges:
     _pruned_at: float = 0.0
     _news: deque[OwnershipChange] = field(default_factory=lambda: deque(maxlen=MOST_NEWS))
 
-    def see(self, old: BundleRecord | None, new: BundleRecord | None, now: float) -> None:
-        """Take note of a bundle as it was (None: not known) and as it is now (None: deleted)."""
+    def update(self, old: BundleRecord | None, new: BundleRecord | None, now: float) -> None:
+        """Record a bundle as it was (None: not known) and as it is now (None: deleted)."""
         if new is None:
             for known in (self._history, self._left, self._ours, self._overruled):
                 known.pop(old.name if old else "", None)
@@ -100,14 +101,14 @@ class OwnershipChanges:
             if _overwritten(old, new, now):
                 self._news.append(OwnershipChange(new.name, old.owner, new.owner, now, self._overruling(new.name, now)))
             if old.status_owner != new.status_owner:
-                self._see_owner(old, new, now)
+                self._owner_changed(old, new, now)
 
-    def _see_owner(self, old: BundleRecord, new: BundleRecord, now: float) -> None:
+    def _owner_changed(self, old: BundleRecord, new: BundleRecord, now: float) -> None:
         if not new.status_owner:
             self._left[new.name] = old.status_owner
             return
         left = self._left.pop(new.name, old.status_owner)
-        # what a lost broker leaves behind is taken in by others: nobody flaps, and nobody fights
+        # other brokers take the bundles of a lost one: that is neither flapping nor competition
         if left in {"", new.status_owner} or not self.alive(left):
             return
         if _housed(new):
@@ -123,13 +124,13 @@ class OwnershipChanges:
 
     def _kind(self, bundle: BundleRecord, now: float) -> ChangeKind:
         if bundle.owner in {"", bundle.status_owner}:
-            return ChangeKind.MOVED if bundle.assigned_owner == bundle.owner else ChangeKind.WISHED
+            return ChangeKind.MOVED if bundle.assigned_owner == bundle.owner else ChangeKind.DESIRED
         ours = self._ours.get(bundle.name)
-        undone = ours is not None and ours.left == bundle.status_owner and now - ours.at <= HOUR
-        return ChangeKind.UNDONE if undone else ChangeKind.FOREIGN
+        reverted = ours is not None and ours.left == bundle.status_owner and now - ours.at <= HOUR
+        return ChangeKind.REVERTED if reverted else ChangeKind.EXTERNAL
 
     def _overruling(self, bundle: str, now: float) -> ChangeKind:
-        """Whether a wish over one of the policy's belongs to a person's batch, or to a contest."""
+        """Whether an overwritten desired owner belongs to a person's batch, or to a competition."""
         before, self._overruled[bundle] = self._overruled.get(bundle, -inf), now
         if now - before <= KEPT_FOR:
             return ChangeKind.OVERWRITTEN
@@ -143,30 +144,30 @@ class OwnershipChanges:
         return self._history.get(bundle, ())
 
     def by_hand(self, mine: Mine, since: float) -> list[OwnershipChange]:
-        """The moves that people wished of bundles that are one's own, after `since` (epoch seconds), oldest first."""
+        """Moves by people after `since` (epoch seconds), of bundles for which `mine` holds, oldest first."""
         found = [
             change
             for bundle, changes in self._history.items()
             for change in changes
-            if change.kind is ChangeKind.WISHED and change.at > since and mine(bundle)
+            if change.kind is ChangeKind.DESIRED and change.at > since and mine(bundle)
         ]
         return sorted(found, key=lambda change: change.at)
 
     def forget(self, bundle: str) -> None:
-        """Begin anew with a bundle: a person says that it is all right."""
+        """Forget the changes of a bundle: a person released it."""
         self._history.pop(bundle, None)
 
     def take(self, mine: Mine, now: float) -> Sequence[OwnershipChange]:
-        """The changes since the last call of bundles that are one's own."""
-        told, others = list[OwnershipChange](), list[OwnershipChange]()
+        """The changes since the last call, of bundles for which `mine` holds."""
+        own, others = list[OwnershipChange](), list[OwnershipChange]()
         for change in self._news:
-            (told if mine(change.bundle) else others).append(change)
+            (own if mine(change.bundle) else others).append(change)
         self._news = deque(others, maxlen=MOST_NEWS)
         self._prune(now)
-        return told
+        return own
 
     def _prune(self, now: float) -> None:
-        """Forget what is long ago; not in every turn, as there may be 60,000 bundles."""
+        """Drop old changes; not in every reconcile, as there may be 60,000 bundles."""
         if abs(now - self._pruned_at) < PRUNE_EVERY:
             return
         self._pruned_at = now
@@ -176,12 +177,12 @@ class OwnershipChanges:
 
 
 def _housed(bundle: BundleRecord) -> bool:
-    """Whether a bundle went where the operator wished it for another reason than to balance."""
-    wished = bundle.owner and bundle.owner == bundle.status_owner == bundle.assigned_owner
-    return bool(wished) and bundle.reason not in BALANCING
+    """Whether a bundle went to the operator's desired owner for another reason than to balance."""
+    landed = bundle.owner and bundle.owner == bundle.status_owner == bundle.assigned_owner
+    return bool(landed) and bundle.reason not in BALANCING
 
 
 def _overwritten(old: BundleRecord, new: BundleRecord, now: float) -> bool:
-    """Whether somebody wrote another wish over a fresh one of the policy's; the operator's own says that it is its."""
+    """Whether another client overwrote a recent desired owner of the policy. Our own writes carry an assignment."""
     ours = old.owner == old.assigned_owner and old.reason in BALANCING and now - old.assigned_at <= HOUR
     return ours and new.owner not in {"", old.owner} and new.assigned_owner != new.owner

@@ -1,12 +1,12 @@
-"""Moves in flight: every open wish from the moment it is seen until its destination confirms it, and a little longer.
+"""Pending moves: every desired owner from the moment it is read until the destination confirms it, and a little longer.
 
-A wish is *open* while ``metadata.generation > status.observedGeneration``; it does not matter who wrote it. Nothing is
-stored: after a restart the open wishes are read off the bundles again. A landed move is remembered until the window
-of the rates has passed, because until then part of the bundle's traffic is still *measured* at its source: of a rate
-over w seconds, the share 1 - t/w stems from before a move that landed t seconds ago.
+A move is *pending* while ``metadata.generation > status.observedGeneration``, whichever client wrote it. Nothing is
+stored: after a restart the pending moves are read from the bundles again. A landed move is kept until the window of the
+rates has passed, because until then part of the bundle's traffic is still *measured* at its source: of a rate over w
+seconds, the share 1 - t/w is from before a move that landed t seconds ago.
 
-Where moves are carried out a few at a time, the time in which one should be over begins with its turn: what waits for
-others is not late.
+The connection to a Pulsar cluster unloads a few bundles at a time, so moves wait for their turn. The time limit of a
+move starts with its turn: a move that waits is not late.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from trimtab_operator.kube.records import BundleRecord
 from trimtab_strategies.model import Reason
 
 Mine = Callable[[str], bool]
-"""Whether a bundle, by name, is one's own."""
+"""Whether a bundle, by name, belongs to the policy that asks."""
 
 MOST_OUTCOMES = 10_000
-"""Outcomes kept until somebody asks; while no policy runs nobody does, and the oldest are forgotten."""
+"""Outcomes kept for `outcomes`. While no policy runs it is not called, and the oldest are dropped."""
 
 
 def _all(_bundle: str) -> bool:
@@ -31,9 +31,9 @@ def _all(_bundle: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class PendingMove:
-    """One move. Times are seconds of a clock that does not jump; `source` is empty when nobody had the bundle.
+    """One move. Times are seconds of a clock that does not jump. source: empty when the bundle had no owner.
 
-    since: when its wish was seen. begun: when its turn came, where moves take turns.
+    since: when it was read first. begun: when its turn came, where moves take turns.
     """
 
     bundle: str
@@ -52,7 +52,7 @@ class PendingMove:
         return min(1.0, max(0.0, 1.0 - (now - self.landed) / window))
 
     def late(self, now: float, timeout: float, *, turns: bool) -> bool:
-        """Whether it should have been over. turns: whether moves wait for their turn, which this one's may yet do."""
+        """Whether the move takes too long. turns: whether moves wait for their turn; one that waits is not late."""
         if self.begun is None and turns:
             return False
         return now - (self.since if self.begun is None else self.begun) > timeout
@@ -60,7 +60,7 @@ class PendingMove:
 
 @dataclass(frozen=True, slots=True)
 class MoveOutcome:
-    """How a move ended: `LANDED`, `TIMED_OUT` (told once, the wish is still open) or `SUPERSEDED`."""
+    """How a move ended: `LANDED`, `TIMED_OUT` (reported once, the move is still pending) or `SUPERSEDED`."""
 
     pending: PendingMove
     reason: Reason
@@ -68,15 +68,15 @@ class MoveOutcome:
 
 @dataclass(slots=True)
 class PendingMoves:
-    """Follows open wishes. Feed it every change of a bundle; ask it what is in the air."""
+    """The pending moves of all bundles. `update` must be called for every change of a bundle."""
 
     open: dict[str, PendingMove] = field(default_factory=dict)
     landed: dict[str, PendingMove] = field(default_factory=dict)
     _outcomes: deque[MoveOutcome] = field(default_factory=lambda: deque(maxlen=MOST_OUTCOMES))
     _turns: bool = False
 
-    def see(self, new: BundleRecord | None, old: BundleRecord | None, now: float) -> None:
-        """Take note of a bundle as it is now (None: deleted) and as it was (None: not known)."""
+    def update(self, new: BundleRecord | None, old: BundleRecord | None, now: float) -> None:
+        """Record a bundle as it is now (None: deleted) and as it was (None: not known)."""
         if new is None:
             if old is not None:
                 self.open.pop(old.name, None)
@@ -94,7 +94,7 @@ class PendingMoves:
             self._outcomes.append(MoveOutcome(before, Reason.SUPERSEDED))
         source = bundle.status_owner or (before.source if before else "")
         if bundle.merely_seen:
-            source = bundle.owner  # it was found there: nothing moves
+            source = bundle.owner  # the owner was found: nothing moves
         self.open[bundle.name] = PendingMove(bundle.name, source, bundle.owner, bundle.generation, now)
 
     def _touch_down(self, pending: PendingMove, bundle: BundleRecord, now: float) -> None:
@@ -106,27 +106,27 @@ class PendingMoves:
             self._outcomes.append(MoveOutcome(landed, Reason.LANDED))
 
     def take_turns(self) -> None:
-        """From now on somebody says of each move when its turn has come (`begin`): what began before begins anew."""
+        """From now on moves wait for their turn (`begin`), also those that are pending already."""
         if not self._turns:
             self._turns = True
             self.open = {bundle: replace(pending, begun=None) for bundle, pending in self.open.items()}
 
     def end_turns(self, now: float) -> None:
-        """Nobody does any more: the time of those that wait begins now."""
+        """Moves do not wait any more: the time limit of those that wait starts now."""
         if self._turns:
             self._turns = False
             for bundle in self.open:
                 self.begin(bundle, now)
 
     def begin(self, bundle: str, now: float) -> None:
-        """The turn of its move has come; the first time counts."""
+        """The turn of a bundle's move has come; only the first call counts."""
         if (pending := self.open.get(bundle)) is not None and pending.begun is None:
             self.open[bundle] = replace(pending, begun=now)
 
     def overdue(self, now: float, timeout: float, mine: Mine = _all, *, turns: bool = False) -> list[PendingMove]:
-        """Open moves that take longer than `timeout` seconds; each is told as `TIMED_OUT` when it is found first.
+        """Pending moves that take longer than `timeout` seconds; each is an outcome `TIMED_OUT` the first time.
 
-        turns: whether moves take turns even if nobody has begun to give any.
+        turns: whether moves wait for their turn, even if `take_turns` was not called yet.
         """
         turns = turns or self._turns
         late = [f for f in self.open.values() if f.late(now, timeout, turns=turns) and mine(f.bundle)]
@@ -137,19 +137,19 @@ class PendingMoves:
         return late
 
     def forget_landed(self, now: float, window: float, mine: Mine = _all) -> None:
-        """Drop landed moves whose load is wholly measured at the destination by now."""
+        """Drop landed moves whose load is measured at the destination alone."""
         for name in [n for n, pending in self.landed.items() if pending.still_measured(now, window) <= 0 and mine(n)]:
             del self.landed[name]
 
     def moving(self) -> Iterator[PendingMove]:
-        """Every move whose load may still be measured at its source: the open ones, then those landed lately."""
+        """Moves whose load may still be measured at the source: the pending ones, then those that landed recently."""
         yield from (pending for pending in self.open.values() if pending.source != pending.destination)
         yield from (pending for name, pending in self.landed.items() if name not in self.open)
 
     def outcomes(self, mine: Mine = _all) -> Iterable[MoveOutcome]:
         """Outcomes since the last call."""
-        told, others = list[MoveOutcome](), list[MoveOutcome]()
+        own, others = list[MoveOutcome](), list[MoveOutcome]()
         for outcome in self._outcomes:
-            (told if mine(outcome.pending.bundle) else others).append(outcome)
+            (own if mine(outcome.pending.bundle) else others).append(outcome)
         self._outcomes = deque(others, maxlen=MOST_OUTCOMES)
-        return told
+        return own

@@ -1,8 +1,8 @@
-"""Which policy looks after which brokers, and so after which bundles, where several policies run side by side. Pure.
+"""Which policy has which brokers, and so which bundles, where several policies run side by side. Pure.
 
-Policies share nothing: where two select the same broker the older one goes on and the younger is refused, as a cluster
-that is balanced must not stop being so for somebody's second policy. A broker that no selector finds any more (its pod
-is gone) stays with the policy that had it.
+Policies share no broker. Where two select the same one, the older policy continues and the younger one is refused: a
+second policy must not stop the balancing of a cluster. A broker that no selector finds any more (its pod is gone) stays
+with the policy that had it.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class Claim:
     """What a policy selects: Broker objects by name, or pods by label; all brokers if neither is given.
 
     born: when the policy was created, as text that sorts by time.
-    idle: it can't be run as written, and never could. It keeps its brokers all the same: a mistake in an older policy
-    hands nothing over to a younger one that was refused.
+    idle: it can't be run as written, and never ran. It keeps its brokers all the same: a mistake in an older policy
+    must not give them to a younger one that was refused.
     """
 
     policy: str
@@ -38,11 +38,11 @@ class Claim:
 
     @property
     def everything(self) -> bool:
-        """Whether it selects whatever there is."""
+        """Whether it selects all brokers."""
         return self.names is None and self.labels is None
 
     def selected(self, brokers: Mapping[str, BrokerRecord], pods: Mapping[str, PodRecord]) -> frozenset[str]:
-        """Names of the brokers it selects, with those that are only going to be discovered."""
+        """Names of the brokers it selects, with those that will be discovered from pods."""
         if self.names is not None:
             return frozenset(self.names)
         if self.labels is None:
@@ -54,7 +54,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """Why a policy is refused: an older one has some of its brokers, or would have any that come."""
+    """Why a policy is refused: an older one has some of its brokers, or selects all brokers."""
 
     older: str
     brokers: tuple[str, ...]
@@ -62,10 +62,10 @@ class Overlap:
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """Who looks after what.
+    """The brokers of each policy.
 
     standing: the policies that run, oldest first. refused: those that don't, each with the reason.
-    policy_of: by name of a broker, the policy that it belongs to, be that idle.
+    policy_of: by name of a broker, its policy, which may be idle.
     """
 
     standing: tuple[str, ...] = ()
@@ -74,11 +74,11 @@ class Shares:
     _allowed: dict[Isolation, frozenset[str]] = field(default_factory=dict, compare=False, repr=False)
 
     def caretaker(self, bundle: BundleRecord, asked: NamespacePolicy | None = None) -> str:
-        """The one policy that looks after a bundle; empty when none runs.
+        """The policy of a bundle; empty when none runs.
 
-        It is that of its broker. Of a bundle without one, or whose policy is idle, it is the policy that gave it an
-        owner last, else the oldest one with a broker that the isolation of its namespace (`asked`) allows, else the
-        oldest.
+        It is the policy of its broker. If the bundle has no broker, or the policy is idle, it is the policy that chose
+        its last owner; else the oldest one with a broker that the isolation of its namespace (`asked`) allows; else the
+        oldest one.
         """
         for broker in (bundle.status_owner, bundle.owner):
             if broker and (policy := self.policy_of.get(broker)) in self.standing:
@@ -90,24 +90,26 @@ class Shares:
     def _with_room(self, asked: NamespacePolicy | None) -> Iterator[str]:
         if asked is None or asked.isolation is None:
             return iter(self.standing)
-        if (allowed := self._allowed.get(asked.isolation)) is None:  # found once: there may be 60,000 such bundles
+        if (allowed := self._allowed.get(asked.isolation)) is None:  # computed once: there may be 60,000 such bundles
             patterns = (*asked.isolation.primary, *asked.isolation.secondary)
             allowed = frozenset(policy for broker, policy in self.policy_of.items() if _matches(patterns, broker))
             self._allowed[asked.isolation] = allowed
         return (policy for policy in self.standing if policy in allowed)
 
     def brokers_of(self, policy: str) -> frozenset[str]:
-        """Names of the brokers that `policy` looks after."""
+        """Names of the brokers of `policy`."""
         return frozenset(broker for broker, other in self.policy_of.items() if other == policy)
 
 
 def _matches(patterns: Iterable[str], broker: str) -> bool:
-    found = (compiled(pattern) for pattern in patterns)  # of what is no pattern the namespace's condition `Valid` tells
+    found = (
+        compiled(pattern) for pattern in patterns
+    )  # the condition `Valid` of the namespace reports what is no pattern
     return any(pattern is not None and pattern.fullmatch(broker) for pattern in found)
 
 
 def share_out(claims: Iterable[Claim], brokers: Mapping[str, BrokerRecord], pods: Mapping[str, PodRecord]) -> Shares:
-    """Shares of the policies that made `claims`."""
+    """Shares of the policies with these `claims`."""
     standing, refused, policy_of = list[Claim](), dict[str, Overlap](), dict[str, str]()
     for claim in sorted(claims, key=lambda claim: (claim.born, claim.policy)):
         selected = claim.selected(brokers, pods)
@@ -132,7 +134,7 @@ def _overlap(
 
 
 def _left_over(brokers: Iterable[BrokerRecord], standing: Sequence[Claim]) -> dict[str, str]:
-    """Brokers whose pod is gone: each stays with its policy, else the oldest policy that names none has it."""
+    """Policies of brokers whose pod is gone: the former one, else the oldest that does not select by name."""
     running = [claim.policy for claim in standing if claim.names is None]
     found = {b.name: b.policy if b.policy in running else next(iter(running), "") for b in brokers}
     return {name: policy for name, policy in found.items() if policy}

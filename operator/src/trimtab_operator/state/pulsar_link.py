@@ -1,10 +1,10 @@
 """`PulsarLink`: what policies know of the Pulsar cluster, and whether Prometheus shows the same brokers.
 
-The bridge writes it, policies read it. It is one mutable object for all policies.
+`pulsar.bridge` writes it and policies read it: one mutable object for all policies.
 
-The cross-check: a Prometheus that scrapes another cluster, or shows old data, looks like any other. So a broker's
-message rate is compared with the broker's own statistics, a few brokers at a time. Both average the same minute, but
-not the same moment. So only a large factor that lasts for minutes counts.
+The cross-check finds a Prometheus that scrapes another cluster, or shows old data. It compares the message rate of a
+broker with the broker's own statistics, a few brokers at a time. Both are averages over a minute, but not of the same
+minute, so only a large factor that lasts for minutes counts.
 """
 
 from __future__ import annotations
@@ -21,84 +21,87 @@ from trimtab_pipeline.api import NO_CREDENTIALS, Credentials
 from trimtab_strategies.model import RATE_IN, RATE_OUT, ClusterLoad, Doubt, Reason
 
 FACTOR = 3.0
-"""Messages that differ by more are odd."""
+"""Factor between the two message rates above which a comparison counts as odd."""
 
 
 LEAST = 20.0
-"""msg/s added to either side: brokers that do next to nothing differ by any factor. The system's own topics are among
-what Prometheus counts, and not among what is compared with."""
+"""msg/s added to either side: idle brokers differ by any factor. Prometheus also counts the system's own topics, which
+the broker's statistics leave out."""
 
 
 ROUNDS = 4
-"""So many times in a row it must be odd."""
+"""Comparisons in a row that must be odd."""
 
 
 LASTING = 180.0
-"""Seconds that this must go on: after a bundle has moved, Prometheus shows it where it was for up to a scrape more."""
+"""Seconds for which they must be odd: after a move, Prometheus shows the old owner for up to one more scrape."""
 
 
 FRESH = 20.0
-"""Seconds after which what Prometheus showed is not compared any more with what is told now."""
+"""Seconds after which a sample of Prometheus is too old for a comparison."""
 
 
 _ENOUGH = 3
-"""Brokers that must have been compared before the odd ones speak for the others."""
+"""Brokers that must have been compared before the odd ones count for the others, too."""
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """shown, told: msg/s in and out of a broker, by Prometheus and by itself. at: when, on the clock of the loop.
+    """One comparison of a broker: msg/s in and out, `shown` by Prometheus and `reported` by the broker.
 
-    odd: how often in a row they differed, since when. look: number of the look at Prometheus.
+    at: seconds of the cluster's clock. odd: comparisons in a row that were odd, and since when. sample: number of the
+    sample of Prometheus.
     """
 
     shown: float
-    told: float
+    reported: float
     at: float = 0.0
     odd: int = 0
     since: float = 0.0
-    look: int = 0
+    sample: int = 0
 
     @property
     def ratio(self) -> float:
-        """What is shown, of what is told; 1 when they agree."""
-        return (self.shown + LEAST) / (self.told + LEAST)
+        """Ratio of the rate shown to the rate reported; 1 when they agree."""
+        return (self.shown + LEAST) / (self.reported + LEAST)
 
     @property
     def differs(self) -> bool:
-        """Whether by more than `FACTOR`, either way."""
+        """Whether the rates differ by more than `FACTOR`, either way."""
         return not 1 / FACTOR <= self.ratio <= FACTOR
 
     @property
     def wrong(self) -> bool:
-        """Whether that has been so for long."""
+        """Whether they have differed for long."""
         return self.odd >= ROUNDS and self.at - self.since >= LASTING
 
     def __str__(self) -> str:
-        return f"Prometheus shows {self.shown:.0f} msg/s in and out, and the broker tells of {self.told:.0f}"
+        return f"Prometheus shows {self.shown:.0f} msg/s in and out, and the broker reports {self.reported:.0f}"
 
     def then(self, new: Compared) -> Compared:
-        """What `new` comes to after this one; of one look at Prometheus it counts once."""
+        """The comparison `new` after this one. One sample of Prometheus counts once, however often it is compared."""
         if not new.differs:
             return new
         since = self.since if self.odd else new.at
-        return replace(new, odd=self.odd + (new.look != self.look), since=since)
+        return replace(new, odd=self.odd + (new.sample != self.sample), since=since)
 
 
 @dataclass(slots=True)
 class CrossCheck:
-    """What was found so far. shown: by broker, msg/s in and out by Prometheus when it was looked at last, the look of
-    number `look`, at `at` on the clock of the loop. compared: by broker.
+    """All comparisons so far.
+
+    shown: by broker, msg/s in and out in the last sample of Prometheus. sample: its number. at: its time, in seconds of
+    the cluster's clock. compared: the last comparison, by broker.
     """
 
     shown: dict[str, float] = field(default_factory=dict)
-    look: int = 0
+    sample: int = 0
     at: float = float("-inf")
     compared: dict[str, Compared] = field(default_factory=dict)
 
-    def see(self, load: ClusterLoad, clock: float) -> None:
-        """Take note of what Prometheus shows of the brokers now."""
-        self.look, self.at = self.look + 1, clock
+    def update(self, load: ClusterLoad, clock: float) -> None:
+        """Record the message rates of the brokers in a new sample of Prometheus."""
+        self.sample, self.at = self.sample + 1, clock
         rates = load.brokers.traffic[:, [RATE_IN, RATE_OUT]].sum(axis=1)
         for name, rate, age in zip(load.brokers.names, rates.tolist(), load.brokers.age.tolist(), strict=True):
             self.shown.pop(name, None)
@@ -106,20 +109,20 @@ class CrossCheck:
                 self.shown[name] = rate
 
     def fresh(self, clock: float) -> bool:
-        """Whether what Prometheus showed can be compared with what is told now."""
+        """Whether the last sample can be compared with statistics of now."""
         return clock - self.at <= FRESH
 
-    def compare(self, broker: str, told: float, clock: float) -> Compared | None:
-        """Take note of what a broker tells (msg/s in and out); None where Prometheus shows nothing of it."""
+    def compare(self, broker: str, reported: float, clock: float) -> Compared | None:
+        """Compare with the rate that a broker reports (msg/s in and out); None where Prometheus has no rate of it."""
         if (shown := self.shown.get(broker)) is None:
             self.compared.pop(broker, None)
             return None
-        new = Compared(shown, told, at=clock, look=self.look)
+        new = Compared(shown, reported, at=clock, sample=self.sample)
         self.compared[broker] = self.compared.get(broker, Compared(shown, shown)).then(new)
         return self.compared[broker]
 
     def forget(self, brokers: Mapping[str, object]) -> None:
-        """Keep nothing of brokers that are not among these."""
+        """Drop brokers that are not among these."""
         self.shown = {name: shown for name, shown in self.shown.items() if name in brokers}
         self.compared = {name: compared for name, compared in self.compared.items() if name in brokers}
 
@@ -130,9 +133,9 @@ class CrossCheck:
 
 
 def distrust(load: ClusterLoad, check: CrossCheck) -> ClusterLoad:
-    """`load` with brokers untrusted whose figures have been wrong for long; all of them, when most were that are known.
+    """`load` without trust in brokers whose figures have been wrong for long; in none, if most of those compared were.
 
-    An untrusted broker neither gives nor takes; with too few that are trusted nothing moves (`minTrustedBrokers`).
+    An untrusted broker neither gives nor takes bundles. With too few trusted ones nothing moves (`minTrustedBrokers`).
     """
     wrong = {name: compared for name, compared in check.compared.items() if compared.wrong}
     if not wrong:
@@ -150,15 +153,15 @@ def distrust(load: ClusterLoad, check: CrossCheck) -> ClusterLoad:
 
 
 NOT_ASKED = "the cluster was not asked yet"
-"""The problem that there is at first."""
+"""The problem at first."""
 
 
 @dataclass(frozen=True, slots=True)
 class OwnBalancerState:
-    """Whether nobody but Trimtab balances the cluster.
+    """Whether Trimtab is the only balancer of the cluster.
 
-    held: Pulsar's own shedding and automatic split are off on every broker, as far as was verified; None not yet known.
-    text: what was found, in words, with the remedy.
+    held: whether Pulsar's own shedding and automatic split are off on every broker, as verified; None: not yet known.
+    text: the finding in words, with the remedy.
     """
 
     held: bool | None = None
@@ -167,21 +170,21 @@ class OwnBalancerState:
 
 @dataclass(slots=True)
 class PulsarLink:
-    """Nothing is linked at first: `spec` is None, and bundles are moved by brokers that watch the objects.
+    """The connection to the Pulsar cluster. Without one `spec` is None, and brokers that watch objects move bundles.
 
-    spec:    the cluster that the policy `policy` names; all others must name the same.
-    ids:     by name of a Broker object the id (``host:webPort``) by which Pulsar knows it, of the active ones.
-             None until the cluster was seen: nothing is then known about who is alive.
-    problem: why the cluster can't be asked at the moment, in words; empty when it can.
-    hand:    whether nobody else balances it.
-    switched_off: whether Trimtab has switched off what a ConfigMap keeps, to be put back; None not yet known.
-    found:   what that ConfigMap keeps, where this process wrote or read it: somebody may delete it before its time.
-    elsewhere: whether that was found in another cluster than this one, where it is to be put back first.
-    steering: held by who looks at, and switches, Pulsar's own balancing.
-    suspects: namespaces (``tenant/name``) of which somebody found that they are not as the objects say: read next.
-    urls:    by name of a Broker object where that one is asked for its own statistics; only while a policy wants them.
-    credentials: what proves to brokers who asks for those, as of now.
-    crosscheck: whether Prometheus shows the brokers that Pulsar has.
+    spec: the cluster that the policy `policy` names; all other policies must name the same.
+    ids: by name of a Broker object, the id (``host:webPort``) of each active broker in Pulsar. None until Pulsar has
+    answered: until then it is not known which brokers are alive.
+    problem: why Pulsar can't be reached at the moment; empty when it can.
+    hand: whether Trimtab is the only balancer.
+    switched_off: whether Trimtab has switched off settings that a ConfigMap keeps, to restore them; None: unknown.
+    found: those settings, where this process wrote or read them: the ConfigMap may be deleted too early.
+    elsewhere: whether they belong to another cluster, where they must be restored first.
+    steering: held while Pulsar's own balancer is checked or switched.
+    suspects: namespaces (``tenant/name``) that may differ from their objects, and are read next.
+    urls: by name of a Broker object, the URL of its statistics; only while a policy needs them.
+    credentials: for those URLs, as of now.
+    cross_check: whether Prometheus shows the brokers that Pulsar has.
     """
 
     spec: PulsarSpec | None = None
@@ -199,7 +202,7 @@ class PulsarLink:
     cross_check: CrossCheck = field(default_factory=CrossCheck)
 
     def lead_to(self, spec: PulsarSpec | None, policy: str) -> None:
-        """Name the cluster, or none. Nothing is known of another one than before."""
+        """Set the cluster, or None. A change drops what was known of the former one."""
         if spec != self.spec:
             self.ids, self.hand, self.cross_check = None, OwnBalancerState(), CrossCheck()
             self.elsewhere = False
@@ -207,15 +210,15 @@ class PulsarLink:
         self.spec, self.policy = spec, policy
 
     def keep(self, found: FoundSettings | None) -> None:
-        """Say what is kept of this cluster, to be put back; None: nothing is."""
+        """Set the settings of this cluster that must be restored later; None: there are none."""
         self.switched_off = found is not None and bool(found.overrides)
         self.found, self.elsewhere = found, False
 
     def withhold(self) -> None:
-        """Say no more where brokers are asked, nor by whom."""
+        """Drop the URLs of the brokers, and the credentials for them."""
         self.urls, self.credentials = {}, NO_CREDENTIALS
 
     @property
     def linked(self) -> bool:
-        """Whether a Pulsar cluster carries the wishes out."""
+        """Whether a Pulsar cluster is connected."""
         return self.spec is not None

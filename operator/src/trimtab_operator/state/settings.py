@@ -1,4 +1,4 @@
-"""A policy as the loop runs it: the resource, checked, with its durations in seconds and its strategies built."""
+"""A policy as its loop runs it: the resource, validated, with durations in seconds and strategies built."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from pydantic import ValidationError
 
+from trimtab_operator.actuators import Actuator
 from trimtab_operator.resources.common import Window, seconds
 from trimtab_operator.resources.policy import BalancingPolicySpec, BrokerSelector, Mode
 from trimtab_operator.resources.policy_status import PAUSE_ANNOTATION
@@ -15,11 +16,12 @@ from trimtab_operator.resources.prometheus import Auth, TrustSpec
 from trimtab_operator.resources.pulsar import PulsarSpec
 from trimtab_operator.state.policies import Claim
 from trimtab_operator.state.sizing import SizingTarget
-from trimtab_operator.state.strategy_state import StrategyNames
-from trimtab_pipeline.api import NOBODY_IN_PARTICULAR, PrometheusSettings, StatisticsSettings, Trust
+from trimtab_operator.state.strategy_state import PolicyState, StrategyNames
+from trimtab_pipeline.api import NOBODY_IN_PARTICULAR, LoadSource, PrometheusSettings, StatisticsSettings, Trust
 from trimtab_strategies import registry
 from trimtab_strategies.filters import Selection
 from trimtab_strategies.guard import Limits
+from trimtab_strategies.model import Memory
 from trimtab_strategies.planner.decide import Pair
 from trimtab_strategies.protocols import Splitter
 
@@ -29,7 +31,7 @@ BROKER_INTERVAL = 10.0
 """Seconds, where the policy does not say, and has no shorter interval."""
 
 FORGET_AFTER = 3600.0
-"""Seconds, of a broker that no policy looks after."""
+"""Seconds, of a broker without a policy."""
 
 
 class InvalidPolicyError(ValueError):
@@ -38,17 +40,17 @@ class InvalidPolicyError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Everything one cycle needs to know of its policy. Durations in seconds, limits as ratios.
+    """All settings of one policy. Durations in seconds, limits as ratios.
 
     born: when the policy was created, as the API server writes it.
-    broker_interval: from one look at the brokers to the next; the same as `interval`: they are not looked at between.
-    overload_line: ratio of usage, by the shedder's weights, that a broker should not cross unnoticed.
-    forget_after: how long a discovered broker is kept whose pod is gone. aim: what is advised by, None nothing.
-    quarantine: how long a bundle that flaps is left alone. max_undone_moves: within an hour, that make a rival.
-    approval_expires_after: how long a proposal waits. max_moves_in_flight: of an approved proposal, open at once.
+    broker_interval: from one broker refresh to the next; if it equals `interval` there is none between two cycles.
+    overload_line: ratio of usage, by the shedder's weights; a broker that crosses it starts a cycle.
+    forget_after: how long a discovered broker without a pod is kept. aim: target of the sizing advice; None: no advice.
+    quarantine: how long a flapping bundle is not moved. max_undone_moves: within an hour, above which the policy stands
+    down. approval_expires_after: how long a proposal waits. max_moves_in_flight: pending moves of an approved proposal.
 
-    prometheus: without credentials; `auth` says which Secrets hold those.
-    pulsar: the cluster that carries wishes out; None: brokers that watch the objects do.
+    prometheus: without credentials; `auth` names the Secrets that hold them.
+    pulsar: the Pulsar cluster that moves bundles; None: brokers that watch the objects do.
     """
 
     name: str
@@ -119,7 +121,7 @@ class Settings:
 
     @property
     def asks_brokers(self) -> bool:
-        """Whether brokers tell the load of their bundles themselves."""
+        """Whether the load of bundles comes from the brokers' own statistics."""
         return self.prometheus.bundle_metrics == "statistics"
 
     @property
@@ -129,7 +131,7 @@ class Settings:
 
 
 def claim_of(policy: Mapping[str, Any]) -> Claim | None:
-    """Which brokers a BalancingPolicy object (as JSON) selects that can't be run; None when not even that is known."""
+    """Claim of a BalancingPolicy object (as JSON) that can't be run; None when `spec.brokers` is invalid, too."""
     meta, spec = policy["metadata"], policy.get("spec") or {}
     try:
         brokers = BrokerSelector.model_validate(spec.get("brokers") or {})
@@ -206,3 +208,23 @@ def _limits(spec: BalancingPolicySpec) -> Limits:
         min_trusted_brokers=limits.min_trusted_brokers / 100,
         max_lost_brokers=limits.max_lost_brokers / 100,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyRun:
+    """One reconcile of a policy: its settings, its actuator, its load source, and its stored state."""
+
+    settings: Settings
+    actuator: Actuator
+    source: LoadSource
+    state: PolicyState
+
+    @property
+    def memory(self) -> Memory:
+        """The memory of the strategies that the policy names."""
+        return self.state.memory_for(self.settings.strategies)
+
+    @property
+    def without_memory(self) -> PolicyRun:
+        """The same reconcile, with strategies that remember nothing."""
+        return replace(self, state=replace(self.state, strategies=Memory()))

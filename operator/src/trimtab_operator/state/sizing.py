@@ -1,10 +1,9 @@
-"""Whether a cluster has about as many brokers as its load needs: advice, never an act. Pure.
+"""Sizing advice: whether a cluster has about as many brokers as its load needs. Pure.
 
-The load counts by the resource that is used most, over all brokers together: the sum of what they use against the sum
-of their limits, so that a strong broker counts for more than a weak one. How many of the average broker would be used
-by the percentage aimed at is the number advised. One broker more or less than that is neither here nor there, and a
-single hour is no reason to buy or to give back machines: the usage is averaged, and only what holds for `patience`
-decisions in a row is said.
+The load is measured by the most used resource, over all brokers together: the sum of their usage against the sum of
+their limits, so a strong broker counts for more than a weak one. The advised number is that of average brokers which
+would have the target usage. One broker more or less does not matter, and a single hour is no reason to add or remove
+machines. So the usage is averaged, and only a verdict that holds for `patience` decisions in a row is reported.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ RIGHT_SIZED = "RightSized"
 """Type of the condition."""
 
 HISTORY = 0.8
-"""Ratio of the average that one decision keeps of what was before."""
+"""Ratio of the old average that one decision keeps."""
 
 SLACK = 0.1
-"""Ratio of the usage aimed at by which it is missed before anything is said: with 60 %, above 66 %, or below 54 % with
-one broker less."""
+"""Ratio of the target by which it is missed before anything is reported: with 60 %, above 66 %, or below 54 % with one
+broker less."""
 
 FEWEST = 3
-"""Brokers below which nobody is advised to go: one must be able to fail, and one to restart."""
+"""Brokers below which the advice never goes: one must be able to fail, and one to restart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +45,9 @@ class SizingTarget:
 class Sizing:
     """What is known of a cluster's size.
 
-    usage: average of the most used resource over all brokers (ratio), NaN none yet; resource: which that was last.
-    brokers: that take part. advised: how many it should have. streak: decisions in a row that came to the same verdict;
-    verdict: the last one, None right. sure: whether so many agreed once that it may be said; said: the verdict of then.
+    usage: average usage of the most used resource over all brokers (ratio), NaN at first. resource: the last one.
+    brokers: the number that takes part. advised: the number it should have. verdict: the last one; None: right.
+    streak: decisions in a row with that verdict. sure: whether `patience` decisions agreed once. said: their verdict.
     """
 
     usage: float = math.nan
@@ -77,7 +76,7 @@ class Sizing:
         return replace(advice, said=verdict) if agreed else advice
 
     @property
-    def told(self) -> tuple[str, str, str]:
+    def condition(self) -> tuple[str, str, str]:
         """Status, reason and message of the condition."""
         used = f"{self.resource} is used by {self.usage:.0%} over all {self.brokers} brokers"
         if self.said is None:
@@ -112,25 +111,25 @@ def _bounded(advised: int, brokers: int, verdict: Reason | None) -> int:
 
 
 UNASKED = Sizing(sure=True)
-"""Of a policy that wants no advice."""
+"""For a policy without advice."""
 
 
 def sized(conditions: list[dict[str, Any]], sizing: Sizing, generation: int, now: float) -> list[dict[str, Any]]:
-    """`conditions` with what is said of the cluster's size; as they were while too little was seen to be sure.
+    """`conditions` with the one on the cluster's size; unchanged while the advice is not sure.
 
-    The figures are those of when it was said first, so an idle cluster's status stays as it is.
+    The figures are those of its first report, so the status of an idle cluster does not change.
     """
     if sizing is UNASKED:
         return [condition for condition in conditions if condition["type"] != RIGHT_SIZED]
     if not sizing.sure:
         return conditions
     before: Mapping[str, Any] = next((c for c in conditions if c["type"] == RIGHT_SIZED), {})
-    status, reason, message = sizing.told
+    status, reason, message = sizing.condition
     if before.get("reason") == reason and _advice(before["message"]) == _advice(message):
         message = before["message"]
     return set_condition(conditions, RIGHT_SIZED, status, reason, message, generation, now)
 
 
 def _advice(message: str) -> str:
-    """The part of a message that people act upon."""
+    """The part of a message that people act on."""
     return message.rpartition(": ")[2] if ": " in message else ""

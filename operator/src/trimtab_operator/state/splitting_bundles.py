@@ -1,7 +1,7 @@
 """Bundles that are being split, and what their children are expected to carry until they are measured.
 
-Without the expectation a child counts as nothing at first. The broker it left is still measured with its traffic and
-would give away others. The broker it went to would look idle.
+Without the expectation a child has no load at first. The broker it left is still measured with its traffic and would
+give away other bundles. The broker it went to would look idle.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from trimtab_strategies.usage import both_directions
 
 @dataclass(slots=True)
 class SplittingBundles:
-    """The bundles that are being divided, and their children.
+    """The bundles that are being split, and their children.
 
     parents: bundle -> the split that has locked it. children: bundle -> its parent. wake: set when one of them changes.
     """
@@ -33,8 +33,8 @@ class SplittingBundles:
     children: dict[str, str] = field(default_factory=dict)
     wake: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def see(self, old: BundleRecord | None, new: BundleRecord | None) -> None:
-        """Take note of a bundle as it was and as it is (None: there is none)."""
+    def update(self, old: BundleRecord | None, new: BundleRecord | None) -> None:
+        """Record a bundle as it was and as it is (None: there is none)."""
         name = new.name if new is not None else old.name if old is not None else ""
         concerned = name in self.parents or name in self.children
         _keep(self.parents, name, new.split if new is not None else "")
@@ -51,7 +51,7 @@ def _keep(table: dict[str, str], name: str, value: str) -> None:
 
 
 def unborn(bundle: BundleRecord, bundles: Mapping[str, BundleRecord]) -> bool:
-    """Whether a bundle is only being cut out: while its parent exists it serves nothing, and counts for nothing."""
+    """Whether a bundle is a child whose parent still exists: it serves no topic yet, and does not count."""
     return bool(bundle.parent) and bundle.parent in bundles
 
 
@@ -65,18 +65,18 @@ class TopicsOf(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class KnownTopics:
-    """The topics that the last cycle saw, of the bundles whose inside it looked at. bundles: names of its rows."""
+    """The topics that the last cycle measured. bundles: names of its rows."""
 
     topics: Topics = NO_TOPICS
     bundles: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, load: ClusterLoad) -> KnownTopics:
-        """What a cycle's picture shows of them."""
+        """The topics in the load of a cycle."""
         return cls(load.topics, load.bundles.names)
 
     def inside(self, bundle: str) -> TopicsOf | None:
-        """Those of a bundle in Pulsar's spelling; None when its inside is not known."""
+        """The topics of a bundle (Pulsar's spelling); None when they are not known."""
         if bundle not in self.bundles:
             return None
         rows = np.flatnonzero(self.topics.bundle == self.bundles.index(bundle))
@@ -84,12 +84,12 @@ class KnownTopics:
 
 
 BELIEVED_FOR = 600.0
-"""Seconds after which nothing is believed any more of a child that was still not measured."""
+"""Seconds after which the expectation of a child that was not measured ends."""
 
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """A child's part of its parent's load. short, long: (4,) as in `Bundles`; until: seconds of the context's clock."""
+    """A child's part of its parent's load. short, long: (4,) as in `Bundles`; until: seconds of the cluster's clock."""
 
     short: FloatArray
     long: FloatArray
@@ -117,12 +117,12 @@ def expected(splits: Sequence[Split], load: ClusterLoad, clock: float) -> dict[s
 
 
 def still_expected(known: Mapping[str, Expected], clock: float) -> dict[str, Expected]:
-    """Of what is `known`, what is still believed."""
+    """The part of `known` that has not ended."""
     return {name: part for name, part in known.items() if part.until > clock}
 
 
 def with_expected(load: ClusterLoad, known: Mapping[str, Expected]) -> ClusterLoad:
-    """The load in which bundles that were never measured carry what is `known` of them."""
+    """The load in which bundles that were never measured carry what is expected of them (`known`)."""
     bundles = load.bundles
     rows = [(bundles.index[name], part) for name, part in known.items() if name in bundles.index]
     rows = [(row, part) for row, part in rows if not np.isfinite(bundles.short[row]).any()]

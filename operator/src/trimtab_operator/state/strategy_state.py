@@ -34,19 +34,19 @@ class StrategyNames(NamedTuple):
 
 
 NO_STRATEGIES = StrategyNames()
-"""Of nobody knows which ones."""
+"""Of unknown strategies."""
 
 
 class ForeignStateError(ValueError):
-    """The ConfigMap holds something that is not ours; says how to remedy it."""
+    """The ConfigMap holds something that Trimtab did not write; the text names the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyState:
     """What a policy knows of its past.
 
-    strategies: their own memory. of: which strategies that is, by type; they read nobody else's. epoch: of the leader
-    that stored it. quarantine: by bundle, until when (epoch seconds) it is left alone. fight: with a rival.
+    strategies: their memory. of: the types of those strategies; others don't read it. epoch: of the leader that stored
+    it. quarantine: by bundle, until when (epoch seconds) it is not moved. competition: with another balancer.
     moves: (epoch seconds, how many) of each cycle of the last hour that moved something. One entry per cycle and not
     per move, as a ConfigMap holds a mebibyte and a policy may allow 100,000 moves an hour.
     """
@@ -59,15 +59,15 @@ class PolicyState:
     competition: Competition = NO_COMPETITION
 
     def memory_for(self, strategies: StrategyNames) -> Memory:
-        """What these strategies remember: of another one in the place of one of them that one knows nothing."""
+        """The memory of these strategies. A strategy that replaced another one starts without memory."""
         parts = zip(("shedder", "placement", "splitter"), self.of, strategies, strict=True)
         others = [part for part, wrote, reads in parts if wrote not in {"", reads}]
         return replace(self.strategies, **{part: {} for part in others})
 
     def after(self, strategies: Memory, count: int, now: float) -> Self:
-        """What is known once a cycle has left `strategies` behind and made `count` moves `now`.
+        """The state after a cycle that left the memory `strategies` and made `count` moves `now` (epoch seconds).
 
-        A time that is still to come, as after a clock was set back, counts as now: else the hour would not end.
+        A time in the future, as after a clock was set back, counts as now: else the hour would not end.
         """
         recent = tuple((min(t, now), n) for t, n in self.moves if now - t < HOUR)
         return replace(self, strategies=strategies, moves=(*recent, (now, count)) if count else recent)
@@ -77,9 +77,9 @@ class PolicyState:
         return sum(n for t, n in self.moves if now - t < HOUR)
 
     def caught_up(self, moved: Iterable[float]) -> Self:
-        """The same, with moves that were made and not noted: a leader can die between moving and remembering.
+        """The same, with moves that were made and not stored: a leader can die between the two.
 
-        moved: when (epoch seconds, perhaps cut to whole ones) bundles were moved last, as they say themselves.
+        moved: when (epoch seconds, perhaps without fractions) each bundle was moved last, by its own assignment.
         """
         last, noted = max(self.moves, default=(-inf, 0))
         since = [at for at in moved if at > last - 1]
@@ -143,14 +143,14 @@ class PolicyStateStore:
         return memory_name(self.policy)
 
     async def load(self) -> PolicyState:
-        """What was remembered last, or nothing yet. Raises `ForeignStateError`, `ApiError`."""
+        """The state as stored last, or an empty one. Raises `ForeignStateError`, `ApiError`."""
         try:
             found = await self.api.get(CONFIG_MAPS, self.namespace, self.name)
         except NotFoundError:
             return PolicyState()
         self._written, self._version = (found.get("data") or {}).get(_KEY, ""), found["metadata"]["resourceVersion"]
         remembered = PolicyState.from_json(self._written)
-        if self._of_another(found):  # a policy of our name that is gone, as this is about to be
+        if self._of_another(found):  # of a deleted policy of the same name; it is about to be deleted, too
             self._written = ""
             return PolicyState(epoch=remembered.epoch)
         return remembered
@@ -160,7 +160,7 @@ class PolicyStateStore:
         return bool(owners) and self.uid not in {owner["uid"] for owner in owners}
 
     async def save(self, remembered: PolicyState) -> None:
-        """Remember, unless nothing changed, or averages drifted a little and it is not long since that was stored.
+        """Store the state, unless it is unchanged, or only averages drifted a little since it was stored recently.
 
         Raises `ApiError`: `ConflictError` when a later leader wrote it.
         """
@@ -171,13 +171,13 @@ class PolicyStateStore:
         try:
             stored = await self._store(text)
         except ConflictError:
-            await self._look_again(remembered.epoch)
+            await self._read_again(remembered.epoch)
             stored = await self._store(text)
         self._written, self._version = text, stored["metadata"]["resourceVersion"]
         self._written_at = now
 
     async def _store(self, text: str) -> Mapping[str, Any]:
-        """Write what is there as it was last seen. `ConflictError`: it is not as it was."""
+        """Write, if the ConfigMap is as it was read last; else raise `ConflictError`."""
         meta = {"resourceVersion": self._version, "ownerReferences": [self._owner()]}
         body = {"metadata": meta, "data": {_KEY: text}}
         try:
@@ -187,8 +187,8 @@ class PolicyStateStore:
             self._version = ""
         return await self.api.create(CONFIG_MAPS, self.namespace, self._manifest(text))
 
-    async def _look_again(self, epoch: int) -> None:
-        """Somebody wrote it: that is overwritten, unless it was a later leader. Raises `ApiError`."""
+    async def _read_again(self, epoch: int) -> None:
+        """Another client wrote it: that is overwritten, unless it was a later leader. Raises `ApiError`."""
         found = await self.api.get(CONFIG_MAPS, self.namespace, self.name)
         try:
             theirs = PolicyState.from_json((found.get("data") or {}).get(_KEY, "")).epoch
@@ -211,19 +211,19 @@ class PolicyStateStore:
 
 
 STORE_EVERY = 600.0
-"""Seconds after which also what drifted is stored."""
+"""Seconds after which a drifted state is stored, too."""
 
 
 LITTLE = 0.02
-"""Ratio of a number, or of 1 if that is more, by which it may have moved."""
+"""Ratio of a number, or of 1 if that is more, by which it may drift."""
 
 
 A_MOMENT = 1e8
-"""Numbers beyond it are times (epoch seconds); they may be older by `STORE_EVERY`."""
+"""Numbers above it are times (epoch seconds), which may be older by `STORE_EVERY`."""
 
 
 def drifted(before: Any, after: Any) -> bool:
-    """Whether two JSON values differ in nothing but fractions that moved a little. Whole numbers count something."""
+    """Whether two JSON values differ only in fractions that drifted a little. Whole numbers are counts."""
     if isinstance(before, Mapping) and isinstance(after, Mapping):
         return before.keys() == after.keys() and all(drifted(before[key], after[key]) for key in before)
     if isinstance(before, list) and isinstance(after, list):

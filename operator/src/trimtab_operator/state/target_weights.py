@@ -1,7 +1,7 @@
-"""What brokers are told of their weights: target, score and error, where a policy's shedder has such a notion. Pure.
+"""Target weight, score and error of each broker, for its status, where the policy's shedder has them. Pure.
 
-A weight is relative, in specs as in statuses: 1 is what an average broker without a fixed weight is to carry. So it
-does not follow the load of the day, an idle cluster writes nothing, and what was learnt can be fixed by copying it.
+A weight is relative, in specs as in statuses: 1 is the target of an average broker without a fixed weight. So it does
+not follow the load of the day, an idle cluster writes nothing, and a learnt weight can be fixed by copying it.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ NOTICEABLE = 0.01
 
 @dataclass(frozen=True, slots=True)
 class BrokerWeight:
-    """How one broker stands.
+    """The weight of one broker.
 
-    target: relative weight it is to carry. score: ratio 0-1 of all that it was found to be good for, NaN for one whose
-    weight is fixed. error: ratio by which it carries more (above 0) or less than its target, NaN when that is nothing.
+    target: relative weight it should carry. score: ratio 0-1 of the cluster's capacity that it was found to have, NaN
+    if its weight is fixed. error: ratio by which it carries more (above 0) or less than its target, NaN for a target
+    of 0.
     """
 
     target: float
@@ -46,9 +47,9 @@ def broker_weights(plan: Plan, memory: Memory, traits: Mapping[str, BrokerTraits
 
 
 def _unit(targets: Mapping[str, float], traits: Mapping[str, BrokerTraits]) -> float:
-    """What counts as 1 (bytes/s or msg/s): the mean target of those without a fixed weight; of all when there is none.
+    """The weight 1 (bytes/s or msg/s): the mean target of brokers without a fixed weight; of all if there are none.
 
-    NaN when nobody has a target.
+    NaN when no broker has a target.
     """
     free = [target for name, target in targets.items() if name not in traits or np.isnan(traits[name].weight)]
     counted = free or list(targets.values())
@@ -62,10 +63,10 @@ def _error(carried: float, target: float) -> float:
 def changed_weights(
     record: BrokerRecord, weights: Mapping[str, BrokerWeight], brokers: Sequence[str]
 ) -> dict[str, float | None]:
-    """Merge-patch of the status of a broker that shows its weight, empty when nothing noticeable changed.
+    """Merge-patch of a broker's status with its weight; empty when nothing noticeable changed.
 
-    weights: of all `brokers` of the policy; empty when its shedder has none, so that an old one is taken away. A broker
-    that alone has none (its usage is unknown now) keeps what it shows.
+    weights: of all `brokers` of the policy; empty when its shedder has none, which removes an old one. A broker that
+    alone has none (its usage is unknown now) keeps the one it has.
     """
     if not weights:
         return _none(record)

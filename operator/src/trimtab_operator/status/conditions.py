@@ -35,9 +35,9 @@ from trimtab_strategies.model.cluster_load import FloatArray
 
 def led(context: ClusterState, conditions: Iterable[Mapping[str, Any]], generation: int) -> list[Condition]:
     """`conditions` of a policy at `generation`, with the one that says who leads, if anybody is elected."""
-    if not context.leader:
+    if not context.process.leader:
         return [dict(condition) for condition in conditions]
-    text = f"{context.leader} leads, epoch {context.epoch}"
+    text = f"{context.process.leader} leads, epoch {context.process.epoch}"
     return set_condition(conditions, "Led", "True", "Elected", text, generation, context.now())
 
 
@@ -76,11 +76,11 @@ def linked(conditions: Iterable[Mapping[str, Any]], link: PulsarLink, generation
     return set_condition(conditions, LINKED, status, reason, shortened(text), generation, now)
 
 
-ONE_HAND = "OneHand"
+PULSAR_BALANCER_DISABLED = "PulsarBalancerDisabled"
 """Type of the condition, and its reason when it holds."""
 
 
-def two_hands(link: PulsarLink) -> str:
+def pulsar_balancer_active(link: PulsarLink) -> str:
     """Why nothing may be balanced as somebody else may do so, in words; empty when it may."""
     return "" if not link.linked or link.hand.held else link.hand.text
 
@@ -88,10 +88,14 @@ def two_hands(link: PulsarLink) -> str:
 def steered(conditions: Iterable[Mapping[str, Any]], link: PulsarLink, generation: int, now: float) -> list[Condition]:
     """`conditions` of a policy at `generation` with the one on the wheel, or without it where no Pulsar is linked."""
     if not link.linked:
-        return [dict(condition) for condition in conditions if condition["type"] != ONE_HAND]
+        return [dict(condition) for condition in conditions if condition["type"] != PULSAR_BALANCER_DISABLED]
     status = {True: "True", False: "False", None: "Unknown"}[link.hand.held]
-    reason = {True: ONE_HAND, False: str(Reason.TWO_HANDS), None: "NotVerified"}[link.hand.held]
-    return set_condition(conditions, ONE_HAND, status, reason, shortened(link.hand.text), generation, now)
+    reason = {True: PULSAR_BALANCER_DISABLED, False: str(Reason.PULSAR_BALANCER_ACTIVE), None: "NotVerified"}[
+        link.hand.held
+    ]
+    return set_condition(
+        conditions, PULSAR_BALANCER_DISABLED, status, reason, shortened(link.hand.text), generation, now
+    )
 
 
 _LONGEST = 1024
@@ -296,12 +300,19 @@ def _ready(result: CycleResult) -> tuple[str, str, str]:
     return "True", "Cycled", f"{told}{where_to_ask(result.plan, result.namespace)}"
 
 
+_FORMER = frozenset({"OneHand", "Contested"})
+"""Types that older versions wrote: no one updates them, as they have other names now."""
+
+
 def without_old_answer(conditions: Iterable[Mapping[str, Any]], now: float) -> list[dict[str, Any]]:
-    """`conditions` without what became of an annotation more than an hour ago. now: epoch seconds."""
+    """`conditions` without those of former types, and what became of an annotation more than an hour ago.
+
+    now: epoch seconds.
+    """
 
     def old(condition: Mapping[str, Any]) -> bool:
         told = epoch(condition.get("lastTransitionTime"))
-        return condition["type"] == COMMAND_TAKEN and now - told > ANSWERED_FOR
+        return condition["type"] in _FORMER or (condition["type"] == COMMAND_TAKEN and now - told > ANSWERED_FOR)
 
     return [dict(condition) for condition in conditions if not old(condition)]
 
@@ -318,7 +329,7 @@ def transitions(previous: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str
     return [c for c in changed if c["type"] != "Ready" or not others]
 
 
-_TOLD = frozenset({"Valid", "DataTrusted", "Ready", "Linked", "OneHand", RIGHT_SIZED, HISTORY_WRITABLE})
+_TOLD = frozenset({"Valid", "DataTrusted", "Ready", "Linked", PULSAR_BALANCER_DISABLED, RIGHT_SIZED, HISTORY_WRITABLE})
 
 
 def _news(before: tuple[str, str], condition: Mapping[str, Any]) -> bool:

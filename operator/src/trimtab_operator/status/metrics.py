@@ -33,7 +33,7 @@ _ENDINGS = (Reason.LANDED, Reason.TIMED_OUT, Reason.SUPERSEDED)
 
 _USUAL = (Reason.OVERLOADED, Reason.UNDERLOADED, Reason.DRAINED, Reason.ROLLING_OUT)
 
-_FOREIGN = (ChangeKind.FOREIGN, ChangeKind.UNDONE, ChangeKind.OVERWRITTEN)
+_BY_OTHERS = (ChangeKind.EXTERNAL, ChangeKind.REVERTED, ChangeKind.OVERWRITTEN)
 
 
 @dataclass(slots=True)
@@ -52,8 +52,8 @@ class PolicyMetrics:
             metrics.moves.labels(self.policy, "", str(ending))
         for reason in _USUAL:
             metrics.moves.labels(self.policy, str(reason), "Written")
-        for kind in _FOREIGN:
-            metrics.foreign_moves.labels(self.policy, kind.value)
+        for kind in _BY_OTHERS:
+            metrics.external_moves.labels(self.policy, kind.value)
         for word in PROPOSAL_ENDS:
             metrics.proposals.labels(self.policy, word)
         metrics.prediction_error.labels(self.policy)

@@ -161,9 +161,9 @@ class Metrics:
             "held_back_total", "Moves considered and not made, by policy and Reason.", "policy", "reason"
         )
         self.splits = self._counter("splits_total", "BundleSplits that ended, by phase and Reason.", "phase", "reason")
-        self.foreign_moves = self._counter(
-            "foreign_moves_total",
-            "Changes that the policy did not make: Foreign (nobody wished it), Undone, Overwritten (its wish, again).",
+        self.external_moves = self._counter(
+            "external_moves_total",
+            "Changes the policy did not make: External (nobody wished it), Reverted, Overwritten (its wish, again).",
             *("policy", "kind"),
         )
         self.quarantined = self._gauge(
@@ -230,7 +230,7 @@ class Metrics:
         )
         self.pulsar_unloads = self._counter(
             "pulsar_unloads_total",
-            "How wishes carried out by unloads ended: Landed, Elsewhere, Nobody, CameBack, Stale, Inactive, Failed.",
+            "How wishes carried out by unloads ended: Landed, Elsewhere, Nobody, Returned, Stale, Inactive, Failed.",
             "result",
         )
         self.pulsar_landing_seconds = self._histogram(

@@ -73,8 +73,8 @@ class Reason(StrEnum):
     PINNED = "Pinned"  # a person pinned the bundle to its owner
     QUARANTINED = "Quarantined"  # it came back again and again: left alone for a while
     OUTSIDE_WINDOW = "OutsideWindow"  # the policy's windows do not let it act by itself now
-    CONTESTED = "Contested"  # somebody else undoes what the policy moves: it only advises for a while
-    TWO_HANDS = "TwoHands"  # Pulsar's own shedding or automatic split is on: who else moves bundles must be off first
+    COMPETING_BALANCER = "CompetingBalancer"  # somebody else undoes what the policy moves: it only advises for a while
+    PULSAR_BALANCER_ACTIVE = "PulsarBalancerActive"  # Pulsar's own shedding or automatic split must be off first
     IN_FLIGHT = "InFlight"  # an earlier move of this bundle has not landed
     SPLITTING = "Splitting"  # it is being divided
     CYCLE_CAP = "CycleCap"  # the policy's moves per cycle are spent
@@ -101,3 +101,12 @@ class Reason(StrEnum):
     TOO_SMALL = "TooSmall"  # the cluster needs more brokers to serve its load at the usage aimed at
     TOO_LARGE = "TooLarge"  # fewer brokers would serve the load at the usage aimed at
     INTERNAL_ERROR = "InternalError"  # a defect of ours; the log has the traceback
+
+    @classmethod
+    def _missing_(cls, value: object) -> Reason | None:
+        """Read a word that an older version stored."""
+        return cls(_FORMER[value]) if isinstance(value, str) and value in _FORMER else None
+
+
+_FORMER = {"Contested": "CompetingBalancer", "TwoHands": "PulsarBalancerActive"}
+"""Words that older versions wrote into decision records, proposals and progress, and what they are called now."""

@@ -13,7 +13,7 @@ from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from trimtab_operator.app import following, new_context
+from trimtab_operator.app import following, new_cluster
 from trimtab_operator.cli.cluster import PATIENCE, add_cluster_flags, said, settle_namespace
 from trimtab_operator.cli.commands.observe_table import Shown, show
 from trimtab_operator.cli.commands.plan import check_policy
@@ -24,7 +24,7 @@ from trimtab_operator.cli.output import HELP, add_output_option, moment, written
 from trimtab_operator.cli.plot import draw
 from trimtab_operator.cli.tables import console
 from trimtab_operator.kube.client import Api, ApiError
-from trimtab_operator.loop.preview import observe
+from trimtab_operator.loop.preview import measured_load
 from trimtab_operator.state.settings import InvalidPolicyError
 from trimtab_operator.state.strategy_state import ForeignStateError
 from trimtab_operator.telemetry.metrics import Metrics
@@ -245,12 +245,11 @@ async def _from_policy(arguments: argparse.Namespace) -> AsyncGenerator[Shown]:
     async with Api.connect(arguments.kubeconfig, arguments.context, patience=PATIENCE) as api:
         await check_policy(api, arguments.namespace, arguments.policy)
         async with _engine(arguments) as sources:
-            context = new_context(api, arguments.namespace, sources, Metrics())
-            context.urls = urls
+            context = new_cluster(api, arguments.namespace, sources, Metrics(), urls=urls)
             async with following(context):
 
                 async def look() -> Shown:
-                    load = await observe(context, arguments.policy)
+                    load = await measured_load(context, arguments.policy)
                     return Shown(f"{arguments.namespace}/{arguments.policy}", load, time.time())
 
                 async for shown in _again_and_again(look, arguments.watch):

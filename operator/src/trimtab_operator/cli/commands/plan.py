@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from trimtab_operator.app import following, new_context
+from trimtab_operator.app import following, new_cluster
 from trimtab_operator.cli.cluster import PATIENCE, add_cluster_flags, fetch, names_of, said, settle_namespace
 from trimtab_operator.cli.commands.plan_table import Stand, show
 from trimtab_operator.cli.commands.run import add_url_option, allowed_urls, load_sources
@@ -32,7 +32,7 @@ from trimtab_operator.telemetry.metrics import Metrics
 from trimtab_pipeline.api import LoadSources, SourceUnavailableError
 from trimtab_strategies.model import some
 
-_FOUND = ("Linked", "OneHand", "DataTrusted")
+_FOUND = ("Linked", "PulsarBalancerDisabled", "DataTrusted")
 """Conditions that tell what only the operator asks, in the order in which a person mends them."""
 
 
@@ -264,8 +264,7 @@ async def foresee_with(
     sources: LoadSources, api: Api, namespace: str, stand: Stand, urls: AllowedUrls = SERVICES_ALONE
 ) -> Preview:
     """What the policy would do, measured by `sources` at one of `urls`."""
-    context = new_context(api, namespace, sources, Metrics())
-    context.urls = urls
+    context = new_cluster(api, namespace, sources, Metrics(), urls=urls)
     async with following(context):
         return await preview(context, stand.name, stand.manifest)
 

@@ -73,7 +73,7 @@ def show(stand: Stand, foreseen: Preview, output: str, color: str = "auto", note
 
 def as_data(policy: str, foreseen: Preview) -> dict[str, Any]:
     """Plain data. Usage in percent of a broker's limit, null where it is unknown; `name`: of the Bundle object."""
-    plan, records = foreseen.plan, foreseen.seen.records
+    plan, records = foreseen.plan, foreseen.snapshot.records
     moves = [
         {
             "bundle": move.bundle,
@@ -89,6 +89,7 @@ def as_data(policy: str, foreseen: Preview) -> dict[str, Any]:
         "policy": policy,
         "mode": str(foreseen.settings.mode),
         "refusal": _held(foreseen.refusal) if foreseen.refusal else None,
+        "restraint": _held(foreseen.gate.restraint) if foreseen.gate.restraint else None,
         "moves": moves,
         "splits": [_split(split, records[split.bundle].name) for split in plan.splits],
         "heldBack": [_held(held) for held in plan.held_back],
@@ -127,7 +128,7 @@ def print_tables(screen: Console, policy: str, foreseen: Preview) -> None:
     """What would happen in a line or two, then brokers, moves, and what is held back."""
     plan = foreseen.plan
     screen.print(Text(_headline(policy, foreseen)))
-    screen.print(Text(_cpu_line(plan, foreseen.seen.load)))
+    screen.print(Text(_cpu_line(plan, foreseen.snapshot.load)))
     screen.print(_brokers_table(plan))
     if plan.splits:
         screen.print(_splits_table(plan))
@@ -149,6 +150,8 @@ def _headline(policy: str, foreseen: Preview) -> str:
         return f"{policy} proposes {moves} and makes none: spec.mode is DryRun"
     if foreseen.settings.mode is Mode.APPROVE:
         return f"{policy} proposes {moves}, for a person to approve: spec.mode is Approve"
+    if (restraint := foreseen.gate.restraint) is not None:
+        return f"{policy} makes drains only, and proposes {moves}: {restraint.reason}: {restraint.detail}"
     return f"{policy} makes {moves}"
 
 

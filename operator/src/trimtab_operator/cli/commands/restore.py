@@ -27,7 +27,7 @@ from trimtab_operator.kube.client import (
     ResourceRef,
 )
 from trimtab_operator.kube.lease import LEASE
-from trimtab_operator.pulsar.client.dynamic_config import SWITCHES, FoundSettings, is_true, put_back
+from trimtab_operator.pulsar.client.dynamic_config import SWITCHES, FoundSettings, is_true, restore_settings
 from trimtab_operator.pulsar.own_balancer.release import REFUSALS, FoundSettingsStore, has_it_off, reached
 from trimtab_operator.resources.common import GROUP
 from trimtab_operator.resources.policy import Mode
@@ -210,7 +210,7 @@ async def _pulsar(api: Api, arguments: argparse.Namespace, urls: AllowedUrls, *,
                 print("Pulsar: nothing was switched off, or it was put back already")
                 await _tell_what_is_off(arguments)
             return True
-        steps = await _put_back(api, arguments, urls, found)
+        steps = await _restore_settings(api, arguments, urls, found)
     except (*REFUSALS, CommandError) as error:
         print(f"Pulsar: not put back: {error}")
         return False
@@ -221,13 +221,15 @@ async def _pulsar(api: Api, arguments: argparse.Namespace, urls: AllowedUrls, *,
     return True
 
 
-async def _put_back(api: Api, arguments: argparse.Namespace, urls: AllowedUrls, found: FoundSettings) -> list[str]:
+async def _restore_settings(
+    api: Api, arguments: argparse.Namespace, urls: AllowedUrls, found: FoundSettings
+) -> list[str]:
     """What was done at ``--admin-url``, else where it was found. Raises what is in `REFUSALS`, and `CommandError`."""
     dry_run = arguments.dry_run
     if arguments.admin_url:
-        return await asked_pulsar(arguments, lambda admin: put_back(admin, found, dry_run=dry_run))
+        return await asked_pulsar(arguments, lambda admin: restore_settings(admin, found, dry_run=dry_run))
     async with reached(found.pulsar, api, arguments.namespace, urls, lambda _write: None) as admin:
-        return await put_back(admin, found, dry_run=dry_run)
+        return await restore_settings(admin, found, dry_run=dry_run)
 
 
 async def _tell_what_is_off(arguments: argparse.Namespace) -> None:

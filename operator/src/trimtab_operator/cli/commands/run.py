@@ -8,10 +8,10 @@ import logging
 import re
 from pathlib import Path
 
+from trimtab_operator.aio import collect_seldom
 from trimtab_operator.app import Where, run_operator
 from trimtab_operator.cli.cluster import add_cluster_flags
 from trimtab_operator.cli.common import FINDING, FINE, CommandError
-from trimtab_operator.gc_tuning import collect_seldom
 from trimtab_operator.kube.lease import (
     DEADLINE,
     DURATION,

@@ -24,7 +24,7 @@ _KEPT = ("observedGeneration", "conditions", "lastCycle", "inFlight", "proposal"
 
 _ALWAYS = ("Ready", "Valid", "DataTrusted", "Balanced", "Acting", "Led", "CommandTaken")
 """Conditions that are shown whatever they say, in this order."""
-_TROUBLE = {"Flapping": "True", "Contested": "True", "RightSized": "False", "HistoryWritable": "False"}
+_TROUBLE = {"Flapping": "True", "CompetingBalancer": "True", "RightSized": "False", "HistoryWritable": "False"}
 """Conditions that are shown when they say so."""
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from trimtab_operator.cli.lint.files import At, Document
 from trimtab_operator.cli.lint.findings import Finding, Found, Level
-from trimtab_operator.loop.gates import opening
+from trimtab_operator.loop.schedule import opening
 from trimtab_operator.resources.common import WindowKind, seconds
 from trimtab_operator.resources.policy import BalancingPolicySpec, BrokerSelector, Mode
 from trimtab_operator.resources.urls import FLAG, AllowedUrls, RefusedUrlError

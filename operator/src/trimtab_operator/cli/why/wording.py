@@ -163,14 +163,14 @@ SENTENCES: Mapping[Reason, Sentence] = {
         "the policy's windows do not let it act now",
         ("change them: kubectl edit bpol {policy} -n {namespace} (spec.windows)", _MOVE),
     ),
-    Reason.CONTESTED: Sentence(
+    Reason.COMPETING_BALANCER: Sentence(
         "something else undoes what the policy moves, so it only advises for a while",
         (
             "switch the other one off; the policy's Events name it: kubectl describe bpol {policy} -n {namespace}",
             'then let it act at once: kubectl annotate bpol {policy} -n {namespace} trimtab.dev/release="true"',
         ),
     ),
-    Reason.TWO_HANDS: Sentence(
+    Reason.PULSAR_BALANCER_ACTIVE: Sentence(
         "Pulsar's own shedding or automatic split is on, and two that move bundles would undo each other's moves",
         (
             "see where it is on: kubectl describe balancingpolicy {policy} -n {namespace}",

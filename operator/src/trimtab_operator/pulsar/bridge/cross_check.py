@@ -43,7 +43,7 @@ class Statistics:
         link = self._context.link
         while True:
             try:
-                if any(settings.asks_brokers for settings in self._context.policies.values()):
+                if any(settings.asks_brokers for settings in self._context.policies.settings.values()):
                     link.credentials, link.urls = await self._admin.credentials(), await self._urls(link.ids or {})
                 else:
                     link.withhold()

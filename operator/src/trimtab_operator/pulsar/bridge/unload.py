@@ -201,7 +201,7 @@ class BundleUnload:
         if await self.finder.landed(detour) != detour.destination:
             raise PulsarUnavailableError(f"{had} does not let it go to {name} either")
         text = f"{had} had it again before it had let it go; moved to {name}"
-        await self._give_up(order, UnloadResult.CAME_BACK, text)
+        await self._give_up(order, UnloadResult.RETURNED, text)
         return await self._write(order, {"owner": name, "state": str(BundleState.OWNED)})
 
     async def _without_destination(self, order: UnloadRequest) -> UnloadResult:

@@ -24,7 +24,7 @@ class UnloadResult(StrEnum):
     """Another broker took it, each time."""
     NOBODY = "Nobody"
     """It was released, and nobody was seen to take it in time."""
-    CAME_BACK = "CameBack"
+    RETURNED = "Returned"
     """Its old owner got it back before it had let it go: another one was given it."""
     STALE = "Stale"
     """Pulsar has no bundle of these boundaries any more."""

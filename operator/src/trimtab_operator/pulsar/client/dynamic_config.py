@@ -102,7 +102,7 @@ class FoundSettings:
         """When it was undone within the hour before `now`."""
         return tuple(at for at in self.undone if now - at < _HOUR)
 
-    def to_put_back(self, overrides: Mapping[str, str]) -> dict[str, str | None]:
+    def to_restore(self, overrides: Mapping[str, str]) -> dict[str, str | None]:
         """What to write, given the dynamic values there are now: text, or None to drop one.
 
         A switch that is no longer as it was written here was set by somebody since, and is left as it is.
@@ -152,13 +152,13 @@ def described(on: Mapping[str, Iterable[str]]) -> str:
     return "; ".join(f"{switch} is on at {some(brokers, 3)}" for switch, brokers in sorted(by_switch.items()))
 
 
-async def put_back(admin: Admin, found: FoundSettings, *, dry_run: bool = False) -> list[str]:
+async def restore_settings(admin: Admin, found: FoundSettings, *, dry_run: bool = False) -> list[str]:
     """Write back what `found` says, in words what was done. Can be done again after it failed in the middle.
 
     dry_run: only say what would be done. Raises `PulsarError`.
     """
     overrides = await admin.overrides()
-    todo, done = found.to_put_back(overrides), list[str]()
+    todo, done = found.to_restore(overrides), list[str]()
     for switch, before in sorted(found.overrides.items()):
         if switch not in todo:
             now = overrides.get(switch)

@@ -24,7 +24,7 @@ from trimtab_operator.pulsar.client.dynamic_config import (
     FoundSettings,
     described,
     is_true,
-    put_back,
+    restore_settings,
     switched_on,
 )
 from trimtab_operator.pulsar.client.errors import PulsarError
@@ -111,7 +111,7 @@ class OwnBalancerController:
                     break
 
     def _wanted(self) -> tuple[object, ...]:
-        policies = self.context.policies.values()
+        policies = self.context.policies.settings.values()
         return self.context.link.elsewhere, *sorted((p.name, p.generation, str(p.mode)) for p in policies)
 
     @property
@@ -179,7 +179,7 @@ class OwnBalancerController:
         if readings.brokers:
             link.elsewhere, link.found = True, None  # from here on the ConfigMap may be deleted
         hand = readings.hand("nothing is switched off before that is done")
-        self._tell(replace(hand, text=f"{_put_back_first(found)}; {hand.text}"))
+        self._tell(replace(hand, text=f"{_restore_first(found)}; {hand.text}"))
 
     def _note(self, found: FoundSettings | None) -> None:
         """Say whether something is kept that is to be put back."""
@@ -246,29 +246,29 @@ class OwnBalancerController:
         return readings
 
     async def _give_back(self, found: FoundSettings) -> None:
-        done = await put_back(self.admin, found)
+        done = await restore_settings(self.admin, found)
         await self._store.forget()
         log.info("Pulsar's own balancing is put back: %s", "; ".join(done))
-        await self._event("Normal", "PutBack", "; ".join(done))
+        await self._event("Normal", "PulsarBalancerRestored", "; ".join(done))
 
     async def _tell_undone(self, switches: list[str], times: int) -> None:
         self.context.metrics.own_balancing_undone.inc()
         what = f"somebody switched {' and '.join(switches)} on again, {counted(times, 'time')} within an hour"
         then = "Trimtab gives in, and only advises" if times >= ENOUGH else "switched off again"
-        await self._event("Warning", str(Reason.TWO_HANDS), f"{what}: {then}")
+        await self._event("Warning", str(Reason.PULSAR_BALANCER_ACTIVE), f"{what}: {then}")
 
     def _tell(self, hand: OwnBalancerState) -> None:
         if self._replaced:
             return
         before, self.context.link.hand = self.context.link.hand, hand
         if before.held != hand.held:
-            log.info("one hand on the wheel: %s: %s", hand.held, hand.text)
+            log.info("Pulsar's own balancer is disabled: %s: %s", hand.held, hand.text)
             self.context.wake()
 
     async def _event(self, kind: str, reason: str, text: str) -> None:
         log.info("%s: %s", reason, text)
         context = self.context
-        name = context.link.policy or next(iter(context.policies), "")
+        name = context.link.policy or next(iter(context.policies.settings), "")
         involved = {
             "apiVersion": API_VERSION,
             "kind": "BalancingPolicy",
@@ -278,7 +278,7 @@ class OwnBalancerController:
         await context.events.post(involved, kind, reason, text, action="Steer")
 
 
-def _put_back_first(found: FoundSettings) -> str:
+def _restore_first(found: FoundSettings) -> str:
     what = f"what was switched off in the cluster at {found.pulsar.admin_url} is put back there first"
     remedy = f"if it no longer answers there, run trimtab restore --admin-url, or delete ConfigMap {PULSAR_FOUND}"
     return f"{what} ({remedy})"

@@ -20,7 +20,7 @@ from typing import Any
 from trimtab_operator.kube.client import CONFIG_MAPS, POLICIES, Api, ApiError, NotFoundError
 from trimtab_operator.kube.naming import PULSAR_FOUND
 from trimtab_operator.pulsar.client.api import Admin
-from trimtab_operator.pulsar.client.dynamic_config import ForeignFindingsError, FoundSettings, put_back
+from trimtab_operator.pulsar.client.dynamic_config import ForeignFindingsError, FoundSettings, restore_settings
 from trimtab_operator.pulsar.client.errors import PulsarError
 from trimtab_operator.pulsar.client.http import connected
 from trimtab_operator.pulsar.client.transport import Guards
@@ -115,7 +115,9 @@ def may_switch_off(context: ClusterState) -> bool:
     spec = context.link.spec
     if spec is None or spec.own_balancing is not OwnBalancing.SWITCH_OFF:
         return False
-    return any(policy.mode is not Mode.DRY_RUN and policy.pulsar == spec for policy in context.policies.values())
+    return any(
+        policy.mode is not Mode.DRY_RUN and policy.pulsar == spec for policy in context.policies.settings.values()
+    )
 
 
 async def needed(context: ClusterState) -> bool:
@@ -124,7 +126,9 @@ async def needed(context: ClusterState) -> bool:
     One that has begun is on the lists of `context`: it may be refused. Raises `ApiError`.
     """
     async for page in context.api.list(POLICIES, context.namespace):
-        if any(has_it_off(policy) and policy["metadata"]["name"] not in context.claims for policy in page.items):
+        if any(
+            has_it_off(policy) and policy["metadata"]["name"] not in context.policies.claims for policy in page.items
+        ):
             return True
     return may_switch_off(context)
 
@@ -159,12 +163,12 @@ class BalancerRelease:
             if (found := await store.load() or link.found) is None:
                 link.keep(None)
             elif link.elsewhere or not await needed(self.context):
-                await self._put_back(store, found)
+                await self._restore_settings(store, found)
 
-    async def _put_back(self, store: FoundSettingsStore, found: FoundSettings) -> None:
+    async def _restore_settings(self, store: FoundSettingsStore, found: FoundSettings) -> None:
         context = self.context
         async with reached(found.pulsar, context.api, context.namespace, context.urls, self.fence) as admin:
-            done = await put_back(admin, found)
+            done = await restore_settings(admin, found)
         await store.forget()
         context.link.keep(None)
         context.metrics.own_balancing_off.set(0)

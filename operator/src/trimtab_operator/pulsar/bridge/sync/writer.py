@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from trimtab_operator.actuators import WRITERS
 from trimtab_operator.aio import at_most
-from trimtab_operator.apply import WRITERS
 from trimtab_operator.kube.client import (
     BROKERS,
     BUNDLES,

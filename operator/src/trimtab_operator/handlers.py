@@ -1,0 +1,63 @@
+"""The Kopf handlers: each reads the object and calls one function of `loop` or `reconcile`.
+
+Bundles, Brokers and BundleSplits have none. Kopf would write to each of 60,000 objects, and it loses deletions across a
+re-list. Our own stores follow those kinds.
+
+Kopf copies its memo for each object. The memo is the frozen `ClusterState`, so a copy refers to the same stores and
+clocks.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import kopf
+
+from trimtab_operator.loop.policy_loop import PolicyLoop
+from trimtab_operator.pulsar.own_balancer.release import LET_GO_WITHIN, release_balancer
+from trimtab_operator.reconcile.namespaces import cut
+from trimtab_operator.resources.common import GROUP, VERSION
+from trimtab_operator.state.cluster import ClusterState
+
+_BACKOFF = 10.0 + LET_GO_WITHIN
+"""Seconds after which Kopf cancels a loop that was asked to stop."""
+
+
+def registry() -> kopf.OperatorRegistry:
+    """A new registry with all handlers; Kopf's global registry stays empty."""
+    handlers = kopf.OperatorRegistry()
+    kopf.daemon(GROUP, VERSION, "balancingpolicies", registry=handlers, cancellation_backoff=_BACKOFF)(balance)
+    for on in (kopf.on.create, kopf.on.resume):
+        on(GROUP, VERSION, "topicnamespaces", registry=handlers, backoff=5.0)(create_bundles)
+    return handlers
+
+
+async def balance(*, name: str, uid: str, body: kopf.Body, stopped: Any, memo: ClusterState, **_: Any) -> None:
+    """Run the loop of a BalancingPolicy until Kopf stops it: the policy was deleted, or the operator ends.
+
+    Kopf removes the finalizer of a deleted policy when this returns, so Pulsar's own balancer is restored before that.
+    """
+    await PolicyLoop(name, uid, memo, read=lambda: dict(body)).run(stopped)
+    if stopped.reason is not None and kopf.DaemonStoppingReason.RESOURCE_DELETED in stopped.reason:
+        await release_balancer(memo)
+
+
+async def create_bundles(*, body: kopf.Body, memo: ClusterState, **_: Any) -> None:
+    """Create the first bundles of a TopicNamespace, unless that was done before."""
+    await cut(memo, dict(body))
+
+
+def operator_settings() -> kopf.OperatorSettings:
+    """Kopf's settings: our group in everything it writes, time limits on watches, and no Events by Kopf."""
+    settings = kopf.OperatorSettings()
+    settings.persistence.finalizer = f"{GROUP}/finalizer"
+    settings.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=GROUP)
+    settings.persistence.diffbase_storage = kopf.AnnotationsDiffBaseStorage(prefix=GROUP)
+    settings.posting.enabled = False
+    settings.scanning.disabled = True
+    # Kopf checks once, and then only after the whole back-off: this gives a loop time to end its reconcile
+    settings.background.instant_exit_timeout = 3.0
+    settings.watching.server_timeout = 300
+    settings.watching.client_timeout = 310
+    settings.watching.connect_timeout = 30
+    return settings

@@ -1,0 +1,110 @@
+"""When a policy acts: when its next cycle is due, and whether its windows (`spec.windows`) are open.
+
+Cycles run at a fixed rate, or at once after an event that should not wait.
+
+A slow cycle does not delay the later ones, and cycles that were missed are not made up for. An early cycle (the policy
+was edited) starts a new rhythm, because the interval may have changed. Each cycle is late by a random part of the
+interval, so that the policies of many clusters do not query one Prometheus at the same moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+from trimtab_operator.resources.common import LONGEST, Day, Window, WindowKind, seconds
+from trimtab_operator.state.cluster import ClusterState
+from trimtab_operator.state.settings import Settings
+
+JITTER = 0.05
+"""Ratio of the interval by which a cycle may be late."""
+
+
+@dataclass(slots=True)
+class Schedule:
+    """The rhythm of one policy's cycles.
+
+    due: when the next cycle is due, in seconds of the cluster's clock. beat: the same without the random delay.
+    generation: of the policy that the last cycle ran. leaving: brokers that were drained, or about to restart.
+    """
+
+    cluster: ClusterState
+    due: float = 0.0
+    beat: float = 0.0
+    generation: int = -1
+    leaving: frozenset[str] = frozenset()
+
+    def is_due(self, settings: Settings) -> bool:
+        """Whether a cycle is due: the interval is over, the policy was edited, or another broker is to be emptied."""
+        self._decide_for_departures(settings.name)
+        return self.cluster.clock() >= self.due or settings.generation != self.generation
+
+    def at_once(self) -> None:
+        """Have the next reconcile run a cycle."""
+        self.due = self.cluster.clock()
+
+    def next(self, interval: float) -> None:
+        """Set when the cycle after this one is due: `interval` seconds after the last beat, and a random part late."""
+        now, planned = self.cluster.clock(), self.beat + interval
+        self.beat = planned if self.beat <= now < planned else now + interval
+        self.due = self.beat + JITTER * interval * self.cluster.chance()
+
+    def _decide_for_departures(self, policy: str) -> None:
+        """Have a cycle run at once when another broker must be emptied, or can take the bundles of the next restart."""
+        departures = self.cluster.departures(policy)
+        leaving = departures.drained | (departures.rollout.following if departures.rollout.restarted else frozenset())
+        if leaving - self.leaving:
+            self.at_once()
+        self.leaving = leaving
+
+
+_DAYS = LONGEST // 24 + 1
+"""Days before and after a moment on which a window that matters to it may have begun."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """Whether the policy may act, and until when that holds (epoch seconds); None: for the next week."""
+
+    open: bool
+    until: float | None
+
+
+def opening(windows: Sequence[Window], now: float) -> Opening:
+    """Whether `windows` are open at `now` (epoch seconds).
+
+    With windows of kind Allow they are open within any of those, else always. Within one of kind Deny they are closed.
+    """
+    if not windows:
+        return Opening(open=True, until=None)
+    spans = {kind: list(_spans((w for w in windows if w.kind is kind), now)) for kind in WindowKind}
+    needs_one = any(window.kind is WindowKind.ALLOW for window in windows)
+
+    def is_open(at: float) -> bool:
+        allowed = not needs_one or _within(spans[WindowKind.ALLOW], at)
+        return allowed and not _within(spans[WindowKind.DENY], at)
+
+    present, horizon = is_open(now), now + LONGEST * 3600
+    edges = sorted({edge for found in spans.values() for span in found for edge in span if now < edge <= horizon})
+    return Opening(present, next((edge for edge in edges if is_open(edge) != present), None))
+
+
+def _within(spans: Iterable[tuple[float, float]], at: float) -> bool:
+    return any(begin <= at < end for begin, end in spans)
+
+
+def _spans(windows: Iterable[Window], now: float) -> Iterator[tuple[float, float]]:
+    """Beginning and end (epoch seconds) of each occurrence around `now`."""
+    order = list(Day)
+    for window in windows:
+        zone, days = ZoneInfo(window.time_zone), {order.index(day) for day in window.days} or set(range(7))
+        hour, minute = map(int, window.start.split(":"))
+        today = datetime.fromtimestamp(now, zone).date()
+        for offset in range(-_DAYS, _DAYS + 1):
+            day = today + timedelta(days=offset)
+            if day.weekday() in days:
+                local = datetime(day.year, day.month, day.day, hour, minute, tzinfo=zone)
+                begin = local.astimezone(UTC).timestamp()
+                yield begin, begin + seconds(window.duration)

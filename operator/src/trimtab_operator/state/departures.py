@@ -1,0 +1,170 @@
+"""Brokers that leave: terminating, drained, next in a rolling restart, or lost. Pure.
+
+A StatefulSet restarts its pods one by one, from the highest ordinal down. The label `controller-revision-hash` names
+the revision of a pod, and the youngest pod has the newest. Only pods are read, so this needs no right to read
+StatefulSets, and a new leader finds what the last one found.
+
+A rolling restart that makes no progress for `STALLS` (a partition, a canary, an image that can't be pulled) does not
+hold back shedding any longer.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from trimtab_operator.kube.broker_records import BrokerRecord, NodeRecord, PodRecord
+from trimtab_strategies.model import ClusterLoad, HeldBack, Reason
+from trimtab_strategies.planner.drain import Evacuation
+
+REVISION = "controller-revision-hash"
+"""Label of a pod: the revision of its StatefulSet."""
+POD_NAME = "statefulset.kubernetes.io/pod-name"
+"""Label that only pods of a StatefulSet carry."""
+
+STALLS = 600.0
+"""Seconds without progress after which a rolling restart is ignored."""
+SETTLES = 300.0
+"""Seconds for which shedding waits at most until the load of a new pod is trusted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A broker of a StatefulSet, and its pod."""
+
+    broker: str
+    pod: PodRecord
+    ordinal: int
+
+
+@dataclass(frozen=True, slots=True)
+class RollingRestart:
+    """The state of rolling restarts, by names of brokers.
+
+    restarted: ready and of the newest revision, while others are not. following: those that restart next, one of each
+    StatefulSet. text: the progress; empty when there is no restart. young: brokers whose pod is new.
+    """
+
+    restarted: frozenset[str] = frozenset()
+    following: frozenset[str] = frozenset()
+    text: str = ""
+    young: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Departures:
+    """Brokers that leave, by name.
+
+    ending: their pod is being terminated. cordoned: the node of their pod is cordoned. drained: their spec, or the
+    node, says that they should be empty.
+    """
+
+    ending: frozenset[str] = frozenset()
+    cordoned: frozenset[str] = frozenset()
+    drained: frozenset[str] = frozenset()
+    rollout: RollingRestart = RollingRestart()
+
+    @property
+    def closed(self) -> frozenset[str]:
+        """Those that accept no bundles, whatever their spec says."""
+        return self.ending | self.cordoned
+
+    def evacuation(self, load: ClusterLoad | None = None) -> Evacuation:
+        """Bundles that must move whatever the load is. load: as measured; None: unknown."""
+        rollout, text = self.rollout, self.rollout.text
+        if not text and load is not None and (names := _not_believed(load, rollout.young)):
+            text = f"{', '.join(names)} started lately and can't be measured yet: nothing is shed meanwhile"
+        pause = HeldBack("", Reason.ROLLING_OUT, text) if text else None
+        return Evacuation(self.drained, rollout.following - self.ending, rollout.restarted, pause)
+
+
+NO_DEPARTURES = Departures()
+"""No broker leaves."""
+
+
+def departures(
+    brokers: Mapping[str, BrokerRecord],
+    pods: Mapping[str, PodRecord],
+    nodes: Mapping[str, NodeRecord],
+    now: float,
+) -> Departures:
+    """The brokers that leave. now: epoch seconds. nodes: empty where they are not watched."""
+    there = {name: pods[broker.pod] for name, broker in brokers.items() if broker.pod in pods}
+    ending = frozenset(name for name, pod in there.items() if pod.deleted)
+    cordoned = frozenset(name for name, pod in there.items() if pod.node in nodes and nodes[pod.node].cordoned)
+    closed = frozenset(name for name, broker in brokers.items() if not broker.schedulable)
+    return Departures(ending, cordoned, (closed | cordoned) - ending, rolling_restart(there, now))
+
+
+def rolling_restart(pods: Mapping[str, PodRecord], now: float) -> RollingRestart:
+    """Rolling restarts of `pods`, by the name of their broker. now: epoch seconds."""
+    sets = dict[str, list[Member]]()
+    for broker, pod in pods.items():
+        name, _, ordinal = pod.name.rpartition("-")
+        if POD_NAME in pod.labels and ordinal.isdecimal():
+            sets.setdefault(name, []).append(Member(broker, pod, int(ordinal)))
+    found = [_rollout(name, members, now) for name, members in sorted(sets.items())]
+    return RollingRestart(
+        restarted=frozenset().union(*(one.restarted for one in found)),
+        following=frozenset().union(*(one.following for one in found)),
+        text="; ".join(one.text for one in found if one.text),
+        young=frozenset().union(*(one.young for one in found)),
+    )
+
+
+def _rollout(name: str, members: list[Member], now: float) -> RollingRestart:
+    """The same of one StatefulSet."""
+    newest = max((m.pod for m in members), key=lambda pod: (_known(pod.created), pod.name)).labels.get(REVISION)
+    old = [m for m in members if m.pod.labels.get(REVISION) != newest]
+    young = frozenset(m.broker for m in members if m.pod.ready and now - m.pod.since < SETTLES)
+    under_way = old or [m for m in members if m.pod.deleted or _starts(m.pod, now)]
+    if not under_way or now - _last_progress(members) > STALLS:
+        return RollingRestart(young=young)
+    updated = [m for m in members if m.pod.labels.get(REVISION) == newest]
+    restarted = frozenset(m.broker for m in updated if m.pod.ready) if old else frozenset[str]()
+    following = max((m for m in old if not m.pod.deleted), key=lambda m: m.ordinal, default=None)
+    stands = f"{len(updated)} of {len(members)} are updated" if old else f"{len(under_way)} of {len(members)} restart"
+    return RollingRestart(
+        restarted=restarted,
+        following=frozenset([following.broker] if following is not None else ()),
+        text=f"pods of StatefulSet {name}: {stands}; nothing is shed until all are ready and measured",
+        young=young,
+    )
+
+
+def _starts(pod: PodRecord, now: float) -> bool:
+    """Whether a pod is not ready because it is new, rather than because it failed."""
+    return not pod.ready and now - pod.created < STALLS
+
+
+def _last_progress(members: Iterable[Member]) -> float:
+    return max(_known(m.pod.since) for m in members)
+
+
+def _known(time: float) -> float:
+    return -math.inf if math.isnan(time) else time
+
+
+def _not_believed(load: ClusterLoad, young: frozenset[str]) -> list[str]:
+    trusted = dict(zip(load.brokers.names, load.brokers.trusted.tolist(), strict=True))
+    return sorted(name for name in young if not trusted.get(name, True))
+
+
+@dataclass(slots=True)
+class LostBrokers:
+    """Since when each broker has been missing, in seconds of a clock that does not jump.
+
+    A new process starts with an empty table, so each broker gets the whole `lostAfter` again.
+    """
+
+    since: dict[str, float] = field(default_factory=dict)
+
+    def update(self, present: Iterable[str], expected: Iterable[str], now: float) -> None:
+        """Record at `now` which of the `expected` brokers (those that exist or own a bundle) are not `present`."""
+        missing = set(expected) - set(present)
+        self.since = {name: self.since.get(name, now) for name in missing}
+
+    def lost(self, now: float, after: float) -> frozenset[str]:
+        """Brokers that have been missing for more than `after` seconds."""
+        return frozenset(name for name, since in self.since.items() if now - since > after)
